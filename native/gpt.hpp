@@ -1,0 +1,172 @@
+// GPT samples: from spans to tokens, labels, loss mask, positions and masks, one row at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "windows.hpp"
+
+namespace tokenloom {
+
+struct GptOptions {
+  std::int64_t sequence_length = 0;
+  std::int64_t extra = 0;    // 1 when a sample reads one token beyond its length for the last label
+  std::int64_t pad_id = -1;  // never occurs in the data when negative
+  std::int64_t eod_id = -1;
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+  bool inter_document_masking = false;
+};
+
+// One row of each output; null where the output is not wanted.
+struct GptRow {
+  std::int64_t* tokens;           // [S]
+  std::int64_t* labels;           // [S]
+  float* loss_mask;               // [S]
+  std::int64_t* position_ids;     // [S]
+  std::uint8_t* attention_mask;   // [S, S], 1 = masked
+  std::int32_t* cu_seqlens;       // [S + 1]
+  std::int32_t* max_seqlen;       // [1]
+};
+
+namespace detail {
+
+// Positions restart after every true `is_start`; `start_of(i)` is where the run that holds i begins.
+inline void fill_attention_mask(const std::vector<std::int64_t>& run_starts, std::int64_t length, std::uint8_t* mask) {
+  std::size_t run = 0;
+  for (std::int64_t row = 0; row < length; ++row) {
+    while (run + 1 < run_starts.size() && run_starts[run + 1] <= row) ++run;
+    std::uint8_t* out = mask + row * length;
+    std::memset(out, 1, static_cast<std::size_t>(length));
+    std::memset(out + run_starts[run], 0, static_cast<std::size_t>(row - run_starts[run] + 1));
+  }
+}
+
+inline void fill_positions(const std::vector<std::int64_t>& run_starts, std::int64_t length, std::int64_t* positions) {
+  for (std::size_t run = 0; run < run_starts.size(); ++run) {
+    const std::int64_t start = run_starts[run];
+    const std::int64_t stop = run + 1 < run_starts.size() ? run_starts[run + 1] : length;
+    for (std::int64_t i = start; i < stop; ++i) positions[i] = i - start;
+  }
+}
+
+template <typename Token>
+bool representable(std::int64_t value) {
+  return value >= static_cast<std::int64_t>(std::numeric_limits<Token>::min()) &&
+         value <= static_cast<std::int64_t>(std::numeric_limits<Token>::max());
+}
+
+}  // namespace detail
+
+// Finishes one sample from its text. `text` holds the `filled` real tokens of sequence_length + extra; what is
+// missing counts as padding. `spans` are the document spans of the text (used by inter-document masking only).
+template <typename Token>
+void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span> spans, const GptOptions& options,
+                    std::vector<std::int64_t>& run_starts, const GptRow& row) {
+  const std::int64_t length = options.sequence_length;
+  const std::int64_t num_tokens = std::min(filled, length);
+  const std::int64_t num_labels = std::max<std::int64_t>(std::min(filled - 1, length), 0);
+
+  for (std::int64_t i = 0; i < num_tokens; ++i) row.tokens[i] = static_cast<std::int64_t>(text[i]);
+  for (std::int64_t i = 0; i < num_labels; ++i) row.labels[i] = static_cast<std::int64_t>(text[i + 1]);
+  std::fill(row.tokens + num_tokens, row.tokens + length, 0);
+  std::fill(row.labels + num_labels, row.labels + length, 0);
+  std::fill(row.loss_mask, row.loss_mask + num_labels, 1.0F);
+  std::fill(row.loss_mask + num_labels, row.loss_mask + length, 0.0F);
+
+  const bool tail_is_eod = options.eod_id == options.pad_id;
+  run_starts.assign(1, 0);
+  const bool reset = options.reset_position_ids || options.reset_attention_mask;
+  if (detail::representable<Token>(options.eod_id) && (options.eod_mask_loss || reset)) {
+    const Token eod = static_cast<Token>(options.eod_id);
+    if (options.eod_mask_loss)
+      for (std::int64_t i = 0; i < num_labels; ++i)
+        if (text[i] == eod) row.loss_mask[i] = 0.0F;
+    if (reset)
+      for (std::int64_t i = 0; i < std::min(num_tokens, length - 1); ++i)
+        if (text[i] == eod) run_starts.push_back(i + 1);
+  }
+  if (tail_is_eod && reset)
+    for (std::int64_t i = num_tokens; i < length - 1; ++i) run_starts.push_back(i + 1);
+
+  if (detail::representable<Token>(options.pad_id)) {
+    const std::int64_t pad = options.pad_id;
+    for (std::int64_t i = 0; i < num_tokens; ++i)
+      row.tokens[i] = row.tokens[i] == pad ? 0 : row.tokens[i];
+    for (std::int64_t i = 0; i < num_labels; ++i) {
+      const bool is_pad = row.labels[i] == pad;
+      row.labels[i] = is_pad ? 0 : row.labels[i];
+      row.loss_mask[i] = is_pad ? 0.0F : row.loss_mask[i];
+    }
+  }
+
+  if (options.inter_document_masking) {
+    // The extra token leaves the last span; padding joins it: whatever the last span's own end, it stops at S.
+    run_starts.assign(1, 0);
+    std::int64_t stop = 0;
+    for (std::size_t i = 0; i + 1 < spans.size(); ++i) {
+      stop += spans[i].length;
+      if (stop < length) run_starts.push_back(stop);
+    }
+    std::int64_t longest = 0;
+    for (std::size_t i = 0; i < run_starts.size(); ++i) {
+      row.cu_seqlens[i] = static_cast<std::int32_t>(run_starts[i]);
+      const std::int64_t end = i + 1 < run_starts.size() ? run_starts[i + 1] : length;
+      longest = std::max(longest, end - run_starts[i]);
+    }
+    std::fill(row.cu_seqlens + run_starts.size(), row.cu_seqlens + length + 1, static_cast<std::int32_t>(length));
+    *row.max_seqlen = static_cast<std::int32_t>(longest);
+  }
+  if (row.attention_mask != nullptr) {
+    if (options.reset_attention_mask) {
+      detail::fill_attention_mask(run_starts, length, row.attention_mask);
+    } else {
+      detail::fill_attention_mask({0}, length, row.attention_mask);
+    }
+  }
+  if (options.reset_position_ids || options.inter_document_masking) {
+    detail::fill_positions(run_starts, length, row.position_ids);
+  } else {
+    detail::fill_positions({0}, length, row.position_ids);
+  }
+}
+
+// The bytes of a .bin file that is mapped into memory, and where each sequence starts in it.
+struct MappedTokens {
+  const std::uint8_t* bytes = nullptr;
+  std::int64_t num_bytes = 0;
+  std::span<const std::int64_t> pointers;  // byte offset of each sequence
+  std::int64_t itemsize = 0;
+
+  const std::uint8_t* at(const Span& span) const {
+    const std::int64_t begin = pointers[static_cast<std::size_t>(span.sequence)] + span.start * itemsize;
+    if (begin < 0 || begin > num_bytes || span.length > (num_bytes - begin) / itemsize)
+      throw std::out_of_range("sequence " + std::to_string(span.sequence) + " ends at byte " +
+                              std::to_string(begin + span.length * itemsize) + ", but the file has " +
+                              std::to_string(num_bytes) + " bytes");
+    return bytes + begin;
+  }
+};
+
+// Copies the spans' tokens, back to back, into `text` (at most `capacity` tokens); returns how many.
+template <typename Token>
+std::int64_t gather(const MappedTokens& source, std::span<const Span> spans, std::int64_t capacity, Token* text) {
+  std::int64_t filled = 0;
+  for (const Span& span : spans) {
+    if (span.length > capacity - filled)
+      throw std::out_of_range("a sample's spans hold more than " + std::to_string(capacity) + " tokens");
+    std::memcpy(text + filled, source.at(span), static_cast<std::size_t>(span.length) * sizeof(Token));
+    filled += span.length;
+  }
+  return filled;
+}
+
+}  // namespace tokenloom

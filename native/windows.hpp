@@ -1,0 +1,133 @@
+// Fixed-length windows over a stream of documents: where each starts, and which spans it covers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tokenloom {
+
+// A read-only array whose integer type is known only at run time. The switch costs less than the cache miss
+// behind it and keeps every caller free of a template per combination of types.
+struct IntegerArray {
+  enum class Kind : std::uint8_t { kInt32, kUint32, kInt64 };
+  const void* data = nullptr;
+  std::int64_t size = 0;
+  Kind kind = Kind::kInt64;
+
+  std::int64_t operator[](std::int64_t index) const {
+    switch (kind) {
+      case Kind::kInt32: return static_cast<const std::int32_t*>(data)[index];
+      case Kind::kUint32: return static_cast<const std::uint32_t*>(data)[index];
+      default: return static_cast<const std::int64_t*>(data)[index];
+    }
+  }
+};
+
+struct Span {
+  std::int64_t sequence;  // row of the index of the .idx file
+  std::int64_t start;     // tokens from the start of the sequence
+  std::int64_t length;    // tokens
+};
+
+// Writes row k = (position in document_index, token offset) for the starts of windows 0 ... num_windows, the
+// last row being the end. Window k begins at token k*window_length of the stream and reads `extra` tokens more.
+//
+// The row belongs to the document that holds the *last token read* by the window before it, which is the
+// reference's convention: a window that ends exactly at a document's end leaves (that document, length - extra).
+template <typename Document, typename Row>
+void build_sample_index(std::span<const std::int32_t> lengths, std::span<const Document> document_index,
+                        std::int64_t window_length, std::int64_t extra, std::int64_t num_windows, Row* rows) {
+  constexpr std::size_t kBlock = 4096;
+  constexpr std::size_t kAhead = 24;  // lengths are read in shuffled order: each is a cache miss unless prefetched
+  std::vector<std::int32_t> block(kBlock);
+  rows[0] = 0;
+  rows[1] = 0;
+  std::int64_t next_window = 1;
+  std::int64_t target = window_length + extra;  // tokens read once window next_window - 1 is complete
+  std::int64_t tokens_before = 0;
+  const std::size_t num_documents = document_index.size();
+  for (std::size_t begin = 0; begin < num_documents && next_window <= num_windows; begin += kBlock) {
+    const std::size_t count = std::min(kBlock, num_documents - begin);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (begin + i + kAhead < num_documents) {
+        const auto ahead = static_cast<std::uint64_t>(document_index[begin + i + kAhead]);
+        if (ahead < lengths.size()) __builtin_prefetch(lengths.data() + ahead, 0);
+      }
+      const auto sequence = static_cast<std::uint64_t>(document_index[begin + i]);
+      if (sequence >= lengths.size())
+        throw std::out_of_range("document index holds sequence " + std::to_string(document_index[begin + i]) +
+                                ", but there are " + std::to_string(lengths.size()));
+      block[i] = lengths[sequence];
+    }
+    for (std::size_t i = 0; i < count && next_window <= num_windows; ++i) {
+      const std::int64_t tokens_after = tokens_before + block[i];
+      while (tokens_after >= target && next_window <= num_windows) {
+        rows[2 * next_window] = static_cast<Row>(begin + i);
+        rows[2 * next_window + 1] = static_cast<Row>(target - extra - tokens_before);
+        ++next_window;
+        target += window_length;
+      }
+      tokens_before = tokens_after;
+    }
+  }
+  if (next_window == num_windows && num_documents > 0) {  // the last window is partial and is kept
+    rows[2 * next_window] = static_cast<Row>(num_documents - 1);
+    const auto last = static_cast<std::size_t>(document_index[num_documents - 1]);
+    rows[2 * next_window + 1] = static_cast<Row>(lengths[last] - extra);
+    ++next_window;
+  }
+  if (next_window <= num_windows)
+    throw std::out_of_range("the documents hold " + std::to_string(tokens_before) + " tokens, too few for " +
+                            std::to_string(num_windows) + " windows");
+}
+
+// Everything that position -> spans needs. Does not own the arrays.
+struct Windows {
+  std::span<const std::int32_t> lengths;
+  IntegerArray document_index;
+  IntegerArray sample_index;   // [num_samples + 1, 2], row-major
+  IntegerArray shuffle_index;  // [num_samples]
+  std::int64_t extra = 0;
+
+  std::int64_t num_samples() const { return shuffle_index.size; }
+
+  // Appends the non-empty spans of sample `position`, in order.
+  void append_spans(std::int64_t position, std::vector<Span>& spans) const {
+    if (position < 0 || position >= num_samples())
+      throw std::out_of_range("sample " + std::to_string(position) + " of " + std::to_string(num_samples()));
+    const std::int64_t window = shuffle_index[position];
+    if (window < 0 || 2 * (window + 1) + 1 >= sample_index.size)
+      throw std::out_of_range("shuffle index names window " + std::to_string(window) + " of " +
+                              std::to_string(sample_index.size / 2 - 1));
+    const std::int64_t first = sample_index[2 * window];
+    const std::int64_t first_start = sample_index[2 * window + 1];
+    const std::int64_t last = sample_index[2 * window + 2];
+    const std::int64_t last_stop = sample_index[2 * window + 3] + extra;
+    if (first < 0 || last < first || last >= document_index.size)
+      throw std::out_of_range("sample index row " + std::to_string(window) + " names documents " +
+                              std::to_string(first) + " to " + std::to_string(last) + " of " +
+                              std::to_string(document_index.size));
+    for (std::int64_t i = first; i <= last; ++i) {
+      const std::int64_t sequence = document_index[i];
+      if (sequence < 0 || sequence >= static_cast<std::int64_t>(lengths.size()))
+        throw std::out_of_range("document index holds sequence " + std::to_string(sequence) + " of " +
+                                std::to_string(lengths.size()));
+      const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
+      const std::int64_t start = i == first ? first_start : 0;
+      const std::int64_t stop = i == last ? last_stop : length;
+      if (start < 0 || stop > length || (stop < start && first != last))
+        throw std::out_of_range("sample index row " + std::to_string(window) + " cuts sequence " +
+                                std::to_string(sequence) + " at [" + std::to_string(start) + ", " +
+                                std::to_string(stop) + "), but it has " + std::to_string(length) + " tokens");
+      if (stop > start) spans.push_back({sequence, start, stop - start});
+    }
+  }
+};
+
+}  // namespace tokenloom

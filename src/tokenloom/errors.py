@@ -1,0 +1,94 @@
+"""Every error tokenloom raises on purpose.
+
+This is the lowest module: it imports nothing of tokenloom.
+
+    TokenloomError
+    ├── ConfigError (ValueError)            a setting is wrong, or two settings contradict each other
+    ├── MissingExtraError (ImportError)     an optional dependency is not installed
+    ├── DatasetFormatError (ValueError)     a .bin/.idx pair is missing a part, truncated, foreign or inconsistent
+    ├── DatasetNotFoundError (FileNotFoundError)
+    ├── TokenRangeError (OverflowError)     a token id does not fit the dtype it is stored as
+    ├── StorageError (OSError)              reading or writing bytes failed
+    ├── IndexCacheError (ValueError)        a cached index cannot be read, trusted or written
+    ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
+    └── InputError (ValueError)             a line of input text is unusable
+
+Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
+"""
+
+from __future__ import annotations
+
+
+class TokenloomError(Exception):
+    """The base of all errors of this package; `hint` says what to do about it, where that is known."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[TokenloomError], message: str, hint: str | None) -> TokenloomError:
+    return kind(message, hint=hint)
+
+
+class ConfigError(TokenloomError, ValueError):
+    """A setting has a value it cannot have, or contradicts another setting."""
+
+
+class MissingExtraError(TokenloomError, ImportError):
+    """An optional dependency is needed and not installed; the hint is the command that installs it."""
+
+
+class DatasetFormatError(TokenloomError, ValueError):
+    """A `.bin`/`.idx` pair does not hold what its header promises."""
+
+
+class DatasetNotFoundError(TokenloomError, FileNotFoundError):
+    """One or both files of a `.bin`/`.idx` pair are missing."""
+
+    __str__ = TokenloomError.__str__
+
+
+class TokenRangeError(TokenloomError, OverflowError):
+    """A token id does not fit the dtype it would be stored as."""
+
+
+class StorageError(TokenloomError, OSError):
+    """Bytes could not be read or written."""
+
+    __str__ = TokenloomError.__str__
+
+
+class IndexCacheError(TokenloomError, ValueError):
+    """A cached index cannot be read, trusted or written."""
+
+
+class TokenizerError(TokenloomError, ValueError):
+    """A tokenizer cannot be loaded, or lacks something the task needs."""
+
+
+class InputError(TokenloomError, ValueError):
+    """A line of input text is unusable; the message names file and line."""
+
+
+class TokenloomWarning(UserWarning):
+    """The base of all warnings of this package."""
+
+
+class ShortDatasetWarning(TokenloomWarning):
+    """A dataset holds too few tokens for a single sample."""
+
+
+class CacheNotWrittenWarning(TokenloomWarning):
+    """An index was built but could not be cached; it will be built again next time."""
+
+
+class AmbiguousPadWarning(TokenloomWarning):
+    """The tokenizer's pad id is also another special token."""

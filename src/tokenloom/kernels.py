@@ -1,0 +1,92 @@
+"""The compiled kernels, with their arguments checked and their errors worded. The only importer of `_native`.
+
+All of them release the GIL while they work. Arrays are C-contiguous; a wrong dtype or shape is our own bug and shows
+as a `TypeError` or `ValueError` of the extension.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import _native
+from tokenloom._native import GptFiller, RecordBuilder, WindowReader
+
+__all__ = [
+    "GptFiller",
+    "LegacyRandom",
+    "RecordBuilder",
+    "WindowReader",
+    "build_sample_index",
+    "gather_spans",
+]
+
+Int64s = NDArray[np.int64]
+
+
+class LegacyRandom:
+    """The shuffles of `numpy.random.RandomState(seed)`, bit for bit, several times faster.
+
+    Not safe from several threads: the order of the calls is part of the result.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 2**32:  # RandomState has the same bound
+            message = f"seed must be in [0, 2**32), got {seed!r}"
+            raise ValueError(message)
+        self._generator = _native.Mt19937(seed)
+
+    def shuffle(self, values: NDArray[np.int32] | NDArray[np.uint32] | Int64s) -> None:
+        """Shuffles a 1-D array in place; one draw per element, memory O(1)."""
+        self._generator.shuffle(values)
+
+
+def build_sample_index(
+    lengths: NDArray[np.int32],
+    document_index: NDArray[np.int32] | Int64s,
+    *,
+    window_length: int,
+    extra: int,
+    num_windows: int,
+    dtype: type[np.int32] | type[np.int64],
+) -> NDArray[np.int32] | Int64s:
+    """Returns the starts of all windows and the end of the last: dtype[num_windows + 1, 2].
+
+    A row is (position in `document_index`, token offset in that document). One pass, O(documents + windows).
+
+    Args:
+        lengths: int32[num_sequences], tokens per sequence.
+        document_index: the stream, as rows of `lengths`.
+        window_length: tokens from one window's start to the next.
+        extra: tokens that a window reads beyond its length, 0 or 1.
+        num_windows: how many; the last may be partial.
+        dtype: of the result.
+
+    Raises:
+        IndexError: the document index names a sequence that does not exist, or the stream is too short.
+    """
+    index = np.empty((num_windows + 1, 2), dtype=dtype)
+    if document_index.dtype == np.int64 and dtype is np.int32:
+        document_index = document_index.astype(np.int32)
+    _native.build_sample_index(
+        np.ascontiguousarray(lengths),
+        np.ascontiguousarray(document_index),
+        window_length,
+        extra,
+        index,
+    )
+    return index
+
+
+def gather_spans(
+    data: NDArray[np.uint8],
+    pointers: Int64s,
+    *,
+    dtype_code: int,
+    sequences: Int64s,
+    starts: Int64s,
+    lengths: Int64s,
+    out: NDArray[np.generic],
+) -> None:
+    """Copies the tokens of the spans, back to back, from mapped bytes into `out`."""
+    _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out)

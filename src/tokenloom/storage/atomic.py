@@ -1,0 +1,115 @@
+"""Files that appear under their name whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import IO, Self
+
+from tokenloom.errors import StorageError
+
+
+@contextmanager
+def storage_errors(action: str, path: str) -> Iterator[None]:
+    """Turns an `OSError` into a `StorageError` that says what was being done to which file."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        hint = None
+        if error.errno == 28:  # ENOSPC
+            hint = "the disk is full; free some space, or write elsewhere"
+        message = f"cannot {action} `{path}`: {error.strerror or error}"
+        raise StorageError(message, hint=hint) from error
+
+
+class PendingFile:
+    """A file being written beside its final place; `publish` moves it there in one step.
+
+    The temporary name is hidden and unique, so that two writers of the same path do not meet; whichever publishes
+    last wins, whole. Anything but `publish` (an exception, garbage collection, `discard`) removes it. After a
+    `kill -9` a hidden `.NAME.*.tmp` file stays behind; it never counts as the file itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        folder, name = os.path.split(self.path)
+        self.temporary_path = os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        self._owner = os.getpid()
+        self._stream: IO[bytes] | None = None
+        with storage_errors("create", self.path):
+            self._stream = open(self.temporary_path, "xb", buffering=1 << 20)  # noqa: SIM115 - closed by publish or discard
+
+    @property
+    def stream(self) -> IO[bytes]:
+        """The open binary stream; writing to it after `publish` or `discard` is an error."""
+        if self._stream is None:
+            message = f"`{self.path}` was already published or discarded"
+            raise StorageError(message)
+        return self._stream
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Appends bytes."""
+        with storage_errors("write", self.path):
+            self.stream.write(data)
+
+    def sync(self) -> None:
+        """Makes what was written durable, still under the temporary name."""
+        with storage_errors("write", self.path):
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+
+    def publish(self) -> None:
+        """Makes the file durable and gives it its name, replacing what had it."""
+        try:
+            self.sync()
+            self.stream.close()
+            with storage_errors("publish", self.path):
+                os.replace(self.temporary_path, self.path)
+        except BaseException:
+            self.discard()
+            raise
+        self._stream = None
+        _sync_folder(os.path.dirname(self.path) or ".")
+
+    def discard(self) -> None:
+        """Removes the temporary file; harmless when repeated, and in a forked child (which does not own it)."""
+        stream, self._stream = self._stream, None
+        if stream is None or os.getpid() != self._owner:
+            return
+        with suppress(OSError):
+            stream.close()  # flushing what is left can fail on a full disk; the file goes away anyhow
+        with suppress(FileNotFoundError):
+            os.unlink(self.temporary_path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.publish()
+        else:
+            self.discard()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_stream"):
+            self.discard()
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes a rename durable; some filesystems refuse to sync a directory, which costs only durability."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
