@@ -36,6 +36,11 @@ std::span<Value> as_span(const Holder& array) {
   return {array.data(), array.size()};
 }
 
+template <typename Value>
+UnalignedArray<Value> as_unaligned(const Array<const Value>& array) {
+  return {reinterpret_cast<const std::uint8_t*>(array.data()), array.size()};
+}
+
 IntegerArray integer_array(const AnyArray& array, const char* name) {
   IntegerArray::Kind kind{};
   if (array.dtype() == nb::dtype<std::int32_t>()) {
@@ -68,7 +73,7 @@ void sample_index(const Array<const std::int32_t>& lengths, const Array<const Do
                   std::int64_t window_length, std::int64_t extra, const Matrix<Row>& out) {
   if (out.shape(0) < 1 || out.shape(1) != 2) throw nb::value_error("out must be [num_windows + 1, 2]");
   nb::gil_scoped_release release;
-  build_sample_index(as_span<const std::int32_t>(lengths), as_span<const Document>(document_index), window_length,
+  build_sample_index(as_unaligned(lengths), as_span<const Document>(document_index), window_length,
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
 }
 
@@ -82,7 +87,7 @@ void with_token_type(int code, Function&& function) {
     case 4: function(std::int32_t{}); break;
     case 5: function(std::int64_t{}); break;
     case 8: function(std::uint16_t{}); break;
-    default: throw nb::value_error(("dtype code " + std::to_string(code) + " is not an integer type").c_str());
+    default: throw nb::type_error(("dtype code " + std::to_string(code) + " is not an integer type").c_str());
   }
 }
 
@@ -95,7 +100,7 @@ class WindowReader {
         document_index_(std::move(document_index)),
         sample_index_(std::move(sample_index)),
         shuffle_index_(std::move(shuffle_index)) {
-    windows_.lengths = as_span<const std::int32_t>(lengths_);
+    windows_.lengths = as_unaligned(lengths_);
     windows_.document_index = integer_array(document_index_, "document_index");
     windows_.sample_index = integer_array(sample_index_, "sample_index");
     windows_.shuffle_index = integer_array(shuffle_index_, "shuffle_index");
@@ -159,7 +164,7 @@ class GptFiller {
     with_token_type(dtype_code, [&](auto zero) {
       using Token = decltype(zero);
       const MappedTokens source{bytes.data(), static_cast<std::int64_t>(bytes.size()),
-                                as_span<const std::int64_t>(pointers), sizeof(Token)};
+                                as_unaligned(pointers), sizeof(Token)};
       const std::int64_t capacity = options_.sequence_length + options_.extra;
       nb::gil_scoped_release release;
       std::vector<Token> text(static_cast<std::size_t>(capacity));
@@ -264,7 +269,7 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
     using Token = decltype(zero);
     if (out.dtype() != nb::dtype<Token>()) throw nb::type_error("out must have the file's dtype");
     const MappedTokens source{bytes.data(), static_cast<std::int64_t>(bytes.size()),
-                              as_span<const std::int64_t>(pointers), sizeof(Token)};
+                              as_unaligned(pointers), sizeof(Token)};
     std::vector<Span> spans;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const Span span{sequences.data()[i], starts.data()[i], lengths.data()[i]};
@@ -285,7 +290,10 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
 class BufferView {
  public:
   explicit BufferView(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) throw nb::python_error();
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+      PyErr_Clear();
+      throw nb::type_error("tokens must be a list or a contiguous buffer");  // the caller converts and tries again
+    }
   }
   ~BufferView() { PyBuffer_Release(&view_); }
   BufferView(const BufferView&) = delete;
@@ -372,9 +380,11 @@ class RecordBuilder {
                 const std::optional<Array<const std::int8_t>>& modes) {
     if (modes && modes->size() != lengths.size()) throw nb::value_error("modes must be as many as lengths");
     const auto first = static_cast<std::int64_t>(records_.lengths().size());
-    for (std::size_t i = 0; i < lengths.size(); ++i)
-      records_.add_sequence(lengths.data()[i], modes ? modes->data()[i] : std::int8_t{0});
-    for (std::size_t i = 0; i < ends.size(); ++i) records_.add_document_end(first + ends.data()[i]);
+    const auto rows = as_unaligned(lengths);
+    const auto end_rows = as_unaligned(ends);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      records_.add_sequence(rows[i], modes ? modes->data()[i] : std::int8_t{0});
+    for (std::size_t i = 0; i < end_rows.size(); ++i) records_.add_document_end(first + end_rows[i]);
   }
 
   void end_document() { records_.end_document(); }
@@ -414,6 +424,11 @@ class RecordBuilder {
     }
     const BufferView view(tokens);
     count = view.count();
+    if (dtype_code_ == 6 || dtype_code_ == 7) {  // float64, float32: stored as they come, already converted
+      if (view.format() != (dtype_code_ == 6 ? 'd' : 'f')) throw nb::type_error("tokens must have the stored dtype");
+      std::memcpy(records_.reserve(count), (*view).buf, static_cast<std::size_t>((*view).len));
+      return count;
+    }
     bool known = false;
     with_token_type(dtype_code_, [&](auto zero) {
       using Token = decltype(zero);

@@ -143,7 +143,7 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
 struct MappedTokens {
   const std::uint8_t* bytes = nullptr;
   std::int64_t num_bytes = 0;
-  std::span<const std::int64_t> pointers;  // byte offset of each sequence
+  UnalignedArray<std::int64_t> pointers;  // byte offset of each sequence
   std::int64_t itemsize = 0;
 
   const std::uint8_t* at(const Span& span) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -29,6 +30,22 @@ struct IntegerArray {
   }
 };
 
+// A read-only array that need not be aligned. The arrays of an .idx file start at byte 34; copying them to aligned
+// memory would cost 12 bytes per document in every process, loading through memcpy costs nothing.
+template <typename Value>
+struct UnalignedArray {
+  const std::uint8_t* bytes = nullptr;
+  std::size_t count = 0;
+
+  std::size_t size() const { return count; }
+  Value operator[](std::size_t index) const {
+    Value value;
+    std::memcpy(&value, bytes + index * sizeof(Value), sizeof(Value));
+    return value;
+  }
+  const std::uint8_t* address(std::size_t index) const { return bytes + index * sizeof(Value); }
+};
+
 struct Span {
   std::int64_t sequence;  // row of the index of the .idx file
   std::int64_t start;     // tokens from the start of the sequence
@@ -41,7 +58,7 @@ struct Span {
 // The row belongs to the document that holds the *last token read* by the window before it, which is the
 // reference's convention: a window that ends exactly at a document's end leaves (that document, length - extra).
 template <typename Document, typename Row>
-void build_sample_index(std::span<const std::int32_t> lengths, std::span<const Document> document_index,
+void build_sample_index(UnalignedArray<std::int32_t> lengths, std::span<const Document> document_index,
                         std::int64_t window_length, std::int64_t extra, std::int64_t num_windows, Row* rows) {
   constexpr std::size_t kBlock = 4096;
   constexpr std::size_t kAhead = 24;  // lengths are read in shuffled order: each is a cache miss unless prefetched
@@ -57,7 +74,7 @@ void build_sample_index(std::span<const std::int32_t> lengths, std::span<const D
     for (std::size_t i = 0; i < count; ++i) {
       if (begin + i + kAhead < num_documents) {
         const auto ahead = static_cast<std::uint64_t>(document_index[begin + i + kAhead]);
-        if (ahead < lengths.size()) __builtin_prefetch(lengths.data() + ahead, 0);
+        if (ahead < lengths.size()) __builtin_prefetch(lengths.address(ahead), 0);
       }
       const auto sequence = static_cast<std::uint64_t>(document_index[begin + i]);
       if (sequence >= lengths.size())
@@ -89,7 +106,7 @@ void build_sample_index(std::span<const std::int32_t> lengths, std::span<const D
 
 // Everything that position -> spans needs. Does not own the arrays.
 struct Windows {
-  std::span<const std::int32_t> lengths;
+  UnalignedArray<std::int32_t> lengths;
   IntegerArray document_index;
   IntegerArray sample_index;   // [num_samples + 1, 2], row-major
   IntegerArray shuffle_index;  // [num_samples]

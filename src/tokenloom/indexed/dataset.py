@@ -1,0 +1,305 @@
+"""Reading a `.bin`/`.idx` pair."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.layout import (
+    HEADER_BYTES,
+    Header,
+    IndexArrays,
+    bin_path,
+    idx_path,
+    parse_header,
+    parse_index,
+    prefix_of,
+)
+from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
+from tokenloom.storage.local import ByteSource, MappedFile, PositionalFile, map_file
+
+Tokens = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The contents of an `.idx` file: its header and read-only views of its arrays."""
+
+    header: Header
+    arrays: IndexArrays
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tokens."""
+        return self.header.dtype
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_sequences], tokens per sequence."""
+        return self.arrays.lengths
+
+    @property
+    def sequence_pointers(self) -> NDArray[np.int64]:
+        """int64[num_sequences], byte offset of each sequence in the `.bin` file."""
+        return self.arrays.pointers
+
+    @property
+    def document_indices(self) -> NDArray[np.int64]:
+        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
+        return self.arrays.boundaries
+
+    @property
+    def sequence_modes(self) -> NDArray[np.int8] | None:
+        """int8[num_sequences], or None for text-only data."""
+        return self.arrays.modes
+
+    def __len__(self) -> int:
+        return self.header.num_sequences
+
+
+class IndexedDataset(Sequence[Any]):
+    """The sequences of a `.bin`/`.idx` pair, by number.
+
+    Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
+    threads, after a fork, and picklable (an unpickled dataset opens the files again).
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> folder = tempfile.mkdtemp()
+        >>> from tokenloom import IndexedDatasetBuilder
+        >>> builder = IndexedDatasetBuilder(f"{folder}/corpus.bin", dtype=np.uint16)
+        >>> builder.add_document([5, 6, 7], [3])
+        >>> builder.finalize(f"{folder}/corpus.idx")
+        >>> dataset = IndexedDataset(f"{folder}/corpus")
+        >>> len(dataset), dataset[0].tolist(), dataset.get(0, offset=1).tolist()
+        (1, [5, 6, 7], [6, 7])
+
+    Args:
+        path_prefix: the path of the pair without `.bin` or `.idx`.
+        multimodal: whether to return modes; the index must hold them.
+        mmap: map the tokens into memory; else read them by position, without a mapping.
+        fast_cache_load: accepted for compatibility; opening is O(1) either way.
+        sequences_per_dataset: (sequence count, document boundary count), to check against the header.
+        dtype_code: the dtype code the tokens should have, to check against the header.
+
+    Raises:
+        DatasetNotFoundError: one of the files does not exist.
+        DatasetFormatError: the files are truncated, foreign, or do not belong together.
+    """
+
+    def __init__(
+        self,
+        path_prefix: str | os.PathLike[str],
+        multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
+        mmap: bool = True,  # noqa: FBT001, FBT002
+        *,
+        fast_cache_load: bool = False,
+        sequences_per_dataset: tuple[int, int] | None = None,
+        dtype_code: int | None = None,
+    ) -> None:
+        self.path_prefix = prefix_of(path_prefix)
+        self.multimodal = multimodal
+        self.mmap = mmap
+        self.fast_cache_load = fast_cache_load
+        self.sequences_per_dataset = sequences_per_dataset
+        self.dtype_code = dtype_code
+        self._open()
+
+    def _open(self) -> None:
+        tokens_path, index_path = bin_path(self.path_prefix), idx_path(self.path_prefix)
+        missing = [path for path in (index_path, tokens_path) if not os.path.exists(path)]
+        if missing:
+            message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
+            raise DatasetNotFoundError(message, hint=_missing_hint(self.path_prefix, missing))
+        self.bin_reader: ByteSource = MappedFile(tokens_path) if self.mmap else PositionalFile(tokens_path)
+        data = map_file(index_path)
+        header = parse_header(data[:HEADER_BYTES].tobytes(), path=index_path)
+        self._check_promises(header, index_path)
+        arrays = parse_index(
+            data, header, path=index_path, bin_bytes=self.bin_reader.num_bytes, multimodal=self.multimodal
+        )
+        self.index = Index(header, arrays)
+
+    def _check_promises(self, header: Header, path: str) -> None:
+        found = (header.num_sequences, header.num_boundaries)
+        if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != found:
+            message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {found}"
+            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
+        if self.dtype_code is not None and self.dtype_code != header.dtype_code:
+            message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
+            raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("bin_reader", "index")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __repr__(self) -> str:
+        return (
+            f"IndexedDataset({self.path_prefix!r}, num_sequences={len(self)}, num_documents={self.num_documents}, "
+            f"num_tokens={self.num_tokens}, dtype={self.dtype.name})"
+        )
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return self.index.header.num_sequences
+
+    @overload
+    def __getitem__(self, idx: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, idx: slice) -> Any: ...
+
+    def __getitem__(self, idx: int | slice) -> Any:
+        """Returns the tokens of one sequence, or a list of them for a slice of step 1.
+
+        A multimodal dataset returns (tokens, mode), or (list, modes). Mapped tokens are read-only views.
+        """
+        if isinstance(idx, slice):
+            start, stop, step = idx.indices(len(self))
+            if step != 1:
+                message = f"slices must be contiguous, got a step of {step}"
+                raise ValueError(message)
+            sequences = self._read_run(start, max(start, stop))
+            return (sequences, self.sequence_modes[start:stop]) if self.multimodal else sequences
+        return self.get(idx)
+
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> Any:
+        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on when length is None.
+
+        Raises:
+            IndexError: there is no such sequence, or the range leaves it.
+        """
+        row = self._row(idx)
+        available = int(self.index.arrays.lengths[row])
+        stop = available if length is None else int(offset) + int(length)
+        if not 0 <= offset <= stop <= available:
+            message = (
+                f"tokens [{offset}, {stop}) of sequence {row} of `{self.path_prefix}` were asked for, "
+                f"but it has {available}"
+            )
+            raise IndexError(message)
+        itemsize = self.dtype.itemsize
+        begin = int(self.index.arrays.pointers[row]) + int(offset) * itemsize
+        tokens = self.bin_reader.read(begin, (stop - int(offset)) * itemsize).view(self.dtype)
+        return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
+
+    def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
+        """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
+
+        One kernel call when the tokens are mapped; else one read per span.
+
+        Args:
+            sequences: int64[num_spans], the sequence of each span.
+            starts: int64[num_spans], the first token in the sequence.
+            lengths: int64[num_spans], how many tokens.
+        """
+        out = np.empty(int(lengths.sum()), dtype=self.dtype)
+        if (data := self.bin_reader.mapped) is not None and self.dtype.kind in "iu":
+            kernels.gather_spans(
+                data,
+                self.index.arrays.pointers,
+                dtype_code=self.index.header.dtype_code,
+                sequences=sequences,
+                starts=starts,
+                lengths=lengths,
+                out=out,
+            )
+            return out
+        filled = 0
+        for row, start, length in zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True):
+            tokens = self.get(row, start, length)
+            out[filled : filled + length] = tokens[0] if self.multimodal else tokens
+            filled += length
+        return out
+
+    def _row(self, idx: Any) -> int:
+        if not isinstance(idx, (int, np.integer)):
+            message = f"a sequence number must be an integer or a slice, got {type(idx).__name__}"
+            raise TypeError(message)
+        row = int(idx)
+        if not -len(self) <= row < len(self):
+            message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {len(self)}"
+            raise IndexError(message)
+        return row % len(self)
+
+    def _read_run(self, start: int, stop: int) -> list[Tokens]:
+        if start == stop:
+            return []
+        pointers = self.index.arrays.pointers
+        lengths = self.index.arrays.lengths[start:stop].astype(np.int64)
+        num_bytes = int(lengths.sum()) * self.dtype.itemsize
+        tokens = self.bin_reader.read(int(pointers[start]), num_bytes).view(self.dtype)
+        return np.split(tokens, np.cumsum(lengths)[:-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tokens."""
+        return self.index.dtype
+
+    @property
+    def num_documents(self) -> int:
+        """The number of documents; each owns zero or more sequences."""
+        return self.index.header.num_boundaries - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens in the `.bin` file."""
+        return self.bin_reader.num_bytes // self.dtype.itemsize
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_sequences], tokens per sequence."""
+        return self.index.arrays.lengths
+
+    @property
+    def document_indices(self) -> NDArray[np.int64]:
+        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
+        return self.index.arrays.boundaries
+
+    def get_document_indices(self) -> NDArray[np.int64]:
+        """Returns `document_indices`; the reference's older spelling."""
+        return self.document_indices
+
+    @property
+    def sequence_modes(self) -> NDArray[np.int8]:
+        """int8[num_sequences] of a multimodal dataset."""
+        if self.index.arrays.modes is None:
+            message = f"`{self.path_prefix}` was opened without modes"
+            raise ConfigError(message, hint="open it with `multimodal=True`")
+        return self.index.arrays.modes
+
+    def statistics(self) -> DatasetStatistics:
+        """Returns counts and the length distribution; one pass over the lengths."""
+        return dataset_statistics(
+            self.index.arrays.lengths, num_documents=self.num_documents, num_tokens=self.num_tokens, dtype=self.dtype
+        )
+
+    @staticmethod
+    def exists(path_prefix: str) -> bool:
+        """Whether both files of the pair exist."""
+        return os.path.exists(idx_path(path_prefix)) and os.path.exists(bin_path(path_prefix))
+
+
+def _missing_hint(prefix: str, missing: list[str]) -> str:
+    if len(missing) == 2:
+        folder, name = os.path.split(prefix)
+        try:
+            candidates = sorted(entry for entry in os.listdir(folder or ".") if entry.endswith(".idx"))
+        except OSError:
+            return "check the folder; a prefix is the path without `.bin` or `.idx`"
+        near = [entry.removesuffix(".idx") for entry in candidates if entry.startswith(name)]
+        if near:
+            return f"did you mean `{os.path.join(folder, near[0])}`?"
+        return "a prefix is the path without `.bin` or `.idx`"
+    return "the pair is incomplete: it was not finished, or one file was moved"

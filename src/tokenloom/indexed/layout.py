@@ -1,0 +1,229 @@
+"""The byte layout of the `.bin`/`.idx` pair: the one place that knows offsets, dtype codes and token width.
+
+FORMAT.md describes the same in prose. The format is that of Megatron-Core's IndexedDataset.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.storage.local import Bytes
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+_HEADER = struct.Struct("<9sQBQQ")
+HEADER_BYTES = _HEADER.size  # 34
+
+UINT16_VOCABULARY_LIMIT = 65500
+"""Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
+
+
+class DType(Enum):
+    """The element types of a `.bin` file, by the code that the `.idx` header holds."""
+
+    uint8 = 1
+    int8 = 2
+    int16 = 3
+    int32 = 4
+    int64 = 5
+    float64 = 6
+    float32 = 7
+    uint16 = 8
+
+    @classmethod
+    def code_from_dtype(cls, value: Any) -> int:
+        """Returns the header code of a NumPy dtype or scalar type."""
+        name = np.dtype(value).name
+        if name not in cls.__members__:
+            message = f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
+            raise ConfigError(message)
+        return cls[name].value
+
+    @classmethod
+    def dtype_from_code(cls, value: int) -> type[Any]:
+        """Returns the NumPy scalar type of a header code; `ValueError` for a code that does not exist."""
+        scalar: type[Any] = getattr(np, cls(value).name)
+        return scalar
+
+    @staticmethod
+    def size(key: Any) -> int:
+        """Returns the bytes per element of a code or a dtype."""
+        if isinstance(key, int):
+            key = DType.dtype_from_code(key)
+        return np.dtype(key).itemsize
+
+    @staticmethod
+    def optimal_dtype(cardinality: int | None) -> type[Any]:
+        """Returns the dtype tokens are stored as for a vocabulary size, None if it is not known."""
+        if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT:
+            return np.uint16
+        return np.int32
+
+
+def bin_path(prefix: str) -> str:
+    """Returns the path of the tokens of a prefix."""
+    return prefix + ".bin"
+
+
+def idx_path(prefix: str) -> str:
+    """Returns the path of the index of a prefix."""
+    return prefix + ".idx"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first 34 bytes of an `.idx` file, and where the arrays behind them lie.
+
+    `num_boundaries` is the header's "document count": one more than the documents, for a dataset begun by 0.
+    """
+
+    dtype_code: int
+    num_sequences: int
+    num_boundaries: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(DType.dtype_from_code(self.dtype_code))
+
+    @property
+    def lengths_offset(self) -> int:
+        return HEADER_BYTES
+
+    @property
+    def pointers_offset(self) -> int:
+        return self.lengths_offset + 4 * self.num_sequences
+
+    @property
+    def boundaries_offset(self) -> int:
+        return self.pointers_offset + 8 * self.num_sequences
+
+    @property
+    def modes_offset(self) -> int:
+        return self.boundaries_offset + 8 * self.num_boundaries
+
+    def idx_bytes(self, *, multimodal: bool) -> int:
+        """Returns the size the `.idx` file must have."""
+        return self.modes_offset + (self.num_sequences if multimodal else 0)
+
+    def pack(self) -> bytes:
+        """Returns the header's bytes."""
+        return _HEADER.pack(MAGIC, VERSION, self.dtype_code, self.num_sequences, self.num_boundaries)
+
+
+def parse_header(data: bytes, *, path: str) -> Header:
+    """Reads the header from the first bytes of an `.idx` file.
+
+    Raises:
+        DatasetFormatError: naming the field, what was expected and what was found.
+    """
+    if len(data) < HEADER_BYTES:
+        message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
+        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+    magic, version, code, num_sequences, num_boundaries = _HEADER.unpack(data[:HEADER_BYTES])
+    if magic != MAGIC:
+        message = f"`{path}`: expected the magic bytes {MAGIC!r}, found {magic!r}"
+        raise DatasetFormatError(message, hint="this is not the index of a .bin/.idx pair")
+    if version != VERSION:
+        message = f"`{path}`: expected version {VERSION}, found {version}"
+        raise DatasetFormatError(message, hint="the file was written by something newer, or is damaged")
+    if code not in DType._value2member_map_:
+        message = f"`{path}`: expected a dtype code from 1 to 8, found {code}"
+        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+    return Header(dtype_code=code, num_sequences=num_sequences, num_boundaries=num_boundaries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexArrays:
+    """The arrays of an `.idx` file, as read-only views of its bytes.
+
+    Attributes:
+        lengths: int32[num_sequences], tokens per sequence.
+        pointers: int64[num_sequences], byte offset of each sequence in the `.bin` file.
+        boundaries: int64[num_documents + 1]; document d owns sequences [boundaries[d], boundaries[d + 1]).
+        modes: int8[num_sequences], or None for text-only data.
+    """
+
+    lengths: NDArray[np.int32]
+    pointers: NDArray[np.int64]
+    boundaries: NDArray[np.int64]
+    modes: NDArray[np.int8] | None
+
+
+def parse_index(data: Bytes, header: Header, *, path: str, bin_bytes: int, multimodal: bool) -> IndexArrays:
+    """Returns the arrays of an `.idx` file after checking, in O(1), that they and the `.bin` file belong together.
+
+    Args:
+        data: uint8[size], the whole `.idx` file.
+        header: of this file.
+        path: of the `.idx` file, for messages.
+        bin_bytes: the real size of the `.bin` file.
+        multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
+
+    Raises:
+        DatasetFormatError: naming the file, the field, what was expected and what was found.
+    """
+    without_modes = header.idx_bytes(multimodal=False)
+    with_modes = header.idx_bytes(multimodal=True)
+    expected = with_modes if multimodal else without_modes
+    if len(data) != expected and not (len(data) == with_modes and not multimodal):
+        message = (
+            f"`{path}`: {header.num_sequences} sequences and {header.num_boundaries} document boundaries "
+            f"need {expected} bytes, found {len(data)}"
+        )
+        hint = _rebuild_hint(path)
+        if multimodal and len(data) == without_modes:
+            hint = "the file holds no sequence modes: open it with `multimodal=False`"
+        raise DatasetFormatError(message, hint=hint)
+
+    def view(offset: int, count: int, dtype: type[Any]) -> NDArray[Any]:  # unaligned: the header has 34 bytes
+        return data[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
+
+    arrays = IndexArrays(
+        lengths=view(header.lengths_offset, header.num_sequences, np.int32),
+        pointers=view(header.pointers_offset, header.num_sequences, np.int64),
+        boundaries=view(header.boundaries_offset, header.num_boundaries, np.int64),
+        modes=view(header.modes_offset, header.num_sequences, np.int8) if multimodal else None,
+    )
+    if header.num_boundaries < 1:
+        message = f"`{path}`: expected at least one document boundary, found none"
+        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+    first, last = int(arrays.boundaries[0]), int(arrays.boundaries[-1])
+    if (first, last) != (0, header.num_sequences):
+        message = (
+            f"`{path}`: expected document boundaries from 0 to {header.num_sequences} (the sequence count), "
+            f"found {first} to {last}"
+        )
+        raise DatasetFormatError(message, hint=_rebuild_hint(path))
+    promised = 0
+    if header.num_sequences:
+        promised = int(arrays.pointers[-1]) + int(arrays.lengths[-1]) * header.dtype.itemsize
+    if promised != bin_bytes:
+        tokens = bin_path(path.removesuffix(".idx"))
+        kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
+        message = (
+            f"`{tokens}`: expected {promised} bytes (the end of sequence {header.num_sequences - 1} in `{path}`), "
+            f"found {bin_bytes}"
+        )
+        raise DatasetFormatError(message, hint=f"the .bin file is {kind}; write the pair again")
+    return arrays
+
+
+def prefix_of(path: str | os.PathLike[str]) -> str:
+    """Returns the prefix for a prefix, or for the path of either file of a pair."""
+    text = os.fspath(path)
+    for suffix in (".bin", ".idx"):
+        if text.endswith(suffix):
+            return text.removesuffix(suffix)
+    return text
+
+
+def _rebuild_hint(path: str) -> str:
+    return f"`{os.path.basename(path)}` is truncated, damaged or still being written; write the pair again"

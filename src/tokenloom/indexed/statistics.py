@@ -1,0 +1,76 @@
+"""Counts and length distribution of a dataset, from its index alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetStatistics:
+    """What a dataset holds.
+
+    Attributes:
+        num_sequences: rows of the index.
+        num_documents: documents, each of zero or more sequences.
+        num_tokens: tokens in the `.bin` file.
+        num_bytes: bytes in the `.bin` file.
+        dtype: name of the token dtype.
+        shortest, longest, mean_length: of the sequences, in tokens; 0 for an empty dataset.
+        num_empty: sequences without tokens.
+        percentiles: (percent, tokens) pairs; the tokens are a length that occurs ("lower" interpolation).
+        histogram: (start, stop, count) rows: sequences with a length in [start, stop), bounds powers of two.
+    """
+
+    num_sequences: int
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    dtype: str
+    shortest: int
+    longest: int
+    mean_length: float
+    num_empty: int
+    percentiles: tuple[tuple[int, int], ...]
+    histogram: tuple[tuple[int, int, int], ...]
+
+
+def dataset_statistics(
+    lengths: NDArray[np.int32], *, num_documents: int, num_tokens: int, dtype: np.dtype[Any]
+) -> DatasetStatistics:
+    """Returns the statistics of a dataset whose sequences have these lengths: int32[num_sequences]."""
+    empty = len(lengths) == 0
+    return DatasetStatistics(
+        num_sequences=len(lengths),
+        num_documents=num_documents,
+        num_tokens=num_tokens,
+        num_bytes=num_tokens * dtype.itemsize,
+        dtype=dtype.name,
+        shortest=0 if empty else int(lengths.min()),
+        longest=0 if empty else int(lengths.max()),
+        mean_length=0.0 if empty else num_tokens / len(lengths),
+        num_empty=int(np.count_nonzero(lengths == 0)),
+        percentiles=() if empty else _percentiles(lengths),
+        histogram=() if empty else _histogram(lengths),
+    )
+
+
+def _percentiles(lengths: NDArray[np.int32]) -> tuple[tuple[int, int], ...]:
+    values = np.percentile(lengths, PERCENTILES, method="lower")
+    return tuple((percent, int(value)) for percent, value in zip(PERCENTILES, values, strict=True))
+
+
+def _histogram(lengths: NDArray[np.int32]) -> tuple[tuple[int, int, int], ...]:
+    """Counts per power of two: [0, 1), [1, 2), [2, 4), ... without empty rows at either end."""
+    exponents = np.frexp(lengths.astype(np.float64))[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
+    counts = np.bincount(exponents)
+    first = int(np.flatnonzero(counts)[0])
+    return tuple(
+        (0 if bucket == 0 else 2 ** (bucket - 1), 2**bucket, int(counts[bucket]))
+        for bucket in range(first, len(counts))
+    )

@@ -1,0 +1,131 @@
+"""Checking a pair completely, which opening it does not: every row of the index, every token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import idx_path
+
+_ROWS = 1 << 20
+_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What a complete check found.
+
+    Attributes:
+        num_tokens: tokens read.
+        smallest_token, largest_token: over all tokens; None for an empty dataset.
+        problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
+    """
+
+    num_tokens: int
+    smallest_token: int | None
+    largest_token: int | None
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.problems
+
+
+def verify_dataset(
+    prefix: str,
+    *,
+    multimodal: bool = False,
+    vocab_size: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> VerifyReport:
+    """Reads the whole pair and reports every kind of defect once, with the first row that shows it.
+
+    Bounded memory, one sequential pass over both files. Opening errors are raised, not reported.
+
+    Args:
+        prefix: of the pair.
+        multimodal: whether it holds modes.
+        vocab_size: if given, tokens must be in [0, vocab_size).
+        progress: called with the bytes of tokens read since the last call.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
+    """
+    dataset = IndexedDataset(prefix, multimodal=multimodal)
+    problems = [
+        *_first(_length_problems(dataset)),
+        *_first(_pointer_problems(dataset)),
+        *_first(_boundary_problems(dataset)),
+    ]
+    smallest: int | None = None
+    largest: int | None = None
+    itemsize = dataset.dtype.itemsize
+    num_bytes = dataset.bin_reader.num_bytes
+    if num_bytes % itemsize:
+        problems.append(f"`{prefix}.bin`: {num_bytes} bytes are not a whole number of {dataset.dtype} tokens")
+    for begin in range(0, num_bytes - num_bytes % itemsize, _BYTES):
+        count = min(_BYTES, num_bytes - num_bytes % itemsize - begin)
+        tokens = dataset.bin_reader.read(begin, count).view(dataset.dtype)
+        low, high = int(tokens.min()), int(tokens.max())
+        smallest = low if smallest is None else min(smallest, low)
+        largest = high if largest is None else max(largest, high)
+        if progress is not None:
+            progress(count)
+    if vocab_size is not None and smallest is not None and largest is not None:
+        if largest >= vocab_size:
+            problems.append(f"`{prefix}.bin`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
+        if smallest < 0:
+            problems.append(f"`{prefix}.bin`: expected tokens from 0 on, found {smallest}")
+    return VerifyReport(
+        num_tokens=num_bytes // itemsize, smallest_token=smallest, largest_token=largest, problems=tuple(problems)
+    )
+
+
+def _first(problems: Iterator[str]) -> list[str]:
+    return [problem for problem, _ in zip(problems, range(1), strict=False)]
+
+
+def _rows(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    for begin in range(0, len(array), _ROWS):
+        yield begin, array[begin : begin + _ROWS]
+
+
+def _length_problems(dataset: IndexedDataset) -> Iterator[str]:
+    for begin, lengths in _rows(dataset.sequence_lengths):
+        for row in np.flatnonzero(lengths < 0):
+            yield (
+                f"`{idx_path(dataset.path_prefix)}`: expected a length from 0 on, "
+                f"found {lengths[row]} for sequence {begin + row}"
+            )
+
+
+def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
+    expected = 0
+    for begin, lengths in _rows(dataset.sequence_lengths):
+        ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
+        pointers = dataset.index.sequence_pointers[begin : begin + len(lengths)]
+        starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
+        for row in np.flatnonzero(pointers != starts):
+            yield (
+                f"`{idx_path(dataset.path_prefix)}`: expected pointer {starts[row]} "
+                f"(the end of the sequence before), found {pointers[row]} for sequence {begin + row}"
+            )
+        expected = int(ends[-1])
+
+
+def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:
+    before = 0
+    for begin, boundaries in _rows(dataset.document_indices):
+        steps = np.diff(boundaries, prepend=before)
+        for row in np.flatnonzero(steps < 0):
+            yield (
+                f"`{idx_path(dataset.path_prefix)}`: expected document boundaries that do not fall, "
+                f"found {boundaries[row]} for document {begin + row} after {boundaries[row] - steps[row]}"
+            )
+        before = int(boundaries[-1])
