@@ -132,9 +132,13 @@ class IndexedDataset(Sequence[Any]):
         found = (header.num_sequences, header.num_boundaries)
         if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != found:
             message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {found}"
-            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
+            raise DatasetFormatError(
+                message, hint="the data changed after its counts were recorded; record them again"
+            )
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
-            message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
+            message = (
+                f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
+            )
             raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -194,7 +198,9 @@ class IndexedDataset(Sequence[Any]):
         tokens = self.bin_reader.read(begin, (stop - int(offset)) * itemsize).view(self.dtype)
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
-    def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
+    def gather(
+        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> Tokens:
         """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
 
         One kernel call when the tokens are mapped; else one read per span.
@@ -282,7 +288,10 @@ class IndexedDataset(Sequence[Any]):
     def statistics(self) -> DatasetStatistics:
         """Returns counts and the length distribution; one pass over the lengths."""
         return dataset_statistics(
-            self.index.arrays.lengths, num_documents=self.num_documents, num_tokens=self.num_tokens, dtype=self.dtype
+            self.index.arrays.lengths,
+            num_documents=self.num_documents,
+            num_tokens=self.num_tokens,
+            dtype=self.dtype,
         )
 
     @staticmethod

@@ -79,11 +79,16 @@ def verify_dataset(
             progress(count)
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:
-            problems.append(f"`{prefix}.bin`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
+            problems.append(
+                f"`{prefix}.bin`: expected tokens below {vocab_size} (the vocabulary), found {largest}"
+            )
         if smallest < 0:
             problems.append(f"`{prefix}.bin`: expected tokens from 0 on, found {smallest}")
     return VerifyReport(
-        num_tokens=num_bytes // itemsize, smallest_token=smallest, largest_token=largest, problems=tuple(problems)
+        num_tokens=num_bytes // itemsize,
+        smallest_token=smallest,
+        largest_token=largest,
+        problems=tuple(problems),
     )
 
 

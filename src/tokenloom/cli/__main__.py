@@ -1,0 +1,7 @@
+"""`python -m tokenloom.cli`."""
+
+import sys
+
+from tokenloom.cli import main
+
+sys.exit(main())

@@ -1,0 +1,47 @@
+"""`tokenloom verify`: check pairs completely."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.cli import console
+from tokenloom.indexed.verify import verify_dataset
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "verify",
+        help="check every row and token of a dataset",
+        description="Check every row and token of a dataset.",
+    )
+    parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
+    parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="check that every token is below N")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints one line per dataset and one per problem; 1 if there was any."""
+    sound = True
+    for prefix in options.prefixes:
+        with console.byte_progress(f"verify {prefix}") as progress:
+            report = verify_dataset(
+                prefix,
+                multimodal=options.multimodal,
+                vocab_size=options.vocab_size,
+                progress=progress,
+            )
+        if report.ok:
+            tokens = (
+                "no tokens"
+                if report.largest_token is None
+                else (f"{report.num_tokens} tokens from {report.smallest_token} to {report.largest_token}")
+            )
+            print(f"{prefix}: ok, {tokens}")
+        else:
+            sound = False
+            for problem in report.problems:
+                print(f"{prefix}: {problem}")
+    return 0 if sound else 1

@@ -1,0 +1,1 @@
+"""Text into `.bin`/`.idx`: sources of documents, tokenizers, and the pipeline between them."""

@@ -1,0 +1,23 @@
+"""What all tests share: fresh seeds, printed when a test fails."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A fresh seed per run; set TOKENLOOM_TEST_SEED to repeat one. Failures print it."""
+    value = int(os.environ.get("TOKENLOOM_TEST_SEED", secrets.randbelow(2**31)))
+    request.node.add_report_section("setup", "seed", f"TOKENLOOM_TEST_SEED={value}")
+    return value
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """A generator of this test's own, from the fresh seed."""
+    return np.random.default_rng(seed)
