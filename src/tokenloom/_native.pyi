@@ -12,9 +12,7 @@ class Mt19937:
 
     def __init__(self, seed: int) -> None: ...
     @overload
-    def shuffle(
-        self, values: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")]
-    ) -> None:
+    def shuffle(self, values: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")]) -> None:
         """Shuffle in place as RandomState does."""
 
     @overload
@@ -29,9 +27,7 @@ class Mt19937:
 @overload
 def build_sample_index(
     lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    document_index: Annotated[
-        NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)
-    ],
+    document_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
     window_length: int,
     extra: int,
     out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")],
@@ -39,9 +35,7 @@ def build_sample_index(
 @overload
 def build_sample_index(
     lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    document_index: Annotated[
-        NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)
-    ],
+    document_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
     window_length: int,
     extra: int,
     out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
@@ -49,9 +43,7 @@ def build_sample_index(
 @overload
 def build_sample_index(
     lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    document_index: Annotated[
-        NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-    ],
+    document_index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     window_length: int,
     extra: int,
     out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
@@ -62,9 +54,7 @@ class WindowReader:
 
     def __init__(
         self,
-        lengths: Annotated[
-            NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
         document_index: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
         sample_index: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
         shuffle_index: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
@@ -72,9 +62,7 @@ class WindowReader:
     ) -> None: ...
     def spans(
         self,
-        positions: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
     ) -> tuple: ...
 
 class GptFiller:
@@ -96,43 +84,27 @@ class GptFiller:
         self,
         reader: WindowReader,
         bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        pointers: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         dtype_code: int,
-        positions: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
         labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
         loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
         position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        attention_mask: Annotated[
-            NDArray[numpy.bool_], dict(shape=(None, None, None), order="C", device="cpu")
-        ]
-        | None,
+        attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order="C", device="cpu")] | None,
         cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")] | None,
         max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")] | None,
     ) -> None: ...
     def fill_from_text(
         self,
-        text: Annotated[
-            NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)
-        ],
-        span_lengths: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
-        row_offsets: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        text: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        span_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
         labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
         loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
         position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        attention_mask: Annotated[
-            NDArray[numpy.bool_], dict(shape=(None, None, None), order="C", device="cpu")
-        ]
-        | None,
+        attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order="C", device="cpu")] | None,
         cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")] | None,
         max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")] | None,
     ) -> None: ...
@@ -154,12 +126,9 @@ class RecordBuilder:
     def add(self, tokens: object, lengths: object, modes: object | None, end_document: bool) -> int: ...
     def add_rows(
         self,
-        lengths: Annotated[
-            NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
         ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        modes: Annotated[NDArray[numpy.int8], dict(shape=(None,), order="C", device="cpu", writable=False)]
-        | None,
+        modes: Annotated[NDArray[numpy.int8], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
     ) -> None: ...
     def end_document(self) -> None: ...
     def take_pending(self) -> bytes: ...

@@ -28,9 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Merges and prints what came out."""
     if bool(options.prefixes) == bool(options.input):
         options.parser.error("name either datasets or a folder with --input")
-    prefixes = (
-        prefixes_in(options.input) if options.input else [prefix_of(prefix) for prefix in options.prefixes]
-    )
+    prefixes = prefixes_in(options.input) if options.input else [prefix_of(prefix) for prefix in options.prefixes]
     sizes = {prefix: file_size(bin_path(prefix)) for prefix in prefixes if os.path.exists(bin_path(prefix))}
     with console.byte_progress(f"merge {len(prefixes)} datasets", total=sum(sizes.values())) as advance:
         merged = merge_datasets(

@@ -158,9 +158,7 @@ class IndexedDatasetBuilder:
             ValueError: the parts do not fit together. Nothing was added.
         """
         if int(lengths.sum(dtype=np.int64)) != len(tokens) or (len(lengths) and int(lengths.min()) < 0):
-            message = (
-                f"lengths add up to {int(lengths.sum(dtype=np.int64))} tokens, but {len(tokens)} were given"
-            )
+            message = f"lengths add up to {int(lengths.sum(dtype=np.int64))} tokens, but {len(tokens)} were given"
             raise ValueError(message)
         if document_ends is None:
             document_ends = np.arange(1, len(lengths) + 1, dtype=np.int64)
@@ -252,9 +250,7 @@ class IndexedDatasetBuilder:
         """Documents ended so far."""
         return self._records.num_document_boundaries - 1
 
-    def _append(
-        self, tokens: Any, lengths: Sequence[int], modes: Sequence[int] | None, *, end_document: bool
-    ) -> None:
+    def _append(self, tokens: Any, lengths: Sequence[int], modes: Sequence[int] | None, *, end_document: bool) -> None:
         self._check_open()
         try:
             # Lists and contiguous integer arrays, nearly every call: looking at them in Python first would cost more
@@ -306,9 +302,7 @@ class IndexedDatasetBuilder:
             while copied < num_bytes:
                 try:
                     count = os.copy_file_range(source.fileno(), target.fileno(), num_bytes - copied)
-                except (
-                    OSError
-                ):  # not every pair of filesystems can; the portable copy continues where it stopped
+                except OSError:  # not every pair of filesystems can; the portable copy continues where it stopped
                     source.seek(copied)
                     shutil.copyfileobj(source, target, 1 << 20)
                     target.flush()
@@ -343,9 +337,7 @@ class IndexedDatasetBuilder:
                 index_file.write(block.data)
 
 
-def _blocks(
-    copy: Callable[[int, NDArray[Any]], None], count: int, dtype: type[Any]
-) -> Iterable[NDArray[Any]]:
+def _blocks(copy: Callable[[int, NDArray[Any]], None], count: int, dtype: type[Any]) -> Iterable[NDArray[Any]]:
     """Yields the rows of a record array in bounded pieces."""
     for begin in range(0, count, _ROWS_PER_WRITE):
         block = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=dtype)

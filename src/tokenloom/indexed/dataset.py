@@ -132,13 +132,9 @@ class IndexedDataset(Sequence[Any]):
         found = (header.num_sequences, header.num_boundaries)
         if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != found:
             message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {found}"
-            raise DatasetFormatError(
-                message, hint="the data changed after its counts were recorded; record them again"
-            )
+            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
-            message = (
-                f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
-            )
+            message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
             raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,9 +194,7 @@ class IndexedDataset(Sequence[Any]):
         tokens = self.bin_reader.read(begin, (stop - int(offset)) * itemsize).view(self.dtype)
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
-    def gather(
-        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> Tokens:
+    def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
         """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
 
         One kernel call when the tokens are mapped; else one read per span.

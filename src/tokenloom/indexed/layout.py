@@ -43,9 +43,7 @@ class DType(Enum):
         """Returns the header code of a NumPy dtype or scalar type."""
         name = np.dtype(value).name
         if name not in cls.__members__:
-            message = (
-                f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
-            )
+            message = f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
             raise ConfigError(message)
         return cls[name].value
 
@@ -209,11 +207,7 @@ def parse_index(data: Bytes, header: Header, *, path: str, bin_bytes: int, multi
         promised = int(arrays.pointers[-1]) + int(arrays.lengths[-1]) * header.dtype.itemsize
     if promised != bin_bytes:
         tokens = bin_path(path.removesuffix(".idx"))
-        kind = (
-            "truncated or still being written"
-            if bin_bytes < promised
-            else "not the one this index was written for"
-        )
+        kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
         message = (
             f"`{tokens}`: expected {promised} bytes (the end of sequence {header.num_sequences - 1} in `{path}`), "
             f"found {bin_bytes}"

@@ -65,9 +65,7 @@ def merge_datasets(
         found = IndexedDataset(prefix, multimodal=multimodal).dtype
         if found != first.dtype:
             message = f"`{prefix}` holds {found} tokens, but `{chosen[0]}` holds {first.dtype}"
-            raise ConfigError(
-                message, hint="datasets of one dtype only can be merged; tokenise one of them again"
-            )
+            raise ConfigError(message, hint="datasets of one dtype only can be merged; tokenise one of them again")
     with IndexedDatasetBuilder(bin_path(target), dtype=first.dtype, multimodal=multimodal) as builder:
         for prefix in chosen:
             builder.add_index(prefix)

@@ -79,9 +79,7 @@ def verify_dataset(
             progress(count)
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:
-            problems.append(
-                f"`{prefix}.bin`: expected tokens below {vocab_size} (the vocabulary), found {largest}"
-            )
+            problems.append(f"`{prefix}.bin`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
         if smallest < 0:
             problems.append(f"`{prefix}.bin`: expected tokens from 0 on, found {smallest}")
     return VerifyReport(

@@ -110,6 +110,4 @@ class PositionalFile:
 
 
 def _outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:
-    return StorageError(
-        f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has {num_bytes} bytes"
-    )
+    return StorageError(f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has {num_bytes} bytes")
