@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -64,7 +63,7 @@ class Index:
         return self.header.num_sequences
 
 
-class IndexedDataset(Sequence[Any]):
+class IndexedDataset:
     """The sequences of a `.bin`/`.idx` pair, by number.
 
     Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
