@@ -11,6 +11,7 @@ This is the lowest module: it imports nothing of tokenloom.
     ├── StorageError (OSError)              reading or writing bytes failed
     ├── IndexCacheError (ValueError)        a cached index cannot be read, trusted or written
     ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
+    │   └── MissingTokenError (NotImplementedError)   it has no token of the role asked for
     └── InputError (ValueError)             a line of input text is unusable
 
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
@@ -72,6 +73,10 @@ class IndexCacheError(TokenloomError, ValueError):
 
 class TokenizerError(TokenloomError, ValueError):
     """A tokenizer cannot be loaded, or lacks something the task needs."""
+
+
+class MissingTokenError(TokenizerError, NotImplementedError):
+    """A tokenizer has no token of the role asked for; the reference's tokenizers raise `NotImplementedError` there."""
 
 
 class InputError(TokenloomError, ValueError):
