@@ -499,6 +499,8 @@ NB_MODULE(_native, module) {
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
   module.def("build_sample_index", &sample_index<std::int32_t, std::int64_t>, "lengths"_a.noconvert(),
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
+  module.def("build_sample_index", &sample_index<std::int64_t, std::int32_t>, "lengths"_a.noconvert(),
+             "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
   module.def("build_sample_index", &sample_index<std::int64_t, std::int64_t>, "lengths"_a.noconvert(),
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
 

@@ -7,141 +7,73 @@ from typing import Annotated, overload
 import numpy
 from numpy.typing import NDArray
 
+
 class Mt19937:
     """The generator behind numpy.random.RandomState, for legacy shuffles."""
 
     def __init__(self, seed: int) -> None: ...
+
     @overload
-    def shuffle(self, values: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")]) -> None:
+    def shuffle(self, values: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
         """Shuffle in place as RandomState does."""
 
     @overload
-    def shuffle(
-        self, values: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order="C", device="cpu")]
-    ) -> None: ...
+    def shuffle(self, values: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
     @overload
-    def shuffle(
-        self, values: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")]
-    ) -> None: ...
+    def shuffle(self, values: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
 @overload
-def build_sample_index(
-    lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    document_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    window_length: int,
-    extra: int,
-    out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")],
-) -> None: ...
+def build_sample_index(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_length: int, extra: int, out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
+
 @overload
-def build_sample_index(
-    lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    document_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    window_length: int,
-    extra: int,
-    out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-) -> None: ...
+def build_sample_index(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], window_length: int, extra: int, out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
+
 @overload
-def build_sample_index(
-    lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    document_index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    window_length: int,
-    extra: int,
-    out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-) -> None: ...
+def build_sample_index(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], window_length: int, extra: int, out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
+
+@overload
+def build_sample_index(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], window_length: int, extra: int, out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
 
 class WindowReader:
     """Positions to spans over a document, sample and shuffle index."""
 
-    def __init__(
-        self,
-        lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        document_index: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
-        sample_index: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
-        shuffle_index: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
-        extra: int,
-    ) -> None: ...
-    def spans(
-        self,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    ) -> tuple: ...
+    def __init__(self, lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], sample_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], shuffle_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], extra: int) -> None: ...
+
+    def spans(self, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple: ...
 
 class GptFiller:
     """Fills batches of GPT samples."""
 
-    def __init__(
-        self,
-        *,
-        sequence_length: int,
-        extra: int,
-        pad_id: int,
-        eod_id: int,
-        reset_position_ids: bool,
-        reset_attention_mask: bool,
-        eod_mask_loss: bool,
-        inter_document_masking: bool,
-    ) -> None: ...
-    def fill(
-        self,
-        reader: WindowReader,
-        bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        dtype_code: int,
-        positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
-        position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order="C", device="cpu")] | None,
-        cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")] | None,
-        max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")] | None,
-    ) -> None: ...
-    def fill_from_text(
-        self,
-        text: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        span_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
-        position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order="C", device="cpu")],
-        attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order="C", device="cpu")] | None,
-        cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")] | None,
-        max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")] | None,
-    ) -> None: ...
+    def __init__(self, *, sequence_length: int, extra: int, pad_id: int, eod_id: int, reset_position_ids: bool, reset_attention_mask: bool, eod_mask_loss: bool, inter_document_masking: bool) -> None: ...
 
-def gather_spans(
-    bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    dtype_code: int,
-    sequences: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    out: Annotated[NDArray, dict(shape=(None,), order="C")],
-) -> None: ...
+    def fill(self, reader: WindowReader, bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], dtype_code: int, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')] | None) -> None: ...
+
+    def fill_from_text(self, text: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], span_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')] | None) -> None: ...
+
+def gather_spans(bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], dtype_code: int, sequences: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray, dict(shape=(None,), order='C')]) -> None: ...
 
 class RecordBuilder:
     """Collects what becomes a .bin/.idx pair."""
 
     def __init__(self, dtype_code: int, itemsize: int, multimodal: bool) -> None: ...
+
     def add(self, tokens: object, lengths: object, modes: object | None, end_document: bool) -> int: ...
-    def add_rows(
-        self,
-        lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        modes: Annotated[NDArray[numpy.int8], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-    ) -> None: ...
+
+    def add_rows(self, lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], modes: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None: ...
+
     def end_document(self) -> None: ...
+
     def take_pending(self) -> bytes: ...
+
     @property
     def num_sequences(self) -> int: ...
+
     @property
     def num_document_boundaries(self) -> int: ...
-    def copy_lengths(
-        self, begin: int, out: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")]
-    ) -> None: ...
-    def copy_document_ends(
-        self, begin: int, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")]
-    ) -> None: ...
-    def copy_modes(
-        self, begin: int, out: Annotated[NDArray[numpy.int8], dict(shape=(None,), order="C", device="cpu")]
-    ) -> None: ...
+
+    def copy_lengths(self, begin: int, out: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+    def copy_document_ends(self, begin: int, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+    def copy_modes(self, begin: int, out: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu')]) -> None: ...

@@ -6,6 +6,8 @@ as a `TypeError` or `ValueError` of the extension.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,20 +38,20 @@ class LegacyRandom:
             raise ValueError(message)
         self._generator = _native.Mt19937(seed)
 
-    def shuffle(self, values: NDArray[np.int32] | NDArray[np.uint32] | Int64s) -> None:
-        """Shuffles a 1-D array in place; one draw per element, memory O(1)."""
+    def shuffle(self, values: NDArray[Any]) -> None:
+        """Shuffles an int32, uint32 or int64 array of one axis in place; one draw per element, memory O(1)."""
         self._generator.shuffle(values)
 
 
 def build_sample_index(
     lengths: NDArray[np.int32],
-    document_index: NDArray[np.int32] | Int64s,
+    document_index: NDArray[Any],
     *,
     window_length: int,
     extra: int,
     num_windows: int,
-    dtype: type[np.int32] | type[np.int64],
-) -> NDArray[np.int32] | Int64s:
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
     """Returns the starts of all windows and the end of the last: dtype[num_windows + 1, 2].
 
     A row is (position in `document_index`, token offset in that document). One pass, O(documents + windows).
@@ -65,9 +67,7 @@ def build_sample_index(
     Raises:
         IndexError: the document index names a sequence that does not exist, or the stream is too short.
     """
-    index = np.empty((num_windows + 1, 2), dtype=dtype)
-    if document_index.dtype == np.int64 and dtype is np.int32:
-        document_index = document_index.astype(np.int32)
+    index: NDArray[Any] = np.empty((num_windows + 1, 2), dtype=dtype)
     _native.build_sample_index(
         np.ascontiguousarray(lengths),
         np.ascontiguousarray(document_index),

@@ -1,0 +1,1 @@
+"""A sample by number: configurations, the base class, and the dataset family."""

@@ -1,0 +1,87 @@
+"""The base class of all datasets that give a sample by number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tokenizer import pad_token_id
+
+
+class MegatronDataset(ABC):
+    """A split of one low-level dataset, as samples.
+
+    Works as a map-style dataset of torch without inheriting from it, so that importing needs no torch.
+
+    Args:
+        dataset: the low-level dataset, for example an `IndexedDataset`.
+        dataset_path: its path, for cache keys and messages; None for made-up data.
+        indices: integers[num_elements], the elements of it that this split exposes.
+        num_samples: how many samples to offer at least; None for one epoch.
+        index_split: which split this is.
+        config: the settings.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        dataset_path: str | None,
+        indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: Any,
+    ) -> None:
+        self.dataset = dataset
+        self.dataset_path = dataset_path
+        self.indices = indices
+        self.num_samples = num_samples
+        self.index_split = index_split
+        self.config = config
+        self.unique_identifiers: OrderedDict[str, Any] = OrderedDict()
+        self.unique_identifiers["class"] = type(self).__name__
+        self.unique_identifiers["dataset_path"] = dataset_path
+        self.unique_identifiers["num_samples"] = num_samples
+        self.unique_identifiers["index_split"] = index_split.name
+        for attribute in self._key_config_attributes():
+            self.unique_identifiers[attribute] = getattr(config, attribute)
+        # The exact text matters: its hash names cache files that the reference reads and writes too.
+        self.unique_description = json.dumps(
+            self.unique_identifiers, indent=4, default=lambda value: value.unique_identifiers
+        )
+        self.unique_description_hash = hashlib.md5(
+            self.unique_description.encode("utf-8"), usedforsecurity=False
+        ).hexdigest()
+        self._pad_token_id = pad_token_id(config.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
+
+    @staticmethod
+    @abstractmethod
+    def numel_low_level_dataset(low_level_dataset: Any) -> int:
+        """Returns how many elements of the low-level dataset the splits divide."""
+
+    @staticmethod
+    @abstractmethod
+    def build_low_level_dataset(dataset_path: str, config: BlendedMegatronDatasetConfig) -> Any:
+        """Returns the low-level dataset of a path."""
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        """Returns the settings that are part of the cache key."""
+        return ["random_seed", "sequence_length", "split", "split_matrix", "tokenizer"]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    @abstractmethod
+    def __getitem__(self, idx: int) -> dict[str, Any]:
+        """Returns a sample."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"

@@ -1,0 +1,160 @@
+"""The settings of datasets, checked where they are held. Parameters are the reference's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix
+from tokenloom.datasets.tokenizer import TokenizerLike
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.layout import DType
+
+Blend = tuple[list[str], list[float] | None]
+
+
+@dataclass
+class BlendedMegatronDatasetConfig:
+    """What every dataset class needs to know.
+
+    Attributes:
+        random_seed: of all shuffles, in [0, 2**32).
+        sequence_length: tokens per sample.
+        blend: (prefixes, weights or None) that `split` divides; not together with `blend_per_split`.
+        blend_per_split: one blend or None for train, valid and test each.
+        multiple_validation_sets: build one validation dataset per prefix instead of a blend.
+        full_validation: validate on one whole epoch.
+        split: weights of train, valid and test, such as "99,1,0".
+        split_matrix: the interval of each split, computed from `split`.
+        num_dataset_builder_threads: datasets built at once.
+        path_to_cache: folder of the index cache; beside the data if None.
+        mmap_bin_files: map `.bin` files into memory, or read them by position.
+        mock: no data was named, so it is made up; computed.
+        tokenizer: of the data.
+        mid_level_dataset_surplus: share of samples built beyond what a blend needs of each dataset.
+        allow_ambiguous_pad_tokens: let a pad id that is also another special token mask that token.
+        fast_cache_load: trust that all caches exist.
+        defer_npy_index_mmap: open cached indices at the first sample, not before.
+    """
+
+    random_seed: int
+    sequence_length: int
+    blend: Blend | None = None
+    blend_per_split: list[Blend | None] | None = None
+    multiple_validation_sets: bool | None = None
+    full_validation: bool | None = None
+    split: str | None = None
+    split_matrix: SplitMatrix | None = field(init=False, default=None)
+    num_dataset_builder_threads: int = 1
+    path_to_cache: str | None = None
+    mmap_bin_files: bool = True
+    mock: bool = field(init=False, default=False)
+    tokenizer: TokenizerLike | None = None
+    mid_level_dataset_surplus: float = 0.005
+    allow_ambiguous_pad_tokens: bool | None = False
+    fast_cache_load: bool = False
+    defer_npy_index_mmap: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the settings and computes `mock` and `split_matrix`."""
+        if not 0 <= self.random_seed < 2**32:
+            message = f"expected random_seed in [0, 2**32), found {self.random_seed!r}"
+            raise ConfigError(message)
+        if self.sequence_length < 1:
+            message = f"expected sequence_length of at least 1, found {self.sequence_length!r}"
+            raise ConfigError(message)
+        self._check_cache_options()
+        if self.blend_per_split is not None and any(self.blend_per_split):
+            self._check_blend_per_split(self.blend_per_split)
+            return
+        if self.blend is None:
+            self.mock = True
+            self.split = "1,1,1"
+        else:
+            _check_blend(self.blend, "blend")
+            if self.split is None:
+                message = "expected `split` beside `blend`, found none"
+                raise ConfigError(message, hint='such as split="99,1,0"')
+        assert self.split is not None
+        self.split_matrix = split_matrix(parse_and_normalize_split(self.split))
+
+    def _check_cache_options(self) -> None:
+        for name in ("fast_cache_load", "defer_npy_index_mmap"):
+            if getattr(self, name) and self.path_to_cache is None:
+                message = f"expected `path_to_cache` with `{name}`, found none"
+                raise ConfigError(message, hint="name the folder in which the indices were built")
+
+    def _check_blend_per_split(self, blends: list[Blend | None]) -> None:
+        for name in ("blend", "split"):
+            if getattr(self, name) is not None:
+                message = f"`{name}` and `blend_per_split` exclude each other, found both"
+                raise ConfigError(message)
+        if len(blends) != len(Split):
+            message = f"expected {len(Split)} entries in `blend_per_split`, found {len(blends)}"
+            raise ConfigError(message, hint="use None for a split without data")
+        for split in Split:
+            if (blend := blends[split.value]) is not None:
+                _check_blend(blend, f"blend_per_split[{split.value}]")
+
+
+def _check_blend(blend: Blend, name: str) -> None:
+    prefixes, weights = blend
+    if not prefixes:
+        message = f"expected at least one prefix in `{name}`, found none"
+        raise ConfigError(message)
+    if weights is not None and len(prefixes) != len(weights):
+        message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
+        raise ConfigError(message)
+
+
+@dataclass
+class GPTDatasetConfig(BlendedMegatronDatasetConfig):
+    """What GPT datasets need to know beyond the common settings.
+
+    Attributes:
+        reset_position_ids: positions restart after each end-of-document token. Required.
+        reset_attention_mask: no attention across an end-of-document token. Required.
+        eod_mask_loss: no loss where the input token is end-of-document. Required.
+        create_attention_mask: whether samples hold a dense mask, bool[1, S, S].
+        drop_last_partial_validation_sequence: whether the last, incomplete validation sample is left out.
+        add_extra_token_to_sequence: read one token beyond the sample for its last label.
+        object_storage_cache_path: folder for `.idx` files of data in object storage.
+        data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: of the run;
+            without effect on GPT samples.
+        sequences_per_dataset: {prefix: [sequences, document boundaries]}, checked against the headers.
+        token_dtype_code: dtype code of the tokens that the vocabulary size implies; computed.
+        inter_document_masking: samples hold document boundaries (`cu_seqlens`, `max_seqlen`) from the index instead
+            of a dense mask, and positions restart at every document.
+    """
+
+    reset_position_ids: bool | None = None
+    reset_attention_mask: bool | None = None
+    eod_mask_loss: bool | None = None
+    create_attention_mask: bool = True
+    drop_last_partial_validation_sequence: bool = True
+    add_extra_token_to_sequence: bool = True
+    object_storage_cache_path: str | None = None
+    data_parallel_size: int = 1
+    sequence_parallel_size: int = 0
+    hybrid_context_parallel: bool = False
+    sequences_per_dataset: dict[str, list[int]] | None = None
+    token_dtype_code: int | None = field(init=False, default=None)
+    context_parallel_size: int | None = None
+    inter_document_masking: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the settings and computes `token_dtype_code`."""
+        super().__post_init__()
+        if self.tokenizer is None:
+            message = "expected `tokenizer`, found none"
+            raise ConfigError(message, hint="load one with `load_tokenizer`")
+        for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
+            if getattr(self, name) is None:
+                message = f"expected `{name}` to be True or False, found None"
+                raise ConfigError(message)
+            if self.inter_document_masking and name != "eod_mask_loss" and getattr(self, name):
+                message = f"`inter_document_masking` and `{name}` exclude each other, found both"
+                raise ConfigError(
+                    message, hint=f"set `{name}` to False: document boundaries come from the index, not from tokens"
+                )
+        if self.tokenizer.vocab_size is not None:
+            self.token_dtype_code = DType.code_from_dtype(DType.optimal_dtype(self.tokenizer.vocab_size))

@@ -1,0 +1,394 @@
+"""GPT samples: fixed-length windows over a shuffled stream of documents."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import to_tensors
+from tokenloom.errors import CacheNotWrittenWarning, ConfigError, IndexCacheError, ShortDatasetWarning
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
+from tokenloom.order.cache import ArraySpec, IndexCache
+from tokenloom.order.epochs import EpochPlan, plan_epochs
+from tokenloom.order.shuffles import (
+    build_document_index,
+    build_shuffle_index,
+    document_index_dtype,
+    shuffle_index_dtype,
+)
+from tokenloom.order.windows import SpanBatch, Spans, build_sample_index, sample_index_dtype
+
+logger = logging.getLogger(__name__)
+
+Sample = dict[str, Any]
+
+
+class GPTDataset(MegatronDataset):
+    """Samples of `sequence_length` tokens from the documents of one split.
+
+    `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
+    `dataset.batch(positions)` many samples by one kernel call; `dataset.spans(k)` the pieces of documents in it.
+    Safe from several threads, after a fork, and picklable (indices are opened again from the cache where there is one).
+
+    A sample holds tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S], and
+    attention_mask bool[1, S, S] (True = masked) with `create_attention_mask`, or cu_seqlens int32[S + 1] (document
+    starts in the sample, filled up with S) and max_seqlen int32 with `inter_document_masking`. Only a mask that does
+    not depend on the sample is shared between samples; everything else is the caller's to change.
+
+    Args:
+        indexed_dataset: the low-level dataset.
+        dataset_path: its path, for the cache key; None for made-up data.
+        indexed_indices: integers[num_documents], the documents to expose.
+        num_samples: how many samples at least, from as many epochs as that takes; None for one epoch.
+        index_split: which split this is.
+        config: the settings.
+
+    Raises:
+        ConfigError: samples are wanted from a split without tokens.
+        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    """
+
+    config: GPTDatasetConfig
+
+    def __init__(
+        self,
+        indexed_dataset: Any,
+        dataset_path: str | None,
+        indexed_indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: GPTDatasetConfig,
+    ) -> None:
+        super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        assert config.tokenizer is not None  # the config has checked it
+        self._tokenizer = config.tokenizer
+        self._extra = int(config.add_extra_token_to_sequence)
+        self._plan = self._plan_epochs()
+        self._cache = self._index_cache()
+        self._opened: dict[str, NDArray[Any]] | None = None
+        self._reader: WindowReader | None = None
+        self._filler: GptFiller | None = None
+        self._shared_mask: NDArray[np.bool_] | None = None
+        if self._plan.num_samples == 0:
+            warnings.warn(
+                f"{self._name()} holds {self._plan.tokens_per_epoch} tokens, too few for one sample of "
+                f"{config.sequence_length + self._extra}",
+                ShortDatasetWarning,
+                stacklevel=2,
+            )
+        if not config.defer_npy_index_mmap:
+            self._opened = self._open_indices()
+
+    # --- building ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
+        """Returns the number of sequences: GPT data is split by sequence."""
+        return len(low_level_dataset.sequence_lengths)
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> IndexedDataset:
+        """Opens the pair at a path."""
+        counts = None
+        if config.sequences_per_dataset is not None:
+            if dataset_path not in config.sequences_per_dataset:
+                message = f"expected `{dataset_path}` in `sequences_per_dataset`, found no such entry"
+                raise ConfigError(message, hint="record the counts of all datasets of the blend")
+            counts = tuple(config.sequences_per_dataset[dataset_path])
+        return IndexedDataset(
+            dataset_path,
+            mmap=config.mmap_bin_files,
+            fast_cache_load=config.fast_cache_load,
+            sequences_per_dataset=counts,
+        )
+
+    def _plan_epochs(self) -> EpochPlan:
+        keep_partial = self.index_split is Split.valid and not self.config.drop_last_partial_validation_sequence
+        try:
+            return plan_epochs(
+                _sum_lengths(self.dataset.sequence_lengths, self.indices),
+                self.num_samples,
+                sequence_length=self.config.sequence_length,
+                extra=self._extra,
+                keep_partial=keep_partial,
+            )
+        except ConfigError as error:
+            message = f"{self._name()}: {error.message}"
+            raise ConfigError(message, hint=error.hint) from None
+
+    def _name(self) -> str:
+        return f"`{self.dataset_path or type(self).__name__}` ({self.index_split.name})"
+
+    def _index_cache(self) -> IndexCache | None:
+        folder = self.config.path_to_cache
+        if folder is None:
+            if self.config.mock:
+                return None
+            folder = os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
+        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
+        return IndexCache(folder, base)
+
+    def _index_specs(self) -> dict[str, ArraySpec]:
+        """What the index arrays must be, known without building them."""
+        plan = self._plan
+        num_documents = plan.num_epochs * len(self.indices)
+        return {
+            "document_index": ArraySpec(document_index_dtype(self.indices), (num_documents,)),
+            "sample_index": ArraySpec(sample_index_dtype(num_documents), (plan.num_samples + 1, 2)),
+            "shuffle_index": ArraySpec(shuffle_index_dtype(plan.num_samples), (plan.num_samples,)),
+        }
+
+    def _open_indices(self) -> dict[str, NDArray[Any]]:
+        """Returns the three arrays: from the cache where it can be trusted, else built and then cached."""
+        cache, specs = self._cache, self._index_specs()
+        if cache is None:
+            return self._build_indices()
+        if self.config.fast_cache_load or self.config.defer_npy_index_mmap:
+            return cache.load(specs)
+        if (found := cache.lookup(specs)) is not None:
+            logger.info("loaded the indices of %s from %s", self._name(), cache.folder)
+            return found
+        built = self._build_indices()
+        try:
+            cache.store(built, self.unique_description)
+        except IndexCacheError as error:
+            if self.config.path_to_cache is not None:
+                raise
+            warnings.warn(
+                f"the indices of {self._name()} are built but not cached, and will be built again: {error.message}; "
+                "name a writable folder with `path_to_cache`",
+                CacheNotWrittenWarning,
+                stacklevel=3,
+            )
+            return built
+        return cache.load(specs)  # mapped: all processes of a node share one copy
+
+    def _build_indices(self) -> dict[str, NDArray[Any]]:
+        plan = self._plan
+        random = LegacyRandom(self.config.random_seed)
+        document_index = build_document_index(self.indices, plan, random)
+        sample_index = build_sample_index(
+            self.dataset.sequence_lengths,
+            document_index,
+            window_length=self.config.sequence_length,
+            extra=self._extra,
+            num_samples=plan.num_samples,
+        )
+        shuffle_index = build_shuffle_index(plan, random)
+        logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
+        return {"document_index": document_index, "sample_index": sample_index, "shuffle_index": shuffle_index}
+
+    @property
+    def _indices(self) -> dict[str, NDArray[Any]]:
+        if self._opened is None:
+            self._opened = self._open_indices()
+        return self._opened
+
+    @property
+    def document_index(self) -> NDArray[Any]:
+        """int32[num_epochs * num_documents], the shuffled stream of documents."""
+        return self._indices["document_index"]
+
+    @property
+    def sample_index(self) -> NDArray[Any]:
+        """[num_windows + 1, 2], where each window starts: (position in `document_index`, token offset)."""
+        return self._indices["sample_index"]
+
+    @property
+    def shuffle_index(self) -> NDArray[Any]:
+        """uint32[num_samples], the window behind each sample."""
+        return self._indices["shuffle_index"]
+
+    @property
+    def epoch_plan(self) -> EpochPlan:
+        """How many samples come from how many epochs."""
+        return self._plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.update(_reader=None, _filler=None, _shared_mask=None)
+        if self._cache is not None and isinstance(self._indices["document_index"], np.memmap):
+            state["_opened"] = None  # a mapped array would be copied into the pickle
+        return state
+
+    # --- samples ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """The number of samples, without opening the indices."""
+        return self._plan.num_samples
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        return to_tensors(self.sample(idx))
+
+    def __getitems__(self, positions: Sequence[int | None]) -> SampleBatch:
+        """Returns many samples as torch tensors, by one kernel call; torch's DataLoader calls this for a batch."""
+        return SampleBatch(to_tensors(self.batch(positions)), len(positions))
+
+    def sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
+        return {name: array[0] for name, array in self.batch((idx,)).items()}
+
+    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
+        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+
+        Args:
+            positions: of the samples, in any order, repeats allowed; None for a sample without loss.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        rows, fillers = self._rows(positions)
+        length, count = self.config.sequence_length, len(rows)
+        tokens = np.empty((count, length), dtype=np.int64)
+        labels = np.empty((count, length), dtype=np.int64)
+        loss_mask = np.empty((count, length), dtype=np.float32)
+        position_ids = np.empty((count, length), dtype=np.int64)
+        mask = cu_seqlens = max_seqlen = None
+        if self.config.inter_document_masking:
+            cu_seqlens = np.empty((count, length + 1), dtype=np.int32)
+            max_seqlen = np.empty(count, dtype=np.int32)
+        elif self.config.create_attention_mask and self.config.reset_attention_mask:
+            mask = np.empty((count, length, length), dtype=np.bool_)
+        self._fill(rows, (tokens, labels, loss_mask, position_ids, mask, cu_seqlens, max_seqlen))
+        if fillers:
+            loss_mask[fillers] = 0.0
+        sample: Sample = {"tokens": tokens, "labels": labels}
+        if mask is not None:
+            sample["attention_mask"] = mask.reshape(count, 1, length, length)
+        elif self.config.create_attention_mask and not self.config.inter_document_masking:
+            sample["attention_mask"] = np.broadcast_to(self._causal_mask(), (count, 1, length, length))
+        sample |= {"loss_mask": loss_mask, "position_ids": position_ids}
+        if cu_seqlens is not None:
+            sample |= {"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
+        return sample
+
+    def spans(self, idx: int) -> Spans:
+        """Returns the pieces of documents that make up a sample, the extra token included."""
+        return self.span_batch((idx,))[0]
+
+    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+        """Returns the spans of many samples by one kernel call."""
+        rows, _ = self._rows(positions)
+        return SpanBatch(*self._window_reader().spans(rows))
+
+    def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
+        """Returns non-negative positions, int64[count], and the rows that stand for None."""
+        fillers: list[int] = []
+        if not isinstance(positions, np.ndarray) and None in positions:
+            fillers = [row for row, position in enumerate(positions) if position is None]
+            positions = [0 if position is None else position for position in positions]
+        rows = np.ascontiguousarray(positions, dtype=np.int64)
+        num_samples = len(self)
+        if rows.size and not (rows.min() >= 0 and rows.max() < num_samples):
+            bad = rows[(rows < -num_samples) | (rows >= num_samples)]
+            if bad.size:
+                message = f"sample {bad[0]} of {self._name()} was asked for, but it has {num_samples}"
+                raise IndexError(message)
+            rows = np.where(rows < 0, rows + num_samples, rows)
+        return rows, fillers
+
+    def _window_reader(self) -> WindowReader:
+        if self._reader is None:
+            indices = self._indices
+            self._reader = WindowReader(
+                self.dataset.sequence_lengths,
+                indices["document_index"],
+                indices["sample_index"],
+                indices["shuffle_index"],
+                self._extra,
+            )
+        return self._reader
+
+    def _sample_filler(self) -> GptFiller:
+        if self._filler is None:
+            config = self.config
+            self._filler = GptFiller(
+                sequence_length=config.sequence_length,
+                extra=self._extra,
+                pad_id=self._pad_token_id,
+                eod_id=self._tokenizer.eod,
+                reset_position_ids=bool(config.reset_position_ids),
+                reset_attention_mask=bool(config.reset_attention_mask),
+                eod_mask_loss=bool(config.eod_mask_loss),
+                inter_document_masking=config.inter_document_masking,
+            )
+        return self._filler
+
+    def _fill(self, rows: NDArray[np.int64], outputs: tuple[Any, ...]) -> None:
+        """Fills the outputs from mapped bytes in one call, or from tokens that are read span by span."""
+        source = self.dataset
+        data = source.bin_reader.mapped if isinstance(source, IndexedDataset) else None
+        if data is not None:
+            self._sample_filler().fill(
+                self._window_reader(),
+                data,
+                source.index.sequence_pointers,
+                source.index.header.dtype_code,
+                rows,
+                *outputs,
+            )
+            return
+        spans = SpanBatch(*self._window_reader().spans(rows))
+        flat = source.gather(spans.documents, spans.starts, spans.lengths)
+        text = np.empty((len(rows), self.config.sequence_length + self._extra), dtype=np.int64)
+        done = 0
+        for row in range(len(rows)):
+            count = spans[row].num_tokens
+            text[row, :count] = flat[done : done + count]
+            done += count
+        self._sample_filler().fill_from_text(text, spans.lengths, spans.row_offsets, *outputs)
+
+    def _causal_mask(self) -> NDArray[np.bool_]:
+        """Returns the mask that every sample has when documents are not masked from each other; built once."""
+        if self._shared_mask is None:
+            length = self.config.sequence_length
+            self._shared_mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
+        return self._shared_mask
+
+
+class SampleBatch(Sequence[Sample]):
+    """The samples of a batch, held as one set of tensors with a batch axis.
+
+    Iterating gives single samples, so that any collate function works; `build_dataloader` takes `tensors` as they are.
+    """
+
+    def __init__(self, tensors: Sample, count: int) -> None:
+        self.tensors = tensors
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(self._count))]
+        if not -self._count <= row < self._count:
+            message = f"row {row} of a batch of {self._count}"
+            raise IndexError(message)
+        return {name: tensor[row] for name, tensor in self.tensors.items()}
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[row] for row in range(self._count))
+
+
+def _sum_lengths(lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20) -> int:
+    """Returns the tokens of the chosen rows; in blocks, so that no second array of their size exists."""
+    if len(indices) and int(indices[-1]) - int(indices[0]) == len(indices) - 1 and _is_range(indices):
+        return int(lengths[int(indices[0]) : int(indices[-1]) + 1].sum(dtype=np.int64))
+    return sum(int(lengths[indices[i : i + block]].sum(dtype=np.int64)) for i in range(0, len(indices), block))
+
+
+def _is_range(indices: NDArray[Any], *, block: int = 1 << 20) -> bool:
+    blocks: Iterable[NDArray[Any]] = (indices[i : i + block + 1] for i in range(0, len(indices), block))
+    return all(bool(np.all(np.diff(part) == 1)) for part in blocks)

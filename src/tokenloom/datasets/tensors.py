@@ -1,0 +1,35 @@
+"""NumPy samples to torch tensors: the one place that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenloom.optional import require
+
+
+def to_tensors(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arrays of a sample or batch as torch tensors that share their memory.
+
+    A read-only array is one that several samples share (a constant mask): its tensor is shared too, and a broadcast
+    batch axis stays a stride of 0. Do not write into such a tensor.
+    """
+    torch = require("torch", extra="torch")
+    tensors = {}
+    for name, array in sample.items():
+        if array.ndim and not array.flags.writeable:
+            tensors[name] = _shared_tensor(torch, array)
+        else:
+            tensors[name] = torch.from_numpy(array) if array.ndim else torch.tensor(array)
+    return tensors
+
+
+def _shared_tensor(torch: Any, array: Any) -> Any:
+    """torch refuses read-only memory with a warning; lend it the memory by address of the writable base."""
+    base = array
+    while base.base is not None and hasattr(base.base, "flags") and not base.flags.writeable:
+        base = base.base
+    if not base.flags.writeable:  # the base itself was frozen: only a copy is safe to hand out
+        return torch.from_numpy(array.copy())
+    tensor = torch.from_numpy(base)
+    return tensor.expand(array.shape) if tensor.shape != array.shape else tensor

@@ -1,0 +1,107 @@
+"""Indices on disk, under the reference's names and with its bytes: either side can use the other's.
+
+Files appear atomically and hold no pickles. What is read is checked against what it must be; a file that cannot be
+trusted counts as absent, with a logged warning that says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import IndexCacheError, StorageError
+from tokenloom.storage.atomic import PendingFile, storage_errors
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = "description.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """What a cached array must be."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class IndexCache:
+    """The arrays of one dataset under `FOLDER/BASE-NAME.npy`, and their description.
+
+    Args:
+        folder: where the files are; created by `store`.
+        base: the common part of their names, which carries the key.
+    """
+
+    def __init__(self, folder: str, base: str) -> None:
+        self.folder = folder
+        self.base = base
+
+    def path(self, affix: str) -> str:
+        """Returns the path of one file."""
+        return os.path.join(self.folder, f"{self.base}-{affix}")
+
+    def complete(self, names: Mapping[str, ArraySpec]) -> bool:
+        """Whether all files of an entry exist."""
+        return all(os.path.isfile(self.path(affix)) for affix in (DESCRIPTION, *(f"{name}.npy" for name in names)))
+
+    def lookup(self, specs: Mapping[str, ArraySpec]) -> dict[str, NDArray[Any]] | None:
+        """Returns the arrays, mapped read-only, or None when there is no entry that can be trusted.
+
+        An entry that exists and is unusable is named in a logged warning.
+        """
+        if not self.complete(specs):
+            return None
+        try:
+            return self.load(specs)
+        except IndexCacheError as error:
+            logger.warning("cached index is rebuilt: %s", error.message)
+            return None
+
+    def load(self, specs: Mapping[str, ArraySpec]) -> dict[str, NDArray[Any]]:
+        """Returns the arrays, mapped read-only, after checking dtype and shape.
+
+        Raises:
+            IndexCacheError: a file is missing, truncated, or not what it must be.
+        """
+        return {name: self._load(name, spec) for name, spec in specs.items()}
+
+    def _load(self, name: str, spec: ArraySpec) -> NDArray[Any]:
+        path = self.path(f"{name}.npy")
+        hint = "remove it, and the index is built again"
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode="r" if 0 not in spec.shape else None, allow_pickle=False)
+        except FileNotFoundError as error:
+            message = f"no file `{path}`"
+            raise IndexCacheError(message, hint="build the index first, without deferred or fast loading") from error
+        except (OSError, ValueError, EOFError) as error:
+            message = f"`{path}` cannot be read: {error}"
+            raise IndexCacheError(message, hint=hint) from error
+        found = ArraySpec(array.dtype, array.shape)
+        if found != spec or not array.flags.c_contiguous:
+            message = f"`{path}`: expected {spec.dtype}{list(spec.shape)}, found {found.dtype}{list(found.shape)}"
+            raise IndexCacheError(message, hint=hint)
+        return array
+
+    def store(self, arrays: Mapping[str, NDArray[Any]], description: str) -> None:
+        """Writes an entry; each file appears whole, the description last.
+
+        Raises:
+            IndexCacheError: the folder cannot be written.
+        """
+        try:
+            with storage_errors("create", self.folder):
+                os.makedirs(self.folder, exist_ok=True)
+            for name, array in arrays.items():
+                with PendingFile(self.path(f"{name}.npy")) as file, storage_errors("write", file.path):
+                    np.save(file.stream, array, allow_pickle=False)
+            with PendingFile(self.path(DESCRIPTION)) as file:
+                file.write(description.encode())
+        except StorageError as error:
+            raise IndexCacheError(error.message, hint="name a writable folder with `path_to_cache`") from error

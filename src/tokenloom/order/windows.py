@@ -1,0 +1,118 @@
+"""Fixed-length windows over a stream of documents: how many, where they start, which spans they cover.
+
+The only owner of the number and bounds of samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+
+_INT32_MAX = np.iinfo(np.int32).max
+
+
+def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
+    """Returns how many windows a stream holds.
+
+    Exact integers throughout; the reference counts kept partial windows in 32-bit float and is off by one or more for
+    streams from 2**24 tokens on.
+
+    Args:
+        num_tokens: of the stream.
+        window_length: tokens from one window's start to the next.
+        extra: tokens a window reads beyond its length.
+        keep_partial: whether a last, incomplete window counts.
+    """
+    usable = max(num_tokens - extra, 0)
+    return -(-usable // window_length) if keep_partial else usable // window_length
+
+
+def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
+    """Returns the dtype of a sample index over that many stream entries; offsets always fit, as lengths are int32."""
+    return np.dtype(np.int32 if num_documents <= _INT32_MAX else np.int64)
+
+
+def build_sample_index(
+    lengths: NDArray[np.int32],
+    document_index: NDArray[Any],
+    *,
+    window_length: int,
+    extra: int,
+    num_samples: int,
+) -> NDArray[Any]:
+    """Returns where each window starts and the last one ends: [num_samples + 1, 2].
+
+    A row is (position in `document_index`, token offset in that document); int32, or int64 where that is too narrow.
+    The next window starts in the document that holds the last token read, `extra` before the end of what was read. A
+    kept partial window ends the index with (last document, its length - extra).
+
+    Args:
+        lengths: int32[num_sequences], tokens per sequence.
+        document_index: the stream, as rows of `lengths`.
+        window_length: tokens from one window's start to the next.
+        extra: tokens a window reads beyond its length, 0 or 1.
+        num_samples: windows, from `num_windows`.
+    """
+    return kernels.build_sample_index(
+        lengths,
+        document_index,
+        window_length=window_length,
+        extra=extra,
+        num_windows=num_samples,
+        dtype=sample_index_dtype(len(document_index)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """The pieces of documents that make up a sample, in order; none is empty.
+
+    Attributes:
+        documents: int64[num_spans], the row in the `.idx` file (a sequence of the format; a document of GPT data).
+        starts: int64[num_spans], the first token taken, from the document's start.
+        lengths: int64[num_spans], how many tokens.
+    """
+
+    documents: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def stops(self) -> NDArray[np.int64]:
+        """int64[num_spans], one past the last token taken."""
+        return self.starts + self.lengths
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all spans."""
+        return int(self.lengths.sum())
+
+    @property
+    def boundaries(self) -> NDArray[np.int64]:
+        """int64[num_spans + 1], where each span begins in the sample, and the end."""
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanBatch:
+    """The spans of several samples: sample i owns rows [row_offsets[i], row_offsets[i + 1])."""
+
+    documents: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    row_offsets: NDArray[np.int64]
+
+    def __getitem__(self, row: int) -> Spans:
+        begin, end = int(self.row_offsets[row]), int(self.row_offsets[row + 1])
+        return Spans(self.documents[begin:end], self.starts[begin:end], self.lengths[begin:end])
+
+    def __len__(self) -> int:
+        return len(self.row_offsets) - 1
