@@ -109,13 +109,13 @@ class WindowReader {
 
   const Windows& windows() const { return windows_; }
 
-  nb::tuple spans(const Array<const std::int64_t>& positions) const {
+  nb::tuple spans(const Array<const std::int64_t>& positions, bool keep_empty) const {
     std::vector<Span> spans;
     std::vector<std::int64_t> row_offsets{0};
     {
       nb::gil_scoped_release release;
       for (const std::int64_t position : as_span<const std::int64_t>(positions)) {
-        windows_.append_spans(position, spans);
+        windows_.append_spans(position, keep_empty, spans);
         row_offsets.push_back(static_cast<std::int64_t>(spans.size()));
       }
     }
@@ -172,7 +172,7 @@ class GptFiller {
       std::vector<std::int64_t> run_starts;
       for (std::size_t i = 0; i < positions.size(); ++i) {
         spans.clear();
-        reader.windows().append_spans(positions.data()[i], spans);
+        reader.windows().append_spans(positions.data()[i], options_.inter_document_masking, spans);
         if (spans.size() == 1 && spans[0].length <= capacity) {
           // Most samples of long documents are one run of bytes: no copy before the widening one.
           const std::uint8_t* begin = source.at(spans[0]);
@@ -508,7 +508,7 @@ NB_MODULE(_native, module) {
       .def(nb::init<Array<const std::int32_t>, AnyArray, AnyArray, AnyArray, std::int64_t>(),
            "lengths"_a.noconvert(), "document_index"_a.noconvert(), "sample_index"_a.noconvert(),
            "shuffle_index"_a.noconvert(), "extra"_a)
-      .def("spans", &WindowReader::spans, "positions"_a.noconvert());
+      .def("spans", &WindowReader::spans, "positions"_a.noconvert(), nb::kw_only(), "keep_empty"_a);
 
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")
       .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool>(), nb::kw_only(),

@@ -116,6 +116,9 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
       stop += spans[i].length;
       if (stop < length) run_starts.push_back(stop);
     }
+    // Empty documents are boundaries too, as in the reference, unless there are more of them than the row has room for.
+    if (static_cast<std::int64_t>(run_starts.size()) > length)
+      run_starts.erase(std::unique(run_starts.begin(), run_starts.end()), run_starts.end());
     std::int64_t longest = 0;
     for (std::size_t i = 0; i < run_starts.size(); ++i) {
       row.cu_seqlens[i] = static_cast<std::int32_t>(run_starts[i]);

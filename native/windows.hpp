@@ -114,8 +114,9 @@ struct Windows {
 
   std::int64_t num_samples() const { return shuffle_index.size; }
 
-  // Appends the non-empty spans of sample `position`, in order.
-  void append_spans(std::int64_t position, std::vector<Span>& spans) const {
+  // Appends the spans of sample `position`, in order. Empty ones (documents without tokens; with extra = 0, the end of
+  // the document before) are left out unless asked for.
+  void append_spans(std::int64_t position, bool keep_empty, std::vector<Span>& spans) const {
     if (position < 0 || position >= num_samples())
       throw std::out_of_range("sample " + std::to_string(position) + " of " + std::to_string(num_samples()));
     const std::int64_t window = shuffle_index[position];
@@ -142,7 +143,7 @@ struct Windows {
         throw std::out_of_range("sample index row " + std::to_string(window) + " cuts sequence " +
                                 std::to_string(sequence) + " at [" + std::to_string(start) + ", " +
                                 std::to_string(stop) + "), but it has " + std::to_string(length) + " tokens");
-      if (stop > start) spans.push_back({sequence, start, stop - start});
+      if (stop > start || keep_empty) spans.push_back({sequence, start, std::max<std::int64_t>(stop - start, 0)});
     }
   }
 };

@@ -280,7 +280,7 @@ class GPTDataset(MegatronDataset):
     def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
         """Returns the spans of many samples by one kernel call."""
         rows, _ = self._rows(positions)
-        return SpanBatch(*self._window_reader().spans(rows))
+        return SpanBatch(*self._window_reader().spans(rows, keep_empty=False))
 
     def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
         """Returns non-negative positions, int64[count], and the rows that stand for None."""
@@ -339,7 +339,7 @@ class GPTDataset(MegatronDataset):
                 *outputs,
             )
             return
-        spans = SpanBatch(*self._window_reader().spans(rows))
+        spans = SpanBatch(*self._window_reader().spans(rows, keep_empty=self.config.inter_document_masking))
         flat = source.gather(spans.documents, spans.starts, spans.lengths)
         text = np.empty((len(rows), self.config.sequence_length + self._extra), dtype=np.int64)
         done = 0
