@@ -54,8 +54,6 @@ class DatasetFormatError(TokenloomError, ValueError):
 class DatasetNotFoundError(TokenloomError, FileNotFoundError):
     """One or both files of a `.bin`/`.idx` pair are missing."""
 
-    __str__ = TokenloomError.__str__
-
 
 class TokenRangeError(TokenloomError, OverflowError):
     """A token id does not fit the dtype it would be stored as."""
@@ -63,8 +61,6 @@ class TokenRangeError(TokenloomError, OverflowError):
 
 class StorageError(TokenloomError, OSError):
     """Bytes could not be read or written."""
-
-    __str__ = TokenloomError.__str__
 
 
 class IndexCacheError(TokenloomError, ValueError):

@@ -17,5 +17,7 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        message = f"`{module}` is not installed"
+        missing = error.name or module
+        needed_by = "" if module.split(".")[0] == missing.split(".")[0] else f", but `{module}` needs it"
+        message = f"`{missing}` is not installed{needed_by}"
         raise MissingExtraError(message, hint=f"run `pip install tokenloom[{extra}]`") from error

@@ -5,22 +5,36 @@ Data goes to stdout, progress to stderr; without a terminal there is no animatio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+_UNFOLDED = 4096
+"""Columns; wider than any path."""
+
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """Prints a table to stdout; the first column is aligned left, the others right."""
+    """Prints a table to stdout; the first column is aligned left, the others right. Texts are shown as they are."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(Text(column), justify="left" if number == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+        table.add_row(*map(Text, row))
+    console = Console()
+    if not console.is_terminal:  # lines that a program reads are not folded
+        console = Console(width=_UNFOLDED)
+    console.print(table)
+
+
+def bar(share: float) -> str:
+    """Returns a bar for a share in [0, 1], 30 columns wide, in characters that stdout can show."""
+    encoding = (sys.stdout.encoding or "ascii").lower()
+    return (("█" if encoding.startswith("utf") else "#") * round(30 * share)).ljust(30)
 
 
 @contextmanager
@@ -36,14 +50,16 @@ def byte_progress(description: str, *, total: int | None = None) -> Iterator[Cal
         TransferSpeedColumn,
     )
 
+    console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task(description, total=total)
         yield lambda count: progress.advance(task, count)

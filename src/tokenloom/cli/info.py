@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
                 ("shortest", f"{statistics.shortest:,}"),
                 ("mean length", f"{statistics.mean_length:,.1f}"),
                 ("longest", f"{statistics.longest:,}"),
-                *((f"{percent}th percentile", f"{tokens:,}") for percent, tokens in statistics.percentiles),
+                *((f"percentile {percent}", f"{tokens:,}") for percent, tokens in statistics.percentiles),
             ],
         )
         if statistics.histogram:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             console.print_table(
                 ("tokens", "sequences", ""),
                 [
-                    (f"{start:,} to {stop - 1:,}", f"{count:,}", "█" * round(30 * count / most))
+                    (f"{start:,} to {stop - 1:,}", f"{count:,}", console.bar(count / most))
                     for start, stop, count in statistics.histogram
                 ],
             )

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.verify import verify_dataset
 
 
@@ -26,13 +27,18 @@ def run(options: argparse.Namespace) -> int:
     """Prints one line per dataset and one per problem; 1 if there was any."""
     sound = True
     for prefix in options.prefixes:
-        with console.byte_progress(f"verify {prefix}") as progress:
-            report = verify_dataset(
-                prefix,
-                multimodal=options.multimodal,
-                vocab_size=options.vocab_size,
-                progress=progress,
-            )
+        try:
+            with console.byte_progress(f"verify {prefix}") as progress:
+                report = verify_dataset(
+                    prefix,
+                    multimodal=options.multimodal,
+                    vocab_size=options.vocab_size,
+                    progress=progress,
+                )
+        except (DatasetFormatError, DatasetNotFoundError) as error:  # the datasets after it are still checked
+            sound = False
+            print(f"{prefix}: {error}")
+            continue
         if report.ok:
             tokens = (
                 "no tokens"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,22 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
-from tokenloom.indexed.layout import (
-    HEADER_BYTES,
-    DType,
-    Header,
-    bin_path,
-    idx_path,
-    parse_header,
-    parse_index,
-    prefix_of,
-)
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import DType, Header, bin_path, idx_path
+from tokenloom.indexed.verify import index_problems
 from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.local import file_size, map_file
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
 _ROWS_PER_WRITE = 1 << 20
+_LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
 class IndexedDatasetBuilder:
@@ -35,7 +29,8 @@ class IndexedDatasetBuilder:
 
     Nothing appears under the final names before `finalize`; leaving a `with` block by an exception, or dropping the
     builder, removes what was written. Memory: 12 bytes per document of one sequence, in blocks that are never copied.
-    Token ids that do not fit the dtype are an error (the reference wraps them silently). Not safe from several threads.
+    Token ids that do not fit the dtype are an error (the reference wraps them silently). When bytes cannot be written
+    the builder gives up as a whole: what it would finalize could not be trusted. Not safe from several threads.
 
     Example:
         >>> import tempfile
@@ -61,9 +56,9 @@ class IndexedDatasetBuilder:
         dtype: Any = np.int32,
         multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
-        self.dtype = np.dtype(dtype)
+        self._dtype_code = DType.code_from_dtype(dtype)
+        self.dtype = np.dtype(dtype).newbyteorder("=")
         self.multimodal = multimodal
-        self._dtype_code = DType.code_from_dtype(self.dtype)
         self._records = RecordBuilder(self._dtype_code, self.dtype.itemsize, multimodal)
         self._add = self._records.add
         self._finished = False
@@ -110,31 +105,27 @@ class IndexedDatasetBuilder:
             batch: rows of tokens: a list of lists or arrays, or anything that yields rows.
             modes: of each row, in a multimodal dataset; 0 if None.
             eod_token: appended to every row if given.
-            chunk_size: rows are joined and written in groups of this many; the result does not depend on it.
+            chunk_size: accepted for compatibility; rows are added one by one and written in blocks of bytes.
+
+        Raises:
+            TokenRangeError: a token does not fit the dtype. The rows before it were added.
         """
         if chunk_size < 1:
             message = f"chunk_size must be at least 1, got {chunk_size!r}"
             raise ConfigError(message)
-        suffix = [] if eod_token is None else [eod_token]
         if modes is not None and hasattr(batch, "__len__") and len(modes) != len(batch):
             message = f"{len(modes)} modes for {len(batch)} rows"
             raise ConfigError(message)
-        group: list[Any] = []
-        first = 0
-        for row in batch:
-            group.append(row)
-            if len(group) == chunk_size:
-                self._add_rows(group, suffix, modes, first)
-                first += len(group)
-                group = []
-        self._add_rows(group, suffix, modes, first)
-
-    def _add_rows(self, rows: list[Any], suffix: list[int], modes: Sequence[int] | None, first: int) -> None:
-        arrays = [np.concatenate([np.asarray(row, dtype=np.int64).reshape(-1), suffix]) for row in rows]
-        lengths = np.array([len(row) for row in arrays], dtype=np.int32)
-        tokens = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
-        chosen = None if modes is None else np.asarray(modes[first : first + len(rows)], dtype=np.int8)
-        self.append_block(tokens.astype(np.int64, copy=False), lengths, modes=chosen)
+        self._check_open()
+        suffix = None if eod_token is None else self._convert(np.asarray([eod_token]))
+        for row, mode in zip(batch, repeat(0) if modes is None else modes, strict=modes is not None):
+            if isinstance(row, list):  # the extension reads lists several times faster than NumPy converts them
+                tokens: Any = row if suffix is None else [*row, eod_token]
+            else:
+                tokens = np.asarray(row).reshape(-1)
+                if suffix is not None:
+                    tokens = np.concatenate([self._convert(tokens), suffix])
+            self._append(tokens, (len(tokens),), (mode,) if self.multimodal else None, end_document=True)
 
     def append_block(
         self,
@@ -157,26 +148,29 @@ class IndexedDatasetBuilder:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
             ValueError: the parts do not fit together. Nothing was added.
         """
-        if int(lengths.sum(dtype=np.int64)) != len(tokens) or (len(lengths) and int(lengths.min()) < 0):
+        self._check_open()
+        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
+            message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
+            raise ValueError(message)
+        if int(lengths.sum(dtype=np.int64)) != len(tokens):
             message = f"lengths add up to {int(lengths.sum(dtype=np.int64))} tokens, but {len(tokens)} were given"
             raise ValueError(message)
         if document_ends is None:
             document_ends = np.arange(1, len(lengths) + 1, dtype=np.int64)
-        elif (
-            len(document_ends) == 0
-            or int(document_ends[-1]) != len(lengths)
-            or np.any(np.diff(document_ends, prepend=0) < 0)
+        elif np.any(np.diff(document_ends, prepend=0, append=len(lengths)) < 0) or (
+            len(lengths) and (len(document_ends) == 0 or int(document_ends[-1]) != len(lengths))
         ):
             message = f"document_ends must rise to {len(lengths)}, the number of sequences"
             raise ValueError(message)
         stored = self._convert(tokens)
+        chosen = None
+        if self.multimodal:
+            chosen = np.zeros(len(lengths), np.int8) if modes is None else np.ascontiguousarray(modes)
         self._records.add_rows(
-            np.ascontiguousarray(lengths, dtype=np.int32),
-            np.ascontiguousarray(document_ends, dtype=np.int64),
-            (np.zeros(len(lengths), np.int8) if modes is None else modes) if self.multimodal else None,
+            np.ascontiguousarray(lengths, dtype=np.int32), np.ascontiguousarray(document_ends, dtype=np.int64), chosen
         )
         self._flush()
-        self._bin_file.write(stored.data)
+        self._write(stored.data)
 
     def end_document(self) -> None:
         """Closes the document that `add_item` began; without items, adds an empty document."""
@@ -186,24 +180,29 @@ class IndexedDatasetBuilder:
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
         """Appends a whole dataset: its documents as they are, its bytes by a kernel-level copy.
 
+        Every row of its index is checked first; its tokens are not read.
+
         Raises:
-            DatasetFormatError: the pair is damaged, or its dtype is not this builder's.
+            DatasetNotFoundError: one of the files does not exist.
+            DatasetFormatError: the pair is damaged, or its dtype is not this builder's. Nothing was added.
         """
         self._check_open()
-        prefix = prefix_of(path_prefix)
-        path = idx_path(prefix)
-        data = map_file(path)
-        header = parse_header(data[:HEADER_BYTES].tobytes(), path=path)
-        if header.dtype != self.dtype:
-            message = f"`{path}`: expected tokens of dtype {self.dtype}, found {header.dtype}"
+        dataset = IndexedDataset(path_prefix, multimodal=self.multimodal)
+        prefix, arrays = dataset.path_prefix, dataset.index.arrays
+        if dataset.dtype != self.dtype:
+            message = f"`{idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             raise DatasetFormatError(
                 message, hint="datasets of one dtype only can be merged; tokenise one of them again"
             )
-        num_bytes = file_size(bin_path(prefix))
-        arrays = parse_index(data, header, path=path, bin_bytes=num_bytes, multimodal=self.multimodal)
+        if problem := next(index_problems(dataset), None):
+            raise DatasetFormatError(problem, hint=f"run `tokenloom verify {prefix}`")
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()
-        self._copy_bytes(bin_path(prefix), num_bytes)
+        try:
+            self._copy_bytes(bin_path(prefix), dataset.bin_reader.num_bytes)
+        except BaseException:
+            self.abort()
+            raise
 
     def finalize(self, idx_path: str | os.PathLike[str]) -> None:
         """Writes the index and makes the pair appear: the `.bin` file first, the `.idx` file last.
@@ -257,7 +256,7 @@ class IndexedDatasetBuilder:
             # than adding them.
             pending = self._add(tokens, lengths, modes, end_document)
         except OverflowError as error:
-            raise self._range_error(error) from None
+            raise self._overflow(error, tokens) from None
         except (TypeError, BufferError):
             pending = self._add(self._convert(np.asarray(tokens)), lengths, modes, end_document)
         if pending >= _FLUSH_BYTES:
@@ -274,13 +273,23 @@ class IndexedDatasetBuilder:
             lowest, highest = int(tokens.min()), int(tokens.max())
             bounds = np.iinfo(self.dtype)
             if lowest < bounds.min or highest > bounds.max:
-                raise self._range_error(OverflowError(str(lowest if lowest < bounds.min else highest)))
+                raise self._range_error(lowest if lowest < bounds.min else highest)
         return np.ascontiguousarray(tokens, dtype=self.dtype)
 
-    def _range_error(self, error: OverflowError) -> TokenRangeError:
+    def _overflow(self, error: OverflowError, tokens: Any) -> Exception:
+        """Says which number was too large: a token, or else a length or mode beyond 64 bits."""
+        if self.dtype.kind in "iu":
+            bounds = np.iinfo(self.dtype)
+            for token in np.ravel(np.asarray(tokens)).tolist():
+                if not bounds.min <= token <= bounds.max:
+                    return self._range_error(token)
+        return ValueError(f"a length or mode is out of range: {error}")
+
+    def _range_error(self, token: int) -> TokenRangeError:
+        bounds = np.iinfo(self.dtype)
         message = (
-            f"`{self._bin_file.path}`: token id {error} in document {self.num_documents} does not fit {self.dtype}, "
-            f"which holds {np.iinfo(self.dtype).min} to {np.iinfo(self.dtype).max}"
+            f"`{self._bin_file.path}`: token id {token} in document {self.num_documents} does not fit {self.dtype}, "
+            f"which holds {bounds.min} to {bounds.max}"
         )
         return TokenRangeError(message, hint="choose the dtype with `DType.optimal_dtype(vocab_size)`")
 
@@ -291,7 +300,14 @@ class IndexedDatasetBuilder:
 
     def _flush(self) -> None:
         if pending := self._records.take_pending():
-            self._bin_file.write(pending)
+            self._write(pending)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        try:
+            self._bin_file.write(data)
+        except BaseException:  # what of it arrived is not known
+            self.abort()
+            raise
 
     def _copy_bytes(self, path: str, num_bytes: int) -> None:
         """Copies a file to the end of the tokens without passing it through Python."""
@@ -302,14 +318,15 @@ class IndexedDatasetBuilder:
             while copied < num_bytes:
                 try:
                     count = os.copy_file_range(source.fileno(), target.fileno(), num_bytes - copied)
-                except OSError:  # not every pair of filesystems can; the portable copy continues where it stopped
+                except OSError:
+                    count = 0
+                copied += count
+                if count == 0:  # not every pair of filesystems can; the portable copy continues where it stopped
                     source.seek(copied)
                     shutil.copyfileobj(source, target, 1 << 20)
                     target.flush()
-                    count = source.tell() - copied
-                if count == 0:
+                    copied = source.tell()
                     break
-                copied += count
         if copied != num_bytes:
             message = f"`{path}`: expected {num_bytes} bytes, found {copied}"
             raise StorageError(message, hint="the file changed while it was read")

@@ -183,11 +183,7 @@ class IndexedDataset:
         available = int(self.index.arrays.lengths[row])
         stop = available if length is None else int(offset) + int(length)
         if not 0 <= offset <= stop <= available:
-            message = (
-                f"tokens [{offset}, {stop}) of sequence {row} of `{self.path_prefix}` were asked for, "
-                f"but it has {available}"
-            )
-            raise IndexError(message)
+            raise self._outside(row, int(offset), stop)
         itemsize = self.dtype.itemsize
         begin = int(self.index.arrays.pointers[row]) + int(offset) * itemsize
         tokens = self.bin_reader.read(begin, (stop - int(offset)) * itemsize).view(self.dtype)
@@ -196,13 +192,15 @@ class IndexedDataset:
     def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
         """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
 
-        One kernel call when the tokens are mapped; else one read per span.
+        One kernel call when the tokens are mapped; else one read per span. A span that leaves its sequence is an
+        `IndexError` either way.
 
         Args:
             sequences: int64[num_spans], the sequence of each span.
             starts: int64[num_spans], the first token in the sequence.
             lengths: int64[num_spans], how many tokens.
         """
+        self._check_spans(sequences, starts, lengths)
         out = np.empty(int(lengths.sum()), dtype=self.dtype)
         if (data := self.bin_reader.mapped) is not None and self.dtype.kind in "iu":
             kernels.gather_spans(
@@ -221,6 +219,30 @@ class IndexedDataset:
             out[filled : filled + length] = tokens[0] if self.multimodal else tokens
             filled += length
         return out
+
+    def _check_spans(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        if not len(sequences) == len(starts) == len(lengths):
+            message = (
+                f"expected as many starts and lengths as sequences, "
+                f"got {len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
+            )
+            raise ValueError(message)
+        unknown = (sequences < 0) | (sequences >= len(self))
+        if unknown.any():
+            row = sequences[int(np.argmax(unknown))]
+            message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {len(self)}"
+            raise IndexError(message)
+        available = self.index.arrays.lengths[sequences]
+        outside = (starts < 0) | (lengths < 0) | (starts > available - lengths)
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
+
+    def _outside(self, row: int, start: int, stop: int) -> IndexError:
+        return IndexError(
+            f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}` were asked for, "
+            f"but it has {self.index.arrays.lengths[row]}"
+        )
 
     def _row(self, idx: Any) -> int:
         if not isinstance(idx, (int, np.integer)):
@@ -288,9 +310,10 @@ class IndexedDataset:
         )
 
     @staticmethod
-    def exists(path_prefix: str) -> bool:
+    def exists(path_prefix: str | os.PathLike[str]) -> bool:
         """Whether both files of the pair exist."""
-        return os.path.exists(idx_path(path_prefix)) and os.path.exists(bin_path(path_prefix))
+        prefix = prefix_of(path_prefix)
+        return os.path.exists(idx_path(prefix)) and os.path.exists(bin_path(prefix))
 
 
 def _missing_hint(prefix: str, missing: list[str]) -> str:

@@ -41,11 +41,12 @@ class DType(Enum):
     @classmethod
     def code_from_dtype(cls, value: Any) -> int:
         """Returns the header code of a NumPy dtype or scalar type."""
-        name = np.dtype(value).name
+        name = "None" if value is None else np.dtype(value).name  # NumPy would take None for float64
         if name not in cls.__members__:
             message = f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
             raise ConfigError(message)
-        return cls[name].value
+        code: int = cls[name].value
+        return code
 
     @classmethod
     def dtype_from_code(cls, value: int) -> type[Any]:
@@ -202,16 +203,14 @@ def parse_index(data: Bytes, header: Header, *, path: str, bin_bytes: int, multi
             f"found {first} to {last}"
         )
         raise DatasetFormatError(message, hint=_rebuild_hint(path))
-    promised = 0
+    promised, source = 0, f"`{path}` has no sequences"
     if header.num_sequences:
         promised = int(arrays.pointers[-1]) + int(arrays.lengths[-1]) * header.dtype.itemsize
+        source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if promised != bin_bytes:
         tokens = bin_path(path.removesuffix(".idx"))
         kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
-        message = (
-            f"`{tokens}`: expected {promised} bytes (the end of sequence {header.num_sequences - 1} in `{path}`), "
-            f"found {bin_bytes}"
-        )
+        message = f"`{tokens}`: expected {promised} bytes ({source}), found {bin_bytes}"
         raise DatasetFormatError(message, hint=f"the .bin file is {kind}; write the pair again")
     return arrays
 

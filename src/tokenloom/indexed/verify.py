@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import idx_path
+from tokenloom.indexed.layout import bin_path, idx_path
 
 _ROWS = 1 << 20
 _BYTES = 16 << 20
@@ -22,13 +22,13 @@ class VerifyReport:
 
     Attributes:
         num_tokens: tokens read.
-        smallest_token, largest_token: over all tokens; None for an empty dataset.
+        smallest_token, largest_token: over all tokens; None for an empty dataset, floats for a float dtype.
         problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
     """
 
     num_tokens: int
-    smallest_token: int | None
-    largest_token: int | None
+    smallest_token: int | float | None
+    largest_token: int | float | None
     problems: tuple[str, ...]
 
     @property
@@ -58,30 +58,27 @@ def verify_dataset(
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
-    problems = [
-        *_first(_length_problems(dataset)),
-        *_first(_pointer_problems(dataset)),
-        *_first(_boundary_problems(dataset)),
-    ]
-    smallest: int | None = None
-    largest: int | None = None
+    tokens_path = bin_path(dataset.path_prefix)
+    problems = list(index_problems(dataset))
+    smallest: int | float | None = None
+    largest: int | float | None = None
     itemsize = dataset.dtype.itemsize
     num_bytes = dataset.bin_reader.num_bytes
     if num_bytes % itemsize:
-        problems.append(f"`{prefix}.bin`: {num_bytes} bytes are not a whole number of {dataset.dtype} tokens")
+        problems.append(f"`{tokens_path}`: expected a whole number of {dataset.dtype} tokens, found {num_bytes} bytes")
     for begin in range(0, num_bytes - num_bytes % itemsize, _BYTES):
         count = min(_BYTES, num_bytes - num_bytes % itemsize - begin)
         tokens = dataset.bin_reader.read(begin, count).view(dataset.dtype)
-        low, high = int(tokens.min()), int(tokens.max())
+        low, high = tokens.min().item(), tokens.max().item()
         smallest = low if smallest is None else min(smallest, low)
         largest = high if largest is None else max(largest, high)
         if progress is not None:
             progress(count)
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:
-            problems.append(f"`{prefix}.bin`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
+            problems.append(f"`{tokens_path}`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
         if smallest < 0:
-            problems.append(f"`{prefix}.bin`: expected tokens from 0 on, found {smallest}")
+            problems.append(f"`{tokens_path}`: expected tokens from 0 on, found {smallest}")
     return VerifyReport(
         num_tokens=num_bytes // itemsize,
         smallest_token=smallest,
@@ -90,8 +87,11 @@ def verify_dataset(
     )
 
 
-def _first(problems: Iterator[str]) -> list[str]:
-    return [problem for problem, _ in zip(problems, range(1), strict=False)]
+def index_problems(dataset: IndexedDataset) -> Iterator[str]:
+    """Yields one sentence for each array of the index that is inconsistent; one pass over its rows."""
+    for problems in (_length_problems(dataset), _pointer_problems(dataset), _boundary_problems(dataset)):
+        if problem := next(problems, None):
+            yield problem
 
 
 def _rows(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -125,10 +125,10 @@ def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
 def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:
     before = 0
     for begin, boundaries in _rows(dataset.document_indices):
-        steps = np.diff(boundaries, prepend=before)
-        for row in np.flatnonzero(steps < 0):
+        joined = np.concatenate([np.array([before], dtype=np.int64), boundaries])
+        for row in np.flatnonzero(joined[1:] < joined[:-1]):
             yield (
                 f"`{idx_path(dataset.path_prefix)}`: expected document boundaries that do not fall, "
-                f"found {boundaries[row]} for document {begin + row} after {boundaries[row] - steps[row]}"
+                f"found {joined[row + 1]} for boundary {begin + row} after {joined[row]}"
             )
         before = int(boundaries[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         hint = None
-        if error.errno == 28:  # ENOSPC
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = "the disk is full; free some space, or write elsewhere"
         message = f"cannot {action} `{path}`: {error.strerror or error}"
         raise StorageError(message, hint=hint) from error
@@ -49,6 +50,9 @@ class PendingFile:
         """The open binary stream; writing to it after `publish` or `discard` is an error."""
         if self._stream is None:
             message = f"`{self.path}` was already published or discarded"
+            raise StorageError(message)
+        if os.getpid() != self._owner:
+            message = f"`{self.path}` is being written by process {self._owner}, not by its fork {os.getpid()}"
             raise StorageError(message)
         return self._stream
 
@@ -79,7 +83,10 @@ class PendingFile:
     def discard(self) -> None:
         """Removes the temporary file; harmless when repeated, and in a forked child (which does not own it)."""
         stream, self._stream = self._stream, None
-        if stream is None or os.getpid() != self._owner:
+        if stream is None:
+            return
+        if os.getpid() != self._owner:
+            _forget(stream)
             return
         with suppress(OSError):
             stream.close()  # flushing what is left can fail on a full disk; the file goes away anyhow
@@ -103,6 +110,14 @@ class PendingFile:
     def __del__(self) -> None:
         if hasattr(self, "_stream"):
             self.discard()
+
+
+def _forget(stream: IO[bytes]) -> None:
+    """Closes a forked child's copy: what the parent had buffered must not reach the file a second time."""
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno(), inheritable=False)
+    with suppress(OSError):
+        stream.close()
 
 
 def _sync_folder(folder: str) -> None:

@@ -90,7 +90,7 @@ class PositionalFile:
         if offset < 0 or length < 0 or offset + length > self._num_bytes:
             raise _outside(self.path, offset, length, self._num_bytes)
         data = np.empty(length, dtype=np.uint8)
-        view = memoryview(data)
+        view = data.data
         done = 0
         with storage_errors("read", self.path):
             while done < length:  # one call may return less than asked for
