@@ -124,7 +124,8 @@ class IndexedDatasetBuilder:
             else:
                 tokens = np.asarray(row).reshape(-1)
                 if suffix is not None:
-                    tokens = np.concatenate([self._convert(tokens), suffix])
+                    exact = tokens if tokens.dtype.kind == "i" else self._convert(tokens)  # uint64 would become float
+                    tokens = np.concatenate([exact, suffix])
             self._append(tokens, (len(tokens),), (mode,) if self.multimodal else None, end_document=True)
 
     def append_block(

@@ -45,8 +45,7 @@ class DType(Enum):
         if name not in cls.__members__:
             message = f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
             raise ConfigError(message)
-        code: int = cls[name].value
-        return code
+        return cls[name].value
 
     @classmethod
     def dtype_from_code(cls, value: int) -> type[Any]:
@@ -59,7 +58,8 @@ class DType(Enum):
         """Returns the bytes per element of a code or a dtype."""
         if isinstance(key, int):
             key = DType.dtype_from_code(key)
-        return np.dtype(key).itemsize
+        itemsize: int = np.dtype(key).itemsize
+        return itemsize
 
     @staticmethod
     def optimal_dtype(cardinality: int | None) -> type[Any]:
