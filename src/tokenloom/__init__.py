@@ -1,7 +1,76 @@
-"""tokenloom: the data pipeline that feeds large-language-model training."""
+"""tokenloom: the data pipeline that feeds large-language-model training.
 
+Text becomes tokenised `.bin`/`.idx` files, and those become exactly the right batches on every rank. Importing this
+package loads neither torch nor a tokenizer library; what needs them imports them when it is called.
+"""
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset, SampleBatch
+from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import (
+    AmbiguousPadWarning,
+    CacheNotWrittenWarning,
+    ConfigError,
+    DatasetFormatError,
+    DatasetNotFoundError,
+    IndexCacheError,
+    InputError,
+    MissingExtraError,
+    ShortDatasetWarning,
+    StorageError,
+    TokenizerError,
+    TokenloomError,
+    TokenloomWarning,
+    TokenRangeError,
+)
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
+from tokenloom.indexed.merge import merge_datasets
+from tokenloom.indexed.statistics import DatasetStatistics
+from tokenloom.indexed.verify import VerifyReport, verify_dataset
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.order.windows import Spans
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
-__all__ = ["DType", "IndexedDataset", "IndexedDatasetBuilder"]
+__all__ = [
+    "AmbiguousPadWarning",
+    "BlendedMegatronDatasetBuilder",
+    "BlendedMegatronDatasetConfig",
+    "CacheNotWrittenWarning",
+    "ConfigError",
+    "DType",
+    "DatasetFormatError",
+    "DatasetNotFoundError",
+    "DatasetStatistics",
+    "GPTDataset",
+    "GPTDatasetConfig",
+    "HuggingFaceTokenizer",
+    "IndexCacheError",
+    "IndexedDataset",
+    "IndexedDatasetBuilder",
+    "InputError",
+    "MegatronDataset",
+    "MegatronPretrainingSampler",
+    "MissingExtraError",
+    "MockGPTDataset",
+    "MockGPTLowLevelDataset",
+    "SampleBatch",
+    "ShortDatasetWarning",
+    "Spans",
+    "Split",
+    "StorageError",
+    "TokenRangeError",
+    "TokenizerError",
+    "TokenloomError",
+    "TokenloomWarning",
+    "VerifyReport",
+    "build_dataloader",
+    "load_tokenizer",
+    "merge_datasets",
+    "verify_dataset",
+]

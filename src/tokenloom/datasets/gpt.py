@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -237,7 +238,11 @@ class GPTDataset(MegatronDataset):
 
     def sample(self, idx: int | None) -> Sample:
         """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
-        return {name: array[0] for name, array in self.batch((idx,)).items()}
+        if idx is None:
+            batch = self.batch((None,))
+        else:
+            batch = self._batch(np.array([self._position(idx)], dtype=np.int64))
+        return {name: array[0] for name, array in batch.items()}
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
@@ -249,6 +254,13 @@ class GPTDataset(MegatronDataset):
             IndexError: there is no such sample.
         """
         rows, fillers = self._rows(positions)
+        batch = self._batch(rows)
+        if fillers:
+            batch["loss_mask"][fillers] = 0.0
+        return batch
+
+    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+        """Returns the samples at positions that are known to exist: int64[count]."""
         length, count = self.config.sequence_length, len(rows)
         tokens = np.empty((count, length), dtype=np.int64)
         labels = np.empty((count, length), dtype=np.int64)
@@ -261,8 +273,6 @@ class GPTDataset(MegatronDataset):
         elif self.config.create_attention_mask and self.config.reset_attention_mask:
             mask = np.empty((count, length, length), dtype=np.bool_)
         self._fill(rows, (tokens, labels, loss_mask, position_ids, mask, cu_seqlens, max_seqlen))
-        if fillers:
-            loss_mask[fillers] = 0.0
         sample: Sample = {"tokens": tokens, "labels": labels}
         if mask is not None:
             sample["attention_mask"] = mask.reshape(count, 1, length, length)
@@ -282,6 +292,15 @@ class GPTDataset(MegatronDataset):
         rows, _ = self._rows(positions)
         return SpanBatch(*self._window_reader().spans(rows, keep_empty=False))
 
+    def _position(self, idx: int) -> int:
+        """Returns the non-negative position for one that may count from the end."""
+        num_samples = len(self)
+        position = operator.index(idx)
+        if not -num_samples <= position < num_samples:
+            message = f"sample {position} of {self._name()} was asked for, but it has {num_samples}"
+            raise IndexError(message)
+        return position if position >= 0 else position + num_samples
+
     def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
         """Returns non-negative positions, int64[count], and the rows that stand for None."""
         fillers: list[int] = []
@@ -291,11 +310,7 @@ class GPTDataset(MegatronDataset):
         rows = np.ascontiguousarray(positions, dtype=np.int64)
         num_samples = len(self)
         if rows.size and not (rows.min() >= 0 and rows.max() < num_samples):
-            bad = rows[(rows < -num_samples) | (rows >= num_samples)]
-            if bad.size:
-                message = f"sample {bad[0]} of {self._name()} was asked for, but it has {num_samples}"
-                raise IndexError(message)
-            rows = np.where(rows < 0, rows + num_samples, rows)
+            rows = np.array([self._position(position) for position in rows.tolist()], dtype=np.int64)
         return rows, fillers
 
     def _window_reader(self) -> WindowReader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from tokenloom.optional import require
@@ -14,14 +15,21 @@ def to_tensors(sample: Mapping[str, Any]) -> dict[str, Any]:
     A read-only array is one that several samples share (a constant mask): its tensor is shared too, and a broadcast
     batch axis stays a stride of 0. Do not write into such a tensor.
     """
-    torch = require("torch", extra="torch")
+    torch = _torch()
     tensors = {}
     for name, array in sample.items():
-        if array.ndim and not array.flags.writeable:
-            tensors[name] = _shared_tensor(torch, array)
+        if not array.ndim:
+            tensors[name] = torch.tensor(array)
+        elif array.flags.writeable:
+            tensors[name] = torch.from_numpy(array)
         else:
-            tensors[name] = torch.from_numpy(array) if array.ndim else torch.tensor(array)
+            tensors[name] = _shared_tensor(torch, array)
     return tensors
+
+
+@cache
+def _torch() -> Any:
+    return require("torch", extra="torch")
 
 
 def _shared_tensor(torch: Any, array: Any) -> Any:

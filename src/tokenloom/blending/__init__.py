@@ -1,0 +1,1 @@
+"""From a configuration to the train, valid and test datasets of a run."""

@@ -1,0 +1,56 @@
+"""Batches for a training loop, through torch's DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tokenloom.datasets.gpt import SampleBatch
+from tokenloom.optional import require
+
+
+def build_dataloader(
+    dataset: Any,
+    sampler: Iterable[list[int]],
+    *,
+    num_workers: int = 0,
+    pin_memory: bool | None = None,
+    persistent_workers: bool | None = None,
+    prefetch_factor: int | None = None,
+    multiprocessing_context: str | None = None,
+) -> Any:
+    """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
+
+    A batch costs one kernel call: it is filled as a whole, never collated from samples. The order is the sampler's,
+    whatever the number of workers; to resume, give it a sampler with the consumed samples.
+
+    Args:
+        dataset: gives samples by number, such as `GPTDataset`.
+        sampler: yields the positions of one micro-batch after the other, such as `MegatronPretrainingSampler`.
+        num_workers: processes that read ahead; 0 reads in this process.
+        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
+        persistent_workers: whether workers outlive an epoch; by default, where there are any.
+        prefetch_factor: batches that each worker reads ahead.
+        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver".
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    torch = require("torch", extra="torch")
+    return torch.utils.data.DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        num_workers=num_workers,
+        collate_fn=collate,
+        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+        persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
+        prefetch_factor=prefetch_factor,
+        multiprocessing_context=multiprocessing_context,
+    )
+
+
+def collate(samples: Any) -> Any:
+    """Returns the tensors of a batch: as they are if the dataset filled them as a whole, else stacked by torch."""
+    if isinstance(samples, SampleBatch):
+        return samples.tensors
+    return require("torch.utils.data", extra="torch").default_collate(samples)
