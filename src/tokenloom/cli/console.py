@@ -6,8 +6,11 @@ Data goes to stdout, progress to stderr; without a terminal there is no animatio
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+_SECONDS_BETWEEN_UPDATES = 0.1
 
 _UNFOLDED = 4096
 """Columns; wider than any path."""
@@ -63,3 +66,49 @@ def byte_progress(description: str, *, total: int | None = None) -> Iterator[Cal
     ) as progress:
         task = progress.add_task(description, total=total)
         yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def token_progress(description: str) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Shows bytes done, speeds in bytes and tokens, and the remaining time.
+
+    Yields the function to tell it: bytes done, of how many (0 if unknown), and tokens so far; None when there is no
+    terminal to show it on, where even loading rich would be wasted.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[tokens_per_second]:,.0f} tokens/s"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        auto_refresh=False,  # a refreshing thread would compete with those that tokenise
+    ) as progress:
+        task = progress.add_task(description, total=None, tokens_per_second=0.0)
+        started = shown = time.monotonic()
+
+        def show(num_bytes: int, total_bytes: int, num_tokens: int) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            if now - shown < _SECONDS_BETWEEN_UPDATES:
+                return
+            shown = now
+            speed = num_tokens / (now - started)
+            progress.update(task, completed=num_bytes, total=total_bytes or None, tokens_per_second=speed, refresh=True)
+
+        yield show

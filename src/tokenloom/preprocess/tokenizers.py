@@ -49,8 +49,8 @@ class HuggingFaceTokenizer:
     """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
 
     Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`) that the
-    tokenizer does not have raises `MissingTokenError` when it is asked for. Truncation and padding that the file may ask
-    for are switched off, and no special token is added to a text; one that is spelled out in it becomes its id.
+    tokenizer does not have raises `MissingTokenError` when it is asked for. Truncation and padding that the file may
+    ask for are switched off, and no special token is added to a text; one that is spelled out in it becomes its id.
 
     Args:
         path: of the `tokenizer.json`, for messages and identity.
@@ -60,6 +60,7 @@ class HuggingFaceTokenizer:
 
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None) -> None:
         self.path = path
+        self.data = data
         self.sha256 = hashlib.sha256(data).hexdigest()
         self.backend = _parse(path, data)
         self.special_tokens_dict: dict[str, int] = self._ids_of_roles(_read_config(path))
