@@ -1,0 +1,1 @@
+"""The tests of tokenloom; they mirror `src/tokenloom`."""

@@ -1,0 +1,58 @@
+"""Corpora as plain lists, the pairs made of them, and strategies that draw them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tokenloom import IndexedDataset, IndexedDatasetBuilder
+
+Corpus = list[list[list[int]]]
+"""Documents of sequences of tokens."""
+
+INTEGER_DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16]
+
+
+def write_pair(
+    prefix: str | os.PathLike[str], corpus: Corpus, *, dtype: Any = np.int32, multimodal: bool = False
+) -> str:
+    """Writes the corpus; in a multimodal pair the mode of a sequence is its number in its document."""
+    with IndexedDatasetBuilder(f"{os.fspath(prefix)}.bin", dtype=dtype, multimodal=multimodal) as builder:
+        for document in corpus:
+            for mode, sequence in enumerate(document):
+                builder.add_item(np.array(sequence, dtype=dtype), mode)
+            builder.end_document()
+        builder.finalize(f"{os.fspath(prefix)}.idx")
+    return os.fspath(prefix)
+
+
+def read_pair(prefix: str, *, mmap: bool = True) -> Corpus:
+    """Returns the corpus that a pair holds."""
+    dataset = IndexedDataset(prefix, mmap=mmap)
+    bounds = dataset.document_indices.tolist()
+    return [
+        [dataset[row].tolist() for row in range(start, stop)]
+        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def pair_bytes(prefix: str | os.PathLike[str]) -> tuple[bytes, bytes]:
+    """Returns the contents of both files."""
+    return Path(f"{os.fspath(prefix)}.bin").read_bytes(), Path(f"{os.fspath(prefix)}.idx").read_bytes()
+
+
+def tokens_of(dtype: Any) -> st.SearchStrategy[int]:
+    """Draws tokens that fit a dtype."""
+    bounds = np.iinfo(dtype)
+    return st.integers(int(bounds.min), int(bounds.max))
+
+
+@st.composite
+def corpora(draw: st.DrawFn, dtype: Any = np.int32) -> Corpus:
+    """Draws small corpora, with empty documents and empty sequences among them."""
+    sequence = st.lists(tokens_of(dtype), max_size=6)
+    return draw(st.lists(st.lists(sequence, max_size=4), max_size=6))

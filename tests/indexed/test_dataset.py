@@ -1,0 +1,342 @@
+"""Reading a pair."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+from tests.indexed.pairs import INTEGER_DTYPES, write_pair
+from tokenloom import IndexedDataset, IndexedDatasetBuilder
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+
+CORPUS = [[[10, 11, 12], [13]], [], [[], [14, 15, 16, 17]], [[18]]]
+SEQUENCES = [[10, 11, 12], [13], [], [14, 15, 16, 17], [18]]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_pair(tmp_path / "corpus", CORPUS)
+
+
+@pytest.fixture(params=[True, False], ids=["mapped", "positional"])
+def dataset(prefix, request):
+    return IndexedDataset(prefix, mmap=request.param)
+
+
+def test_counts(dataset):
+    assert len(dataset) == len(dataset.index) == 5
+    assert dataset.num_documents == 4
+    assert dataset.num_tokens == 9
+    assert dataset.dtype == dataset.index.dtype == np.int32
+
+
+def test_arrays_of_the_index(dataset):
+    expected = {
+        "sequence_lengths": ([3, 1, 0, 4, 1], np.int32),
+        "sequence_pointers": ([0, 12, 16, 16, 32], np.int64),
+        "document_indices": ([0, 2, 2, 4, 5], np.int64),
+    }
+    for name, (values, dtype) in expected.items():
+        array = getattr(dataset.index, name)
+        assert array.tolist() == values
+        assert array.dtype == dtype
+        assert not array.flags.writeable
+    assert dataset.sequence_lengths.tolist() == expected["sequence_lengths"][0]
+    assert dataset.document_indices is dataset.get_document_indices()
+    assert dataset.index.sequence_modes is None
+
+
+@pytest.mark.parametrize("integer", [int, np.int64, np.int32, np.uint8, np.int8])
+def test_a_sequence_by_number(dataset, integer):
+    for row, expected in enumerate(SEQUENCES):
+        tokens = dataset[integer(row)]
+        assert tokens.tolist() == expected
+        assert tokens.dtype == np.int32
+
+
+def test_negative_numbers_count_from_the_end(dataset):
+    assert [dataset[-row].tolist() for row in range(1, 6)] == SEQUENCES[::-1]
+    assert dataset.get(np.int64(-2), offset=1).tolist() == [15, 16, 17]
+
+
+@pytest.mark.parametrize("row", [5, -6, 2**40, -(2**40), np.int64(5)])
+def test_numbers_outside_are_refused(dataset, row):
+    for read in (dataset.__getitem__, dataset.get):
+        with pytest.raises(IndexError) as caught:
+            read(row)
+        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` was asked for, but it has 5"
+
+
+@pytest.mark.parametrize("row", [1.0, "1", None, [1], np.float64(1)])
+def test_other_types_are_refused(dataset, row):
+    with pytest.raises(TypeError, match=f"must be an integer or a slice, got {type(row).__name__}"):
+        dataset[row]
+
+
+def test_a_dataset_can_be_iterated(dataset):
+    assert [tokens.tolist() for tokens in dataset] == SEQUENCES
+
+
+SLICES = [
+    slice(None), slice(0, 2), slice(1, 4), slice(2, 3), slice(-2, None), slice(None, -1), slice(0, 100), slice(3, 1),
+    slice(5, 9), slice(0, 0), slice(0, 5, 1), slice(np.int64(1), np.int64(3)), slice(-100, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", SLICES, ids=repr)
+def test_a_slice_gives_a_list(dataset, rows):
+    sequences = dataset[rows]
+    assert isinstance(sequences, list)
+    assert [tokens.tolist() for tokens in sequences] == SEQUENCES[rows]
+    assert all(tokens.dtype == np.int32 for tokens in sequences)
+
+
+@pytest.mark.parametrize("step", [2, -1, -2, 5])
+def test_a_slice_with_a_step_is_refused(dataset, step):
+    with pytest.raises(ValueError, match=f"slices must be contiguous, got a step of {step}"):
+        dataset[::step]
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "expected"),
+    [
+        (0, None, [14, 15, 16, 17]),
+        (1, None, [15, 16, 17]),
+        (4, None, []),
+        (0, 2, [14, 15]),
+        (2, 2, [16, 17]),
+        (3, 0, []),
+        (np.int64(1), np.int32(2), [15, 16]),
+    ],
+)
+def test_a_part_of_a_sequence(dataset, offset, length, expected):
+    assert dataset.get(3, offset, length).tolist() == expected
+    assert dataset.get(3, offset=offset, length=length).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(5, None), (0, 5), (-1, 2), (2, -1), (4, 1), (-1, None), (2**62, 2**62)]
+)
+def test_a_part_that_leaves_its_sequence_is_refused(dataset, offset, length):
+    stop = 4 if length is None else offset + length
+    with pytest.raises(IndexError) as caught:
+        dataset.get(3, offset, length)
+    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` were asked for, but it has 4"
+    assert str(caught.value) == expected
+
+
+def gather(dataset, *spans):
+    sequences, starts, lengths = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
+    return dataset.gather(sequences, starts, lengths)
+
+
+def test_gather_joins_spans(dataset):
+    assert gather(dataset, (3, 1, 2), (0, 0, 3), (2, 0, 0), (4, 0, 1), (3, 4, 0)).tolist() == [15, 16, 10, 11, 12, 18]
+    nothing = np.empty(0, dtype=np.int64)
+    assert dataset.gather(nothing, nothing, nothing).tolist() == []
+
+
+@pytest.mark.parametrize("dtype", [*INTEGER_DTYPES, np.float32, np.float64])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_gather_keeps_the_dtype(tmp_path, dtype, mmap):
+    dataset = IndexedDataset(write_pair(tmp_path / "typed", [[[1, 2, 3]], [[4, 5]]], dtype=dtype), mmap=mmap)
+    tokens = gather(dataset, (1, 0, 2), (0, 1, 1))
+    assert tokens.dtype == dtype
+    assert tokens.tolist() == [4, 5, 2]
+
+
+def test_gather_of_a_multimodal_dataset_gives_tokens(tmp_path):
+    prefix = write_pair(tmp_path / "modes", CORPUS, multimodal=True)
+    for mmap in (True, False):
+        assert gather(IndexedDataset(prefix, multimodal=True, mmap=mmap), (3, 1, 2), (0, 0, 1)).tolist() == [15, 16, 10]
+
+
+@pytest.mark.parametrize("span", [(3, 0, 5), (3, -1, 2), (3, 2, -1), (3, 2**62, 1), (3, 5, 0)])
+def test_gather_refuses_spans_that_leave_their_sequence(dataset, span):
+    with pytest.raises(IndexError) as caught:
+        gather(dataset, (0, 0, 3), span)
+    expected = f"tokens [{span[1]}, {span[1] + span[2]}) of sequence 3 of `{dataset.path_prefix}` were asked for"
+    assert str(caught.value) == f"{expected}, but it has 4"
+
+
+@pytest.mark.parametrize("row", [5, -1, 2**62])
+def test_gather_refuses_unknown_sequences(dataset, row):
+    with pytest.raises(IndexError, match=f"sequence {row} of .* was asked for, but it has 5"):
+        gather(dataset, (0, 0, 3), (row, 0, 1))
+
+
+def test_gather_refuses_columns_of_different_lengths(dataset):
+    one, two = np.zeros(1, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    with pytest.raises(ValueError, match="got 2 sequences, 1 starts and 2 lengths"):
+        dataset.gather(two, one, two)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_multimodal_dataset_returns_modes(tmp_path, mmap):
+    prefix = write_pair(tmp_path / "modes", CORPUS, multimodal=True)
+    dataset = IndexedDataset(prefix, multimodal=True, mmap=mmap)
+    assert dataset.sequence_modes.tolist() == [0, 1, 0, 1, 0]
+    assert dataset.sequence_modes.dtype == np.int8
+    tokens, mode = dataset[1]
+    assert (tokens.tolist(), mode) == ([13], 1)
+    tokens, mode = dataset.get(3, 1, 2)
+    assert (tokens.tolist(), mode) == ([15, 16], 1)
+    sequences, modes = dataset[1:4]
+    assert [tokens.tolist() for tokens in sequences] == SEQUENCES[1:4]
+    assert modes.tolist() == [1, 0, 1]
+    sequences, modes = dataset[3:1]
+    assert (sequences, modes.tolist()) == ([], [])
+
+
+def test_a_text_reader_has_no_modes(tmp_path):
+    dataset = IndexedDataset(write_pair(tmp_path / "modes", CORPUS, multimodal=True))
+    assert dataset[1].tolist() == [13]
+    with pytest.raises(ConfigError, match="was opened without modes") as caught:
+        _ = dataset.sequence_modes
+    assert caught.value.hint == "open it with `multimodal=True`"
+
+
+@pytest.mark.parametrize("copied", [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepcopy])
+def test_a_copy_opens_the_files_again(tmp_path, copied):
+    prefix = write_pair(tmp_path / "modes", CORPUS, multimodal=True)
+    again = copied(IndexedDataset(prefix, multimodal=True, mmap=False, sequences_per_dataset=(5, 5), dtype_code=4))
+    assert (again.path_prefix, again.multimodal, again.mmap) == (prefix, True, False)
+    assert (again.sequences_per_dataset, again.dtype_code) == ((5, 5), 4)
+    assert again[3][0].tolist() == [14, 15, 16, 17]
+
+
+def test_a_pickle_holds_no_tokens(tmp_path):
+    prefix = write_pair(tmp_path / "large", [[list(range(100_000))]])
+    assert len(pickle.dumps(IndexedDataset(prefix))) < 1000
+
+
+def test_unpickling_checks_again(prefix):
+    state = pickle.dumps(IndexedDataset(prefix))
+    os.truncate(f"{prefix}.bin", 4)
+    with pytest.raises(DatasetFormatError, match="expected 36 bytes"):
+        pickle.loads(state)
+
+
+def test_a_dataset_survives_a_fork(dataset):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if [tokens.tolist() for tokens in dataset[:]] == SEQUENCES else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_dataset_is_safe_from_several_threads(dataset):
+    wrong = []
+
+    def read():
+        for _ in range(100):
+            for row, expected in enumerate(SEQUENCES):
+                if dataset[row].tolist() != expected:
+                    wrong.append(row)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_an_empty_dataset_can_be_read(tmp_path, mmap):
+    dataset = IndexedDataset(write_pair(tmp_path / "empty", []), mmap=mmap)
+    assert (len(dataset), dataset.num_documents, dataset.num_tokens) == (0, 0, 0)
+    assert dataset[:] == []
+    assert list(dataset) == []
+    assert dataset.document_indices.tolist() == [0]
+    with pytest.raises(IndexError, match="sequence 0 of .* was asked for, but it has 0"):
+        dataset[0]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(
+    ("corpus", "documents"),
+    [([[]], [0, 0]), ([[], []], [0, 0, 0]), ([[[]]], [0, 1]), ([[[], []], [[]]], [0, 2, 3])],
+)
+def test_documents_without_tokens_can_be_read(tmp_path, mmap, corpus, documents):
+    dataset = IndexedDataset(write_pair(tmp_path / "empty", corpus), mmap=mmap)
+    assert dataset.document_indices.tolist() == documents
+    assert [tokens.tolist() for tokens in dataset[:]] == [[]] * documents[-1]
+
+
+def test_mapped_tokens_are_views(prefix):
+    tokens = IndexedDataset(prefix)[0]
+    assert not tokens.flags.owndata
+    assert not tokens.flags.writeable
+
+
+def test_either_file_may_be_named_instead_of_the_prefix(prefix):
+    for name in (prefix, f"{prefix}.bin", f"{prefix}.idx"):
+        assert IndexedDataset(name).path_prefix == prefix
+        assert IndexedDataset.exists(name)
+
+
+def test_paths_are_accepted(tmp_path, prefix):
+    assert len(IndexedDataset(tmp_path / "corpus")) == 5
+    assert IndexedDataset.exists(tmp_path / "corpus")
+
+
+def test_a_dataset_says_what_it_is(prefix):
+    expected = f"IndexedDataset({prefix!r}, num_sequences=5, num_documents=4, num_tokens=9, dtype=int32)"
+    assert repr(IndexedDataset(prefix)) == expected
+
+
+def test_half_a_pair_does_not_exist(prefix):
+    os.unlink(f"{prefix}.idx")
+    assert not IndexedDataset.exists(prefix)
+    with pytest.raises(DatasetNotFoundError) as caught:
+        IndexedDataset(prefix)
+    assert caught.value.message == f"no file `{prefix}.idx`"
+    assert caught.value.hint == "the pair is incomplete: it was not finished, or one file was moved"
+
+
+def test_a_missing_pair_names_a_near_one(prefix):
+    with pytest.raises(DatasetNotFoundError) as caught:
+        IndexedDataset(prefix[:-2])
+    assert caught.value.message == f"no file `{prefix[:-2]}.idx` and `{prefix[:-2]}.bin`"
+    assert caught.value.hint == f"did you mean `{prefix}`?"
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("other", "a prefix is the path without `.bin` or `.idx`"),
+        ("absent/corpus", "check the folder; a prefix is the path without `.bin` or `.idx`"),
+    ],
+)
+def test_a_missing_pair_has_a_hint(tmp_path, prefix, name, hint):
+    with pytest.raises(DatasetNotFoundError) as caught:
+        IndexedDataset(tmp_path / name)
+    assert caught.value.hint == hint
+
+
+def test_recorded_counts_are_checked(prefix):
+    assert len(IndexedDataset(prefix, sequences_per_dataset=(5, 5), fast_cache_load=True)) == 5
+    with pytest.raises(DatasetFormatError) as caught:
+        IndexedDataset(prefix, sequences_per_dataset=(5, 4))
+    expected = f"`{prefix}.idx`: expected (5, 4) sequences and documents, found (5, 5)"
+    assert caught.value.message == expected
+
+
+def test_a_recorded_dtype_is_checked(prefix):
+    assert len(IndexedDataset(prefix, dtype_code=4)) == 5
+    with pytest.raises(DatasetFormatError, match=r"expected dtype code 8, found 4 \(int32\)"):
+        IndexedDataset(prefix, dtype_code=8)
+
+
+def test_float_sequences_can_be_read(tmp_path):
+    builder = IndexedDatasetBuilder(tmp_path / "float.bin", dtype=np.float32)
+    builder.add_document([0.5, -2.25], [2])
+    builder.finalize(tmp_path / "float.idx")
+    for mmap in (True, False):
+        assert IndexedDataset(tmp_path / "float", mmap=mmap)[0].tolist() == [0.5, -2.25]

@@ -1,0 +1,231 @@
+"""The byte layout: literal bytes, and every way in which a header or its sizes can be wrong."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from tokenloom import DType, IndexedDataset
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed.layout import HEADER_BYTES, Header, bin_path, idx_path, parse_header, prefix_of
+
+CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
+
+# Two documents of uint16 tokens: (10, 11, 12 | 13) and (14, 15).
+BIN = struct.pack("<6H", 10, 11, 12, 13, 14, 15)
+HEADER = b"MMIDIDX\x00\x00" + struct.pack("<Q", 1) + b"\x08" + struct.pack("<QQ", 3, 3)
+IDX = HEADER + struct.pack("<3i", 3, 1, 2) + struct.pack("<3q", 0, 6, 8) + struct.pack("<3q", 0, 2, 3)
+MODES = b"\x00\x01\x00"
+
+
+def write_pair(folder, idx=IDX, tokens=BIN):
+    prefix = folder / "corpus"
+    (folder / "corpus.idx").write_bytes(idx)
+    (folder / "corpus.bin").write_bytes(tokens)
+    return str(prefix)
+
+
+def with_field(offset, layout, value):
+    """Returns the index with one field replaced."""
+    field = struct.pack(layout, value)
+    return IDX[:offset] + field + IDX[offset + len(field) :]
+
+
+def message_of(folder, idx=IDX, tokens=BIN, **options):
+    """Returns the error of opening the pair, with the folder cut out."""
+    with pytest.raises(DatasetFormatError) as caught:
+        IndexedDataset(write_pair(folder, idx, tokens), **options)
+    assert caught.value.hint
+    return caught.value.message.replace(f"{folder}/", "")
+
+
+def test_the_literal_pair_can_be_read(tmp_path):
+    dataset = IndexedDataset(write_pair(tmp_path))
+    assert [tokens.tolist() for tokens in dataset[:]] == [[10, 11, 12], [13], [14, 15]]
+    assert dataset.document_indices.tolist() == [0, 2, 3]
+    assert dataset.dtype == np.uint16
+
+
+def test_a_header_packs_to_its_literal_bytes():
+    header = Header(dtype_code=8, num_sequences=3, num_boundaries=3)
+    assert header.pack() == HEADER
+    assert len(HEADER) == HEADER_BYTES == 34
+    assert parse_header(HEADER, path="x.idx") == header
+    assert (header.lengths_offset, header.pointers_offset, header.boundaries_offset, header.modes_offset) == (
+        34,
+        34 + 12,
+        34 + 12 + 24,
+        34 + 12 + 24 + 24,
+    )
+    assert header.idx_bytes(multimodal=False) == len(IDX)
+    assert header.idx_bytes(multimodal=True) == len(IDX + MODES)
+
+
+@pytest.mark.parametrize(("name", "code"), CODES.items())
+def test_dtype_codes(name, code):
+    scalar = getattr(np, name)
+    assert DType[name].value == code
+    assert DType.code_from_dtype(scalar) == DType.code_from_dtype(np.dtype(scalar)) == code
+    assert DType.dtype_from_code(code) is scalar
+    assert DType.size(code) == DType.size(scalar) == scalar().itemsize
+
+
+def test_there_are_no_other_codes():
+    assert {member.name: member.value for member in DType} == CODES
+    with pytest.raises(ValueError, match="9 is not a valid DType"):
+        DType.dtype_from_code(9)
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.float16, np.bool_, np.complex64, "U3", None])
+def test_dtypes_without_a_code_are_refused(dtype):
+    with pytest.raises(ConfigError, match="has no code in the format; expected one of uint8, int8, int16, int32"):
+        DType.code_from_dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"),
+    [(None, np.int32), (0, np.uint16), (65499, np.uint16), (65500, np.int32), (65536, np.int32), (10**6, np.int32)],
+)
+def test_the_dtype_for_a_vocabulary(vocab_size, dtype):
+    assert DType.optimal_dtype(vocab_size) is dtype
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"), [("a/b", "a/b"), ("a/b.bin", "a/b"), ("a/b.idx", "a/b"), ("a/b.json", "a/b.json")]
+)
+def test_prefixes(path, prefix):
+    assert prefix_of(path) == prefix
+    assert (bin_path(prefix), idx_path(prefix)) == (prefix + ".bin", prefix + ".idx")
+
+
+def test_foreign_magic_is_named(tmp_path):
+    found = message_of(tmp_path, with_field(0, "9s", b"MMIDIDY\x00\x00"))
+    assert found == r"`corpus.idx`: expected the magic bytes b'MMIDIDX\x00\x00', found b'MMIDIDY\x00\x00'"
+
+
+@pytest.mark.parametrize("version", [0, 2, 2**64 - 1])
+def test_foreign_version_is_named(tmp_path, version):
+    assert message_of(tmp_path, with_field(9, "<Q", version)) == f"`corpus.idx`: expected version 1, found {version}"
+
+
+@pytest.mark.parametrize("code", [0, 9, 255])
+def test_unknown_dtype_code_is_named(tmp_path, code):
+    found = message_of(tmp_path, with_field(17, "<B", code))
+    assert found == f"`corpus.idx`: expected a dtype code from 1 to 8, found {code}"
+
+
+@pytest.mark.parametrize("code", [1, 4, 5])
+def test_a_wrong_token_width_does_not_fit_the_bin_file(tmp_path, code):
+    end = 8 + 2 * DType.size(code)
+    found = message_of(tmp_path, with_field(17, "<B", code))
+    assert found == f"`corpus.bin`: expected {end} bytes (the end of sequence 2 in `corpus.idx`), found 12"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 2**31, 2**32, 2**61, 2**63 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("field", ["sequences", "document boundaries"])
+def test_wrong_counts_do_not_fit_the_idx_file(tmp_path, field, count):
+    num_sequences, num_boundaries = (count, 3) if field == "sequences" else (3, count)
+    found = message_of(tmp_path, with_field(18 if field == "sequences" else 26, "<Q", count))
+    needed = 34 + 12 * num_sequences + 8 * num_boundaries
+    assert found == (
+        f"`corpus.idx`: {num_sequences} sequences and {num_boundaries} document boundaries "
+        f"need {needed} bytes, found 94"
+    )
+
+
+def test_counts_that_fit_the_size_by_chance_are_still_caught(tmp_path):
+    # 12 * 1 + 8 * 6 == 12 * 3 + 8 * 3: one sequence and six boundaries need as many bytes.
+    idx = with_field(18, "<Q", 1)
+    idx = idx[:26] + struct.pack("<Q", 6) + idx[34:]
+    assert message_of(tmp_path, idx).startswith("`corpus.idx`: expected document boundaries from 0 to 1")
+
+
+def test_no_boundary_at_all_is_caught(tmp_path):
+    idx = HEADER[:18] + struct.pack("<QQ", 0, 0)
+    assert message_of(tmp_path, idx, b"") == "`corpus.idx`: expected at least one document boundary, found none"
+
+
+@pytest.mark.parametrize(("row", "value"), [(0, 1), (0, -1), (2, 2), (2, 4), (2, -(2**63)), (2, 2**63 - 1)])
+def test_boundaries_that_do_not_cover_the_sequences_are_caught(tmp_path, row, value):
+    first, last = (value, 3) if row == 0 else (0, value)
+    found = message_of(tmp_path, with_field(70 + 8 * row, "<q", value))
+    assert found == (
+        f"`corpus.idx`: expected document boundaries from 0 to 3 (the sequence count), found {first} to {last}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("offset", "layout", "value", "end"),
+    [
+        (42, "<i", 3, 14),
+        (42, "<i", -1, 6),
+        (42, "<i", 2**31 - 1, 8 + 2 * (2**31 - 1)),
+        (62, "<q", 0, 4),
+        (62, "<q", -8, -4),
+        (62, "<q", 2**63 - 1, 2**63 - 1 + 4),
+    ],
+)
+def test_a_last_sequence_that_does_not_end_with_the_bin_file_is_caught(tmp_path, offset, layout, value, end):
+    found = message_of(tmp_path, with_field(offset, layout, value))
+    assert found == f"`corpus.bin`: expected {end} bytes (the end of sequence 2 in `corpus.idx`), found 12"
+
+
+def test_tokens_without_sequences_are_caught(tmp_path):
+    idx = HEADER[:18] + struct.pack("<QQq", 0, 1, 0)
+    found = message_of(tmp_path, idx, b"\x01\x00")
+    assert found == "`corpus.bin`: expected 0 bytes (`corpus.idx` has no sequences), found 2"
+
+
+@pytest.mark.parametrize("length", range(len(IDX)))
+def test_an_idx_file_cut_at_any_byte_is_caught(tmp_path, length):
+    found = message_of(tmp_path, IDX[:length])
+    if length < HEADER_BYTES:
+        assert found == f"`corpus.idx`: expected a header of 34 bytes, found a file of {length} bytes"
+    else:
+        assert found == f"`corpus.idx`: 3 sequences and 3 document boundaries need 94 bytes, found {length}"
+
+
+@pytest.mark.parametrize("length", range(len(IDX + MODES)))
+def test_a_multimodal_idx_file_cut_at_any_byte_is_caught(tmp_path, length):
+    found = message_of(tmp_path, (IDX + MODES)[:length], multimodal=True)
+    assert f"found {length}" in found or f"a file of {length} bytes" in found
+
+
+@pytest.mark.parametrize("length", range(len(BIN)))
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_bin_file_cut_at_any_byte_is_caught(tmp_path, length, mmap):
+    found = message_of(tmp_path, tokens=BIN[:length], mmap=mmap)
+    assert found == f"`corpus.bin`: expected 12 bytes (the end of sequence 2 in `corpus.idx`), found {length}"
+
+
+def test_files_that_go_on_are_caught(tmp_path):
+    assert message_of(tmp_path, IDX + b"\x00").endswith("need 94 bytes, found 95")
+    assert message_of(tmp_path, tokens=BIN + b"\x00").endswith("found 13")
+
+
+def test_modes_are_ignored_by_text_readers_and_missed_by_multimodal_ones(tmp_path):
+    assert len(IndexedDataset(write_pair(tmp_path, IDX + MODES))) == 3
+    with pytest.raises(DatasetFormatError) as caught:
+        IndexedDataset(write_pair(tmp_path), multimodal=True)
+    assert caught.value.message.endswith("need 97 bytes, found 94")
+    assert caught.value.hint == "the file holds no sequence modes: open it with `multimodal=False`"
+
+
+@pytest.mark.parametrize("byte", range(len(IDX)))
+def test_any_damaged_byte_is_an_error_or_stays_inside_the_files(tmp_path, byte):
+    """Opening is O(1), so damage in the middle of an array may pass; reading must then still not leave the files."""
+    for flipped in (IDX[byte] ^ 0xFF, IDX[byte] ^ 0x80, IDX[byte] ^ 0x01):
+        prefix = write_pair(tmp_path, IDX[:byte] + bytes([flipped]) + IDX[byte + 1 :])
+        for mmap in (True, False):
+            try:
+                dataset = IndexedDataset(prefix, mmap=mmap)
+            except DatasetFormatError:
+                continue
+            for row in range(len(dataset)):
+                try:
+                    assert len(dataset[row]) == dataset.sequence_lengths[row]
+                except (IndexError, OSError) as error:
+                    assert "corpus" in str(error)  # noqa: PT017 - one of several outcomes
+            dataset.statistics()

@@ -1,0 +1,105 @@
+"""Local files, mapped and read by position."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from tokenloom.errors import StorageError
+from tokenloom.storage.local import MappedFile, PositionalFile, file_size, map_file
+
+KINDS = [MappedFile, PositionalFile]
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(range(100)))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reads_give_the_bytes_asked_for(path, kind):
+    source = kind(path)
+    assert source.num_bytes == 100
+    assert source.read(10, 3).tolist() == [10, 11, 12]
+    assert source.read(0, 100).tolist() == list(range(100))
+    assert source.read(100, 0).tolist() == []
+    assert source.read(5, 0).tolist() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("offset", "length"), [(-1, 2), (0, -1), (99, 2), (101, 0), (0, 101), (2**70, 1)])
+def test_reads_outside_the_file_are_refused(path, kind, offset, length):
+    with pytest.raises(StorageError) as caught:
+        kind(path).read(offset, length)
+    expected = f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has 100 bytes"
+    assert caught.value.message == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_file_can_be_opened(tmp_path, kind):
+    (tmp_path / "empty").touch()
+    source = kind(str(tmp_path / "empty"))
+    assert source.num_bytes == 0
+    assert source.read(0, 0).tolist() == []
+    with pytest.raises(StorageError, match="but it has 0 bytes"):
+        source.read(0, 1)
+
+
+@pytest.mark.parametrize("open_file", [*KINDS, map_file, file_size])
+def test_a_missing_file_is_named(tmp_path, open_file):
+    with pytest.raises(StorageError, match=r"cannot open `.*absent`: No such file or directory"):
+        open_file(str(tmp_path / "absent"))
+
+
+def test_mapped_reads_are_read_only_views(path):
+    source = MappedFile(path)
+    tokens = source.read(10, 3)
+    assert not tokens.flags.writeable
+    assert not tokens.flags.owndata
+    assert source.mapped is not None
+    assert PositionalFile(path).mapped is None
+
+
+def test_a_view_outlives_its_source(path):
+    view = MappedFile(path).read(10, 3)
+    os.unlink(path)
+    assert view.tolist() == [10, 11, 12]
+
+
+def test_a_file_truncated_while_open_is_reported(path):
+    source = PositionalFile(path)
+    os.truncate(path, 50)
+    with pytest.raises(StorageError) as caught:
+        source.read(40, 20)
+    assert caught.value.message == f"`{path}` ended at byte 50 while bytes [40, 60) were read"
+    assert caught.value.hint == "the file was truncated while it was open"
+    assert source.read(40, 10).tolist() == list(range(40, 50))
+
+
+def test_handles_are_closed(path):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        PositionalFile(path).read(0, 1)
+        MappedFile(path).read(0, 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_positional_reads_are_safe_from_several_threads(path):
+    source = PositionalFile(path)
+    wrong = []
+
+    def read(start):
+        for _ in range(200):
+            if source.read(start, 10).tolist() != list(range(start, start + 10)):
+                wrong.append(start)
+
+    threads = [threading.Thread(target=read, args=(start,)) for start in range(0, 80, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
