@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,7 @@ def read_pair(prefix: str, *, mmap: bool = True) -> Corpus:
     """Returns the corpus that a pair holds."""
     dataset = IndexedDataset(prefix, mmap=mmap)
     bounds = dataset.document_indices.tolist()
-    return [
-        [dataset[row].tolist() for row in range(start, stop)]
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
+    return [[dataset[row].tolist() for row in range(start, stop)] for start, stop in pairwise(bounds)]
 
 
 def pair_bytes(prefix: str | os.PathLike[str]) -> tuple[bytes, bytes]:

@@ -9,8 +9,8 @@ import threading
 
 import numpy as np
 import pytest
-
 from tests.indexed.pairs import INTEGER_DTYPES, write_pair
+
 from tokenloom import IndexedDataset, IndexedDatasetBuilder
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
 
@@ -253,7 +253,7 @@ def test_an_empty_dataset_can_be_read(tmp_path, mmap):
     assert dataset[:] == []
     assert list(dataset) == []
     assert dataset.document_indices.tolist() == [0]
-    with pytest.raises(IndexError, match="sequence 0 of .* was asked for, but it has 0"):
+    with pytest.raises(IndexError, match=r"sequence 0 of .* was asked for, but it has 0"):
         dataset[0]
 
 

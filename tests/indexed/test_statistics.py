@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.indexed.pairs import write_pair
+
 from tokenloom import IndexedDataset
 from tokenloom.indexed.statistics import PERCENTILES, DatasetStatistics, dataset_statistics
 

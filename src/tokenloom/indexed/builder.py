@@ -281,7 +281,7 @@ class IndexedDatasetBuilder:
         """Says which number was too large: a token, or else a length or mode beyond 64 bits."""
         if self.dtype.kind in "iu":
             bounds = np.iinfo(self.dtype)
-            for token in np.ravel(np.asarray(tokens)).tolist():
+            for token in tokens if isinstance(tokens, (list, tuple)) else np.ravel(np.asarray(tokens)).tolist():
                 if not bounds.min <= token <= bounds.max:
                     return self._range_error(token)
         return ValueError(f"a length or mode is out of range: {error}")
