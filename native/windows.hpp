@@ -61,7 +61,7 @@ template <typename Document, typename Row>
 void build_sample_index(UnalignedArray<std::int32_t> lengths, std::span<const Document> document_index,
                         std::int64_t window_length, std::int64_t extra, std::int64_t num_windows, Row* rows) {
   constexpr std::size_t kBlock = 4096;
-  constexpr std::size_t kAhead = 24;  // lengths are read in shuffled order: each is a cache miss unless prefetched
+  constexpr std::size_t kAhead = 32;  // lengths are read in shuffled order: each is a cache miss unless prefetched
   std::vector<std::int32_t> block(kBlock);
   rows[0] = 0;
   rows[1] = 0;

@@ -153,15 +153,18 @@ class GPTDataset(MegatronDataset):
         """Returns the three arrays: from the cache where it can be trusted, else built and then cached."""
         cache, specs = self._cache, self._index_specs()
         if cache is None:
-            return self._build_indices()
+            return dict(self._build_indices())
         if self.config.fast_cache_load or self.config.defer_npy_index_mmap:
             return cache.load(specs)
         if (found := cache.lookup(specs)) is not None:
             logger.info("loaded the indices of %s from %s", self._name(), cache.folder)
             return found
-        built = self._build_indices()
+        built: dict[str, NDArray[Any]] = {}
         try:
-            cache.store(built, self.unique_description)
+            with cache.writer(self.unique_description) as writer:
+                for name, array in self._build_indices():
+                    built[name] = array
+                    writer.add(name, array)
         except IndexCacheError as error:
             if self.config.path_to_cache is not None:
                 raise
@@ -171,23 +174,27 @@ class GPTDataset(MegatronDataset):
                 CacheNotWrittenWarning,
                 stacklevel=3,
             )
-            return built
+            return built or dict(self._build_indices())
         return cache.load(specs)  # mapped: all processes of a node share one copy
 
-    def _build_indices(self) -> dict[str, NDArray[Any]]:
+    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the three arrays as they are done; the order of the shuffles is part of the result."""
         plan = self._plan
         random = LegacyRandom(self.config.random_seed)
         document_index = build_document_index(self.indices, plan, random)
-        sample_index = build_sample_index(
-            self.dataset.sequence_lengths,
-            document_index,
-            window_length=self.config.sequence_length,
-            extra=self._extra,
-            num_samples=plan.num_samples,
+        yield "document_index", document_index
+        yield (
+            "sample_index",
+            build_sample_index(
+                self.dataset.sequence_lengths,
+                document_index,
+                window_length=self.config.sequence_length,
+                extra=self._extra,
+                num_samples=plan.num_samples,
+            ),
         )
-        shuffle_index = build_shuffle_index(plan, random)
+        yield "shuffle_index", build_shuffle_index(plan, random)
         logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
-        return {"document_index": document_index, "sample_index": sample_index, "shuffle_index": shuffle_index}
 
     @property
     def _indices(self) -> dict[str, NDArray[Any]]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +38,7 @@ class IndexCache:
     """The arrays of one dataset under `FOLDER/BASE-NAME.npy`, and their description.
 
     Args:
-        folder: where the files are; created by `store`.
+        folder: where the files are; created by `writer`.
         base: the common part of their names, which carries the key.
     """
 
@@ -89,19 +92,61 @@ class IndexCache:
             raise IndexCacheError(message, hint=hint)
         return array
 
-    def store(self, arrays: Mapping[str, NDArray[Any]], description: str) -> None:
-        """Writes an entry; each file appears whole, the description last.
+    def writer(self, description: str) -> IndexCacheWriter:
+        """Returns a context that writes an entry while it is built.
 
-        Raises:
-            IndexCacheError: the folder cannot be written.
+        Args:
+            description: the text behind the key.
         """
+        return IndexCacheWriter(self, description)
+
+
+class IndexCacheWriter:
+    """Writes each array in the background while the next is built; the description, which completes the entry, last.
+
+    Raises:
+        IndexCacheError: the folder cannot be written: on entry where that can be told, else on exit. `add` never fails.
+    """
+
+    def __init__(self, cache: IndexCache, description: str) -> None:
+        self._cache = cache
+        self._description = description
+        self._written: list[Future[None]] = []
+
+    def __enter__(self) -> Self:
+        with _cache_errors():
+            with storage_errors("create", self._cache.folder):
+                os.makedirs(self._cache.folder, exist_ok=True)
+            self._last = PendingFile(self._cache.path(DESCRIPTION))
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenloom-cache")
+        return self
+
+    def add(self, name: str, array: NDArray[Any]) -> None:
+        """Takes an array, which must not change any more."""
+        self._written.append(self._executor.submit(self._write, name, array))
+
+    def _write(self, name: str, array: NDArray[Any]) -> None:
+        with PendingFile(self._cache.path(f"{name}.npy")) as file, storage_errors("write", file.path):
+            np.save(file.stream, array, allow_pickle=False)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(cancel_futures=kind is not None)
         try:
-            with storage_errors("create", self.folder):
-                os.makedirs(self.folder, exist_ok=True)
-            for name, array in arrays.items():
-                with PendingFile(self.path(f"{name}.npy")) as file, storage_errors("write", file.path):
-                    np.save(file.stream, array, allow_pickle=False)
-            with PendingFile(self.path(DESCRIPTION)) as file:
-                file.write(description.encode())
-        except StorageError as error:
-            raise IndexCacheError(error.message, hint="name a writable folder with `path_to_cache`") from error
+            if kind is None:
+                with _cache_errors():
+                    for future in self._written:
+                        future.result()
+                    self._last.write(self._description.encode())
+                    self._last.publish()
+        finally:
+            self._last.discard()
+
+
+@contextmanager
+def _cache_errors() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise IndexCacheError(error.message, hint="name a writable folder with `path_to_cache`") from error
