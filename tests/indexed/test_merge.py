@@ -1,0 +1,145 @@
+"""Several pairs into one."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
+
+from tokenloom import IndexedDataset
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.merge import merge_datasets, prefixes_in
+
+FIRST = [[[1, 2], [3]], []]
+SECOND = [[[4]], [[], [5, 6]]]
+
+
+@pytest.fixture
+def prefixes(tmp_path):
+    return [write_pair(tmp_path / "a", FIRST), write_pair(tmp_path / "b", SECOND)]
+
+
+def test_documents_keep_their_order(tmp_path, prefixes):
+    merged = merge_datasets(prefixes, f"{tmp_path}/all")
+    assert merged.path_prefix == f"{tmp_path}/all"
+    assert read_pair(merged.path_prefix) == FIRST + SECOND
+    assert read_pair(merge_datasets(prefixes[::-1], f"{tmp_path}/back").path_prefix) == SECOND + FIRST
+
+
+def test_one_pair_merges_into_a_copy(tmp_path, prefixes):
+    merge_datasets(prefixes[:1], f"{tmp_path}/all")
+    assert pair_bytes(f"{tmp_path}/all") == pair_bytes(prefixes[0])
+
+
+def test_the_same_pair_may_be_named_twice(tmp_path, prefixes):
+    assert read_pair(merge_datasets([prefixes[0]] * 3, f"{tmp_path}/all").path_prefix) == FIRST * 3
+
+
+def test_empty_pairs_merge(tmp_path):
+    empty = [write_pair(tmp_path / "a", []), write_pair(tmp_path / "b", [[]])]
+    assert read_pair(merge_datasets(empty, f"{tmp_path}/all").path_prefix) == [[]]
+
+
+def test_modes_merge(tmp_path):
+    prefixes = [write_pair(tmp_path / name, [[[1], [2]], [[3]]], multimodal=True) for name in "ab"]
+    assert merge_datasets(prefixes, f"{tmp_path}/all", multimodal=True).sequence_modes.tolist() == [0, 1, 0] * 2
+
+
+def test_progress_is_told_each_prefix(tmp_path, prefixes):
+    told = []
+    merge_datasets(prefixes, f"{tmp_path}/all", progress=told.append)
+    assert told == prefixes
+
+
+def test_either_file_may_name_a_pair(tmp_path, prefixes):
+    merged = merge_datasets([f"{prefixes[0]}.bin", f"{prefixes[1]}.idx"], f"{tmp_path}/all.bin")
+    assert merged.path_prefix == f"{tmp_path}/all"
+
+
+def test_an_older_result_is_replaced(tmp_path, prefixes):
+    write_pair(tmp_path / "all", [[[9]]])
+    assert read_pair(merge_datasets(prefixes, f"{tmp_path}/all").path_prefix) == FIRST + SECOND
+
+
+def test_nothing_to_merge_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="expected at least one dataset to merge, got none"):
+        merge_datasets([], f"{tmp_path}/all")
+
+
+@pytest.mark.parametrize("name", ["a", "a.bin", "./a", "../{folder}/a"])
+def test_the_output_must_not_be_an_input(tmp_path, prefixes, name):
+    output = os.path.join(tmp_path, name.format(folder=tmp_path.name))
+    with pytest.raises(ConfigError, match=r"the output `.*a` is also an input"):
+        merge_datasets(prefixes, output)
+    assert read_pair(prefixes[0]) == FIRST
+
+
+def test_dtypes_must_agree_and_nothing_is_written(tmp_path, prefixes):
+    other = write_pair(tmp_path / "c", FIRST, dtype=np.uint16)
+    with pytest.raises(ConfigError) as caught:
+        merge_datasets([*prefixes, other], f"{tmp_path}/all")
+    assert caught.value.message == f"`{other}` holds uint16 tokens, but `{prefixes[0]}` holds int32"
+    assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
+
+
+def test_a_missing_input_is_found_before_anything_is_written(tmp_path, prefixes):
+    with pytest.raises(DatasetNotFoundError, match=r"no file `.*absent\.idx`"):
+        merge_datasets([*prefixes, f"{tmp_path}/absent"], f"{tmp_path}/all")
+    assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
+
+
+def test_a_damaged_row_stops_the_merge_and_leaves_no_output(tmp_path, prefixes):
+    with open(f"{prefixes[1]}.idx", "r+b") as stream:
+        stream.seek(34)
+        stream.write(struct.pack("<i", 7))
+    with pytest.raises(DatasetFormatError) as caught:
+        merge_datasets(prefixes, f"{tmp_path}/all")
+    assert caught.value.message == (
+        f"`{prefixes[1]}.idx`: expected pointer 28 (the end of the sequence before), found 4 for sequence 1"
+    )
+    assert caught.value.hint == f"run `tokenloom verify {prefixes[1]}`"
+    assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
+
+
+def test_prefixes_of_a_folder_are_sorted_by_name(tmp_path):
+    for name in ("b", "a", "a-1", "a.b", "A"):
+        write_pair(tmp_path / name, [])
+    (tmp_path / ".hidden.bin").touch()
+    (tmp_path / "notes.txt").touch()
+    assert prefixes_in(str(tmp_path)) == [f"{tmp_path}/{name}" for name in ("A", "a", "a-1", "a.b", "b")]
+
+
+@pytest.mark.parametrize(("kept", "missing"), [("bin", "idx"), ("idx", "bin")])
+def test_half_a_pair_in_a_folder_is_named(tmp_path, kept, missing):
+    (tmp_path / f"a.{kept}").touch()
+    with pytest.raises(DatasetNotFoundError) as caught:
+        prefixes_in(str(tmp_path))
+    assert caught.value.message == f"`{tmp_path}` holds half of the pair `a`: `a.{missing}` is missing"
+
+
+def test_a_folder_without_pairs_and_a_missing_folder_are_named(tmp_path):
+    with pytest.raises(DatasetNotFoundError, match=r"` holds no \.bin/\.idx pair"):
+        prefixes_in(str(tmp_path))
+    with pytest.raises(StorageError, match=r"cannot list `.*absent`: No such file or directory"):
+        prefixes_in(f"{tmp_path}/absent")
+
+
+@given(data=st.data(), dtype=st.sampled_from(INTEGER_DTYPES), multimodal=st.booleans())
+def test_a_merge_of_splits_is_the_whole(tmp_path_factory, data, dtype, multimodal):
+    folder = tmp_path_factory.mktemp("merge")
+    corpus = data.draw(corpora(dtype))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(corpus)), max_size=3)))
+    parts = [corpus[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(corpus)], strict=True)]
+    prefixes = [
+        write_pair(folder / f"part{number}", part, dtype=dtype, multimodal=multimodal)
+        for number, part in enumerate(parts)
+    ]
+    merged = merge_datasets(prefixes, f"{folder}/merged", multimodal=multimodal)
+    assert isinstance(merged, IndexedDataset)
+    whole = write_pair(folder / "whole", corpus, dtype=dtype, multimodal=multimodal)
+    assert pair_bytes(f"{folder}/merged") == pair_bytes(whole)

@@ -1,0 +1,67 @@
+"""The exception tree."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from tokenloom import errors
+
+ERRORS = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, errors.TokenloomError)]
+WARNINGS = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, Warning)]
+
+STANDARD_BASES = {
+    "ConfigError": ValueError,
+    "MissingExtraError": ImportError,
+    "DatasetFormatError": ValueError,
+    "DatasetNotFoundError": FileNotFoundError,
+    "TokenRangeError": OverflowError,
+    "StorageError": OSError,
+    "IndexCacheError": ValueError,
+    "TokenizerError": ValueError,
+    "InputError": ValueError,
+}
+
+
+@pytest.mark.parametrize(("name", "base"), STANDARD_BASES.items())
+def test_each_error_is_also_what_a_caller_would_expect(name, base):
+    error = getattr(errors, name)
+    assert issubclass(error, errors.TokenloomError)
+    assert issubclass(error, base)
+
+
+def test_the_tree_in_the_docstring_is_complete():
+    for error in ERRORS:
+        assert error.__name__ in errors.__doc__
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_text_is_the_message_and_then_the_hint(error):
+    assert str(error("what happened")) == "what happened"
+    assert str(error("what happened", hint="do this")) == "what happened\nhint: do this"
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("hint", [None, "do this"])
+@pytest.mark.parametrize("copied", [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepcopy])
+def test_errors_survive_the_way_between_processes(error, hint, copied):
+    again = copied(error("what happened", hint=hint))
+    assert type(again) is error
+    assert (again.message, again.hint) == ("what happened", hint)
+    assert str(again) == str(error("what happened", hint=hint))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_errors_are_documented(error):
+    assert inspect.getdoc(error)
+    assert error.__doc__
+
+
+@pytest.mark.parametrize("warning", WARNINGS, ids=lambda warning: warning.__name__)
+def test_warnings_have_one_base(warning):
+    assert issubclass(warning, errors.TokenloomWarning)
+    assert issubclass(warning, UserWarning)
+    assert warning.__doc__

@@ -1,0 +1,232 @@
+"""The compiled kernels against their readable twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reference import shuffle, windows
+from tokenloom import kernels
+
+SHUFFLED_DTYPES = [np.int32, np.uint32, np.int64]
+SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 65535, 65536, 65537]
+
+
+def test_the_twin_of_the_shuffle_is_the_shuffle_of_numpy():
+    for seed in (0, 1, 1234, 2**32 - 1):
+        ours, theirs = np.arange(100), np.arange(100)
+        shuffle.legacy_shuffle(ours, np.random.RandomState(seed))
+        np.random.RandomState(seed).shuffle(theirs)
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", SHUFFLED_DTYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_shuffle_equals_numpy(seed, dtype, size):
+    ours, theirs = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
+    kernels.LegacyRandom(seed).shuffle(ours)
+    np.random.RandomState(seed).shuffle(theirs)
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1])
+def test_the_seeds_at_the_ends_of_the_range(seed):
+    ours, theirs = np.arange(1000), np.arange(1000)
+    kernels.LegacyRandom(seed).shuffle(ours)
+    np.random.RandomState(seed).shuffle(theirs)
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_other_seeds_are_refused(seed):
+    with pytest.raises(ValueError, match=rf"seed must be in \[0, 2\*\*32\), got {seed}"):
+        kernels.LegacyRandom(seed)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    calls=st.lists(st.tuples(st.integers(0, 3000), st.sampled_from(SHUFFLED_DTYPES)), max_size=6),
+)
+def test_several_shuffles_of_one_generator_equal_numpy(seed, calls):
+    random, reference = kernels.LegacyRandom(seed), np.random.RandomState(seed)
+    for size, dtype in calls:
+        ours, theirs = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
+        random.shuffle(ours)
+        reference.shuffle(theirs)
+        assert np.array_equal(ours, theirs)
+
+
+def test_a_large_shuffle_equals_numpy(seed):
+    ours, theirs = np.arange(3_000_000, dtype=np.int32), np.arange(3_000_000, dtype=np.int32)
+    kernels.LegacyRandom(seed).shuffle(ours)
+    np.random.RandomState(seed).shuffle(theirs)
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "values", [np.arange(6.0), np.arange(6)[::2], np.arange(6).reshape(2, 3), np.arange(6, dtype=np.int16), [1, 2]]
+)
+def test_arrays_that_cannot_be_shuffled_in_place_are_refused(values):
+    with pytest.raises(TypeError):
+        kernels.LegacyRandom(0).shuffle(values)
+
+
+def test_read_only_arrays_are_not_shuffled():
+    values = np.arange(6)
+    values.flags.writeable = False
+    with pytest.raises((TypeError, ValueError)):
+        kernels.LegacyRandom(0).shuffle(values)
+    assert values.tolist() == list(range(6))
+
+
+def sample_index(lengths, document_index, *, window_length, extra, num_windows, dtype=np.int32, documents=np.int32):
+    return kernels.build_sample_index(
+        np.array(lengths, dtype=np.int32),
+        np.array(document_index, dtype=documents),
+        window_length=window_length,
+        extra=extra,
+        num_windows=num_windows,
+        dtype=dtype,
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "rows"), [(0, [[0, 0], [0, 4], [2, 2], [3, 3]]), (1, [[0, 0], [0, 4], [2, 2], [4, 0]])]
+)
+def test_windows_over_a_small_stream(extra, rows):
+    index = sample_index([6, 0, 3, 3, 1], range(5), window_length=4, extra=extra, num_windows=3)
+    assert index.tolist() == rows
+
+
+def test_a_window_that_ends_with_a_document_stays_in_it():
+    assert sample_index([4, 4], [0, 1], window_length=4, extra=0, num_windows=2).tolist() == [[0, 0], [0, 4], [1, 4]]
+    assert sample_index([5, 4], [0, 1], window_length=4, extra=1, num_windows=2).tolist() == [[0, 0], [0, 4], [1, 3]]
+
+
+def test_a_kept_partial_window_ends_with_the_last_document():
+    assert sample_index([3, 2], [0, 1], window_length=4, extra=0, num_windows=2).tolist() == [[0, 0], [1, 1], [1, 2]]
+    assert sample_index([3, 3], [0, 1], window_length=4, extra=1, num_windows=2).tolist() == [[0, 0], [1, 1], [1, 2]]
+
+
+def test_no_windows_are_one_row():
+    assert sample_index([], [], window_length=4, extra=1, num_windows=0).tolist() == [[0, 0]]
+    assert sample_index([3], [0], window_length=4, extra=1, num_windows=0).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("document_index", [[0, 2], [0, -1], [2**31 - 1]])
+def test_unknown_documents_are_refused(document_index):
+    with pytest.raises(IndexError, match=rf"document index holds sequence {document_index[-1]}, but there are 2"):
+        sample_index([3, 3], document_index, window_length=4, extra=0, num_windows=1)
+
+
+def test_a_stream_that_is_too_short_is_refused():
+    with pytest.raises(IndexError, match="the documents hold 6 tokens, too few for 3 windows"):
+        sample_index([3, 3], [0, 1], window_length=4, extra=0, num_windows=3)
+    with pytest.raises(IndexError, match="the documents hold 0 tokens, too few for 1 windows"):
+        sample_index([], [], window_length=4, extra=0, num_windows=1)
+
+
+@st.composite
+def streams(draw):
+    lengths = draw(st.lists(st.integers(0, 12) | st.just(0), min_size=1, max_size=12))
+    documents = draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=40))
+    return lengths, documents
+
+
+@given(
+    stream=streams(),
+    window_length=st.integers(1, 15),
+    extra=st.integers(0, 1),
+    keep_partial=st.booleans(),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    documents=st.sampled_from([np.int32, np.int64]),
+)
+def test_the_sample_index_equals_its_twin(stream, window_length, extra, keep_partial, dtype, documents):
+    lengths, document_index = stream
+    num_tokens = sum(lengths[document] for document in document_index) - extra
+    num_windows = max(0, -(-num_tokens // window_length) if keep_partial else num_tokens // window_length)
+    settings = {"window_length": window_length, "extra": extra, "num_windows": num_windows}
+    index = sample_index(lengths, document_index, **settings, dtype=dtype, documents=documents)
+    assert index.dtype == dtype
+    assert index.tolist() == [list(row) for row in windows.build_sample_index(lengths, document_index, **settings)]
+
+
+def test_a_long_sample_index_equals_its_twin(rng):
+    lengths = rng.integers(0, 30, size=5000)
+    document_index = rng.integers(0, 5000, size=20_000)  # several blocks of the kernel
+    settings = {"window_length": 17, "extra": 1, "num_windows": int(lengths[document_index].sum() - 1) // 17}
+    index = sample_index(lengths, document_index, **settings)
+    expected = windows.build_sample_index(lengths.tolist(), document_index.tolist(), **settings)
+    assert index.tolist() == [list(row) for row in expected]
+
+
+TOKEN_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
+
+
+def stored(sequences, code):
+    """Returns the bytes of the sequences and where each begins."""
+    arrays = [np.array(sequence, dtype=TOKEN_DTYPES[code]) for sequence in sequences]
+    pointers = np.cumsum([0, *(array.nbytes for array in arrays)])[:-1].astype(np.int64)
+    data = np.frombuffer(b"".join(array.tobytes() for array in arrays), dtype=np.uint8)
+    return arrays, data, pointers
+
+
+def gathered(data, pointers, code, spans):
+    columns = np.array(spans, dtype=np.int64).reshape(-1, 3).T.copy()
+    out = np.empty(int(columns[2].sum()), dtype=TOKEN_DTYPES[code])
+    kernels.gather_spans(
+        data, pointers, dtype_code=code, sequences=columns[0], starts=columns[1], lengths=columns[2], out=out
+    )
+    return out
+
+
+@given(data=st.data(), code=st.sampled_from(sorted(TOKEN_DTYPES)))
+def test_gathered_spans_equal_their_twin(data, code):
+    bounds = np.iinfo(TOKEN_DTYPES[code])
+    tokens = st.lists(st.integers(int(bounds.min), int(bounds.max)), max_size=8)
+    arrays, buffer, pointers = stored(data.draw(st.lists(tokens, min_size=1, max_size=6)), code)
+    spans = []
+    for sequence in data.draw(st.lists(st.integers(0, len(arrays) - 1), max_size=8)):
+        start = data.draw(st.integers(0, len(arrays[sequence])))
+        spans.append((sequence, start, data.draw(st.integers(0, len(arrays[sequence]) - start))))
+    expected = np.concatenate([np.empty(0, TOKEN_DTYPES[code]), *windows.gather_spans(arrays, spans)])
+    assert np.array_equal(gathered(buffer, pointers, code, spans), expected)
+
+
+@pytest.mark.parametrize("span", [(2, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 0, -1)])
+def test_spans_outside_the_dataset_are_refused(span):
+    _, data, pointers = stored([[1, 2], [3]], 4)
+    columns = [np.array([value], dtype=np.int64) for value in span]
+    with pytest.raises(IndexError, match="span 0 is outside the dataset"):
+        kernels.gather_spans(
+            data,
+            pointers,
+            dtype_code=4,
+            sequences=columns[0],
+            starts=columns[1],
+            lengths=columns[2],
+            out=np.empty(1, dtype=np.int32),
+        )
+
+
+@pytest.mark.parametrize("span", [(1, 0, 2), (1, 2, 1), (0, 4, 0)])
+def test_spans_past_the_file_are_refused(span):
+    _, data, pointers = stored([[1, 2], [3]], 4)
+    with pytest.raises(IndexError, match="but the file has 12 bytes"):
+        gathered(data, pointers, 4, [span])
+
+
+def test_outputs_that_do_not_fit_are_refused():
+    _, data, pointers = stored([[1, 2], [3]], 4)
+    one = np.ones(1, dtype=np.int64)
+    settings = {"dtype_code": 4, "sequences": one - 1, "starts": one - 1, "lengths": one + 1}
+    with pytest.raises(TypeError, match="out must have the file's dtype"):
+        kernels.gather_spans(data, pointers, **settings, out=np.empty(2, dtype=np.int64))
+    with pytest.raises(IndexError, match="hold more than 1 tokens"):
+        kernels.gather_spans(data, pointers, **settings, out=np.empty(1, dtype=np.int32))
+    with pytest.raises(TypeError, match="dtype code 7 is not an integer type"):
+        kernels.gather_spans(data, pointers, **{**settings, "dtype_code": 7}, out=np.empty(2, dtype=np.float32))
+    with pytest.raises(ValueError, match="must be equally long"):
+        kernels.gather_spans(data, pointers, **{**settings, "starts": one[:0]}, out=np.empty(2, dtype=np.int32))

@@ -1,0 +1,45 @@
+"""Optional dependencies."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tokenloom.errors import MissingExtraError
+from tokenloom.optional import require
+
+
+def test_an_installed_module_is_returned():
+    assert require("json", extra="all") is json
+    assert require("importlib.metadata", extra="all") is sys.modules["importlib.metadata"]
+
+
+@pytest.mark.parametrize("module", ["absent_module", "absent_module.part"])
+def test_a_missing_module_names_the_command_that_installs_it(module):
+    with pytest.raises(MissingExtraError) as caught:
+        require(module, extra="torch")
+    assert caught.value.message == "`absent_module` is not installed"
+    assert caught.value.hint == "run `pip install tokenloom[torch]`"
+    assert isinstance(caught.value, ImportError)
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_a_missing_part_of_an_installed_module_is_named():
+    with pytest.raises(MissingExtraError, match=r"^`json\.absent` is not installed\n"):
+        require("json.absent", extra="all")
+
+
+def test_a_missing_dependency_of_an_installed_module_is_named(tmp_path, monkeypatch):
+    (tmp_path / "needs_absent.py").write_text("import absent_module\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError, match=r"^`absent_module` is not installed, but `needs_absent` needs it\n"):
+        require("needs_absent", extra="all")
+
+
+def test_other_failures_of_an_import_pass_through(tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('broken')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match="broken"):
+        require("broken_module", extra="all")
