@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tokenloom.cli import info, merge, preprocess, verify
+from tokenloom.cli import demo, info, merge, preprocess, show, verify
 from tokenloom.errors import TokenloomError
 
-COMMANDS = (preprocess, merge, info, verify)
+COMMANDS = (preprocess, merge, info, show, verify, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

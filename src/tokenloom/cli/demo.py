@@ -1,0 +1,76 @@
+"""`tokenloom demo`: the whole path on the standard library's own sources."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from tokenloom import demo
+from tokenloom.cli.show import print_pieces
+from tokenloom.inspect.show import sample_pieces
+from tokenloom.preprocess.pipeline import preprocess_jsonl
+from tokenloom.storage.atomic import storage_errors
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "demo",
+        help="text to training batches, on the sources of Python's standard library",
+        description="Text to training batches, on the sources of Python's standard library. Needs no network.",
+    )
+    parser.add_argument("--output", default="demo-output", metavar="FOLDER", help="default demo-output")
+    parser.add_argument("--vocab-size", type=int, default=8192, metavar="N", help="default 8192")
+    parser.add_argument("--sequence-length", type=int, default=1024, metavar="S", help="default 1024")
+    parser.add_argument("--micro-batch-size", type=int, default=8, metavar="B", help="default 8")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Walks the path and prints what happens."""
+    folder = options.output
+    corpus, prefix = os.path.join(folder, "stdlib.jsonl"), os.path.join(folder, "stdlib")
+    with storage_errors("create", folder):
+        os.makedirs(folder, exist_ok=True)
+
+    print("1. Text: the sources of Python's standard library, as JSON lines")
+    num_bytes = demo.write_corpus(corpus)
+    print(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
+
+    print(f"2. Tokenizer: byte-level BPE with {options.vocab_size} ids, trained on some of it")
+    tokenizer = demo.train_tokenizer(os.path.join(folder, "tokenizer.json"), vocab_size=options.vocab_size)
+
+    print("3. Preprocess: text to .bin/.idx")
+    summary = preprocess_jsonl(corpus, prefix, tokenizer, append_eod=True)
+    data = f"{prefix}_text_document"
+    print(
+        f"   {data}.bin/.idx: {summary.num_documents} documents, {summary.num_tokens} tokens of {summary.dtype}, "
+        f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine}"
+    )
+
+    print("4. Datasets: shuffled samples of fixed length, split by document")
+    datasets = demo.build_datasets(
+        data, tokenizer, sequence_length=options.sequence_length, path_to_cache=os.path.join(folder, "cache")
+    )
+    for dataset in datasets:
+        print(f"   {dataset.index_split.name}: {len(dataset)} samples of {options.sequence_length} tokens")
+    train = datasets[0]
+
+    number = demo.first_sample_of_several_documents(train)
+    print(f"5. What a training step sees: sample {number}, decoded, with its document boundaries\n")
+    print_pieces(sample_pieces(train, number, tokenizer), most_characters=300)
+
+    print("\n6. One epoch through the data loader")
+    report = demo.stream_epoch(train, micro_batch_size=options.micro_batch_size)
+    print(
+        f"   {report.num_batches} batches, {report.num_tokens} tokens in {report.seconds:.2f} s: "
+        f"{report.num_tokens / report.seconds:,.0f} tokens/s"
+    )
+    print(
+        "\nLook further:\n"
+        f"   tokenloom info {data}\n"
+        f"   tokenloom verify {data}\n"
+        f"   tokenloom show {data} --document 3 --tokenizer {os.path.join(folder, 'tokenizer.json')}"
+    )
+    return 0

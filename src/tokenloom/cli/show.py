@@ -1,0 +1,109 @@
+"""`tokenloom show`: a document or a training sample, decoded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inspect.show import Piece, document_pieces, sample_pieces
+from tokenloom.preprocess.tokenizers import load_tokenizer
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "show",
+        help="decode a document or a training sample",
+        description="Decode a document, or a training sample with its document boundaries. Without a tokenizer, "
+        "a document is shown as token ids.",
+    )
+    parser.add_argument("prefix", metavar="PREFIX", help="path of the pair without .bin or .idx")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--document", type=int, metavar="I", help="show document I")
+    what.add_argument("--sample", type=int, metavar="K", help="show sample K of a split")
+    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder; needed for samples")
+    parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
+    group = parser.add_argument_group("which samples (as in the training run)")
+    group.add_argument("--sequence-length", type=int, default=2048, metavar="S", help="default 2048")
+    group.add_argument("--seed", type=int, default=1234, help="default 1234")
+    group.add_argument("--split", default="969,30,1", help='weights of train, valid and test; default "969,30,1"')
+    group.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
+    group.add_argument("--num-samples", type=int, metavar="N", help="samples asked for; default one epoch")
+    group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the pieces under a heading each."""
+    tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
+    try:
+        if options.document is not None:
+            dataset = IndexedDataset(options.prefix, multimodal=options.multimodal)
+            pieces = document_pieces(dataset, options.document, tokenizer)
+            title = f"document {options.document} of {options.prefix}: {len(pieces)} sequences"
+        else:
+            samples = _samples(options, tokenizer)
+            pieces = sample_pieces(samples, options.sample, tokenizer)
+            title = (
+                f"sample {options.sample} of {len(samples)} ({options.split_name}): {len(pieces)} spans, "
+                f"{sum(len(piece.ids) for piece in pieces)} tokens"
+            )
+    except IndexError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(title)
+    print_pieces(pieces)
+    return 0
+
+
+def print_pieces(pieces: list[Piece], *, most_characters: int | None = None) -> None:
+    """Prints pieces under a heading each; long texts shortened in the middle if asked."""
+    for piece in pieces:
+        text = piece.text
+        if most_characters is not None and len(text) > most_characters:
+            half = most_characters // 2
+            text = f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
+        print(f"──── {piece.heading()} ────")
+        print(_visible(text))
+
+
+def _visible(text: str) -> str:
+    """Returns text that cannot drive a terminal: control characters are shown as escapes."""
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset:
+    if tokenizer is None:
+        message = "samples need a tokenizer, found none"
+        raise ConfigError(message, hint="name it with --tokenizer")
+    sizes: list[int | None] = [None] * len(Split)
+    split = Split[options.split_name]
+    sizes[split.value] = options.num_samples
+    config = GPTDatasetConfig(
+        random_seed=options.seed,
+        sequence_length=options.sequence_length,
+        blend=([options.prefix], None),
+        split=options.split,
+        path_to_cache=options.path_to_cache,
+        tokenizer=tokenizer,
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    built: GPTDataset | None = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[
+        split.value
+    ]
+    if built is None:
+        message = f"the split {options.split!r} leaves nothing for {options.split_name}"
+        raise ConfigError(message)
+    return built

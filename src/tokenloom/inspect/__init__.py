@@ -1,0 +1,1 @@
+"""Looking at data: documents and samples as a person reads them."""

@@ -1,0 +1,107 @@
+"""Documents and samples decoded, with the boundaries between documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+
+
+class Detokenizer(Protocol):
+    """What turns ids into text."""
+
+    def detokenize(self, ids: Any) -> str:
+        """Returns the text of a list of ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A run of tokens of one document (or of one sequence of it).
+
+    Attributes:
+        document: row in the `.idx` file.
+        start, stop: the run, in tokens from the document's start.
+        num_tokens: tokens of the whole document.
+        ids: the tokens of the run.
+        text: decoded, or the ids in words where no tokenizer is given.
+    """
+
+    document: int
+    start: int
+    stop: int
+    num_tokens: int
+    ids: tuple[int, ...]
+    text: str
+
+    def heading(self) -> str:
+        """Returns one line that says what this is."""
+        if (self.start, self.stop) == (0, self.num_tokens):
+            return f"document {self.document}, all {self.num_tokens} tokens"
+        return f"document {self.document}, tokens {self.start} to {self.stop - 1} of {self.num_tokens}"
+
+
+def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokenizer | None) -> list[Piece]:
+    """Returns the sequences of a document, decoded.
+
+    Raises:
+        IndexError: there is no such document.
+    """
+    if not -dataset.num_documents <= document < dataset.num_documents:
+        message = f"document {document} of `{dataset.path_prefix}` was asked for, but it has {dataset.num_documents}"
+        raise IndexError(message)
+    position = document % dataset.num_documents
+    first, stop = (int(row) for row in dataset.document_indices[position : position + 2])
+    pieces = []
+    for row in range(first, stop):
+        item = dataset[row]
+        ids = (item[0] if dataset.multimodal else item).tolist()
+        pieces.append(
+            Piece(
+                document=row,
+                start=0,
+                stop=len(ids),
+                num_tokens=len(ids),
+                ids=tuple(ids),
+                text=_text(ids, tokenizer),
+            )
+        )
+    return pieces
+
+
+def sample_pieces(dataset: GPTDataset, sample: int, tokenizer: Detokenizer | None) -> list[Piece]:
+    """Returns the runs of documents that a sample is made of, decoded, the extra token for the last label included."""
+    spans = dataset.spans(sample)
+    ids = dataset.dataset.gather(spans.documents, spans.starts, spans.lengths).tolist()
+    lengths = dataset.dataset.sequence_lengths
+    pieces = []
+    done = 0
+    for document, start, length in zip(
+        spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True
+    ):
+        run = ids[done : done + length]
+        done += length
+        pieces.append(
+            Piece(
+                document=document,
+                start=start,
+                stop=start + length,
+                num_tokens=int(lengths[document]),
+                ids=tuple(run),
+                text=_text(run, tokenizer),
+            )
+        )
+    return pieces
+
+
+def _text(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:
+    if tokenizer is None:
+        return " ".join(map(str, ids))
+    try:
+        return tokenizer.detokenize(list(ids))
+    except (OverflowError, ValueError) as error:
+        message = f"the tokenizer cannot decode these tokens: {error}"
+        raise ConfigError(message, hint="was the data made with this tokenizer?") from error
