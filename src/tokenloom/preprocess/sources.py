@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BufferedReader
-from typing import Any
+from io import BufferedReader, FileIO
+from typing import IO, Any
 
 from tokenloom.errors import InputError, StorageError
 from tokenloom.optional import require
@@ -56,10 +56,7 @@ class LineReader:
         self.num_text_bytes = 0
         self._max_line_bytes = max_line_bytes
         with storage_errors("open", path):
-            if os.path.isdir(path):
-                message = f"`{path}` is a folder, expected a file of JSON lines"
-                raise StorageError(message)
-            self._file: BufferedReader = open(path, "rb", buffering=1 << 18)  # noqa: SIM115 - closed by `close`
+            self._file = BufferedReader(FileIO(path), 1 << 18)
             self.num_file_bytes = os.fstat(self._file.fileno()).st_size
             magic = self._file.peek(4)
         self._read = _opened(self._file, path, magic)
@@ -114,7 +111,7 @@ class LineReader:
         return chunk
 
 
-def _opened(file: BufferedReader, path: str, magic: bytes) -> Callable[[int], bytes]:
+def _opened(file: IO[bytes], path: str, magic: bytes) -> Callable[[int], bytes]:
     if path.endswith(".gz") or magic.startswith(_GZIP_MAGIC):
         return _gzip_reader(file, path)
     if path.endswith(".zst") or magic.startswith(_ZSTD_MAGIC):
@@ -122,7 +119,7 @@ def _opened(file: BufferedReader, path: str, magic: bytes) -> Callable[[int], by
     return _plain_reader(file, path)
 
 
-def _plain_reader(file: BufferedReader, path: str) -> Callable[[int], bytes]:
+def _plain_reader(file: IO[bytes], path: str) -> Callable[[int], bytes]:
     def read(count: int) -> bytes:
         with storage_errors("read", path):
             return file.read(count)
@@ -130,7 +127,7 @@ def _plain_reader(file: BufferedReader, path: str) -> Callable[[int], bytes]:
     return read
 
 
-def _gzip_reader(file: BufferedReader, path: str) -> Callable[[int], bytes]:
+def _gzip_reader(file: IO[bytes], path: str) -> Callable[[int], bytes]:
     igzip = require("isal.igzip", extra="preprocess")
     stream = igzip.IGzipFile(fileobj=file, mode="rb")
 
@@ -152,7 +149,7 @@ def _gzip_reader(file: BufferedReader, path: str) -> Callable[[int], bytes]:
 class _ZstandardReader:
     """Reads frames until the file ends; notices, unlike the library's own reader, when it ends inside one."""
 
-    def __init__(self, file: BufferedReader, path: str) -> None:
+    def __init__(self, file: IO[bytes], path: str) -> None:
         self._zstandard = require("zstandard", extra="preprocess")
         self._file = file
         self._path = path
