@@ -1,0 +1,78 @@
+"""`tokenloom verify`."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+
+import pytest
+from tests.indexed.pairs import write_pair
+
+from tokenloom import cli
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_pair(tmp_path / "corpus", [[[10, 11, 12], [13]], [[14]]])
+
+
+def damage_length(prefix):
+    with open(f"{prefix}.idx", "r+b") as stream:
+        stream.seek(34)
+        stream.write(struct.pack("<i", -5))
+
+
+def test_a_sound_dataset_is_one_line(capsys, tmp_path, prefix):
+    empty = write_pair(tmp_path / "empty", [])
+    assert cli.main(["verify", prefix, empty]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{prefix}: ok, 5 tokens from 10 to 14\n{empty}: ok, no tokens\n"
+    assert err == ""
+
+
+def test_each_problem_is_a_line_that_names_file_and_field(capsys, prefix):
+    damage_length(prefix)
+    assert cli.main(["verify", prefix]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{prefix}: `{prefix}.idx`: expected a length from 0 on, found -5 for sequence 0",
+        f"{prefix}: `{prefix}.idx`: expected pointer -20 (the end of the sequence before), found 12 for sequence 1",
+    ]
+
+
+def test_datasets_after_a_broken_one_are_still_checked(capsys, tmp_path, prefix):
+    broken = write_pair(tmp_path / "broken", [[[1, 2]]])
+    os.truncate(f"{broken}.bin", 4)
+    assert cli.main(["verify", broken, f"{tmp_path}/absent", prefix]) == 1
+    out = capsys.readouterr().out
+    assert f"{broken}: `{broken}.bin`: expected 8 bytes (the end of sequence 0 in `{broken}.idx`), found 4\n" in out
+    assert f"{tmp_path}/absent: no file `{tmp_path}/absent.idx`" in out
+    assert out.endswith(f"{prefix}: ok, 5 tokens from 10 to 14\n")
+
+
+def test_tokens_outside_the_vocabulary_are_problems(capsys, prefix):
+    assert cli.main(["verify", prefix, "--vocab-size", "15"]) == 0
+    assert cli.main(["verify", prefix, "--vocab-size", "14"]) == 1
+    assert f"`{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14" in capsys.readouterr().out
+
+
+def test_missing_modes_are_reported(capsys, prefix):
+    assert cli.main(["verify", prefix, "--multimodal"]) == 1
+    assert "open it with `multimodal=False`" in capsys.readouterr().out
+
+
+def test_markup_in_a_path_is_shown_as_it_is(capsys, tmp_path):
+    prefix = write_pair(tmp_path / "[red]a[", [])
+    assert cli.main(["verify", prefix]) == 0
+    assert capsys.readouterr().out == f"{prefix}: ok, no tokens\n"
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_the_command_runs(prefix, sound):
+    if not sound:
+        damage_length(prefix)
+    done = subprocess.run([sys.executable, "-m", "tokenloom.cli", "verify", prefix], capture_output=True, text=True)
+    assert done.returncode == (0 if sound else 1)
+    assert ("ok, 5 tokens" if sound else "found -5 for sequence 0") in done.stdout
+    assert done.stderr == ""
