@@ -1,0 +1,26 @@
+"""`make bench`: all benchmarks, at sizes that take minutes on two cores. Each script alone takes larger ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = (
+    ("index_build.py", "--documents", "10000000", "--rounds", "3"),
+    ("samples.py",),
+    ("builder.py", "--documents", "2000000"),
+    ("preprocess.py",),
+)
+
+
+def main() -> int:
+    folder = Path(__file__).parent
+    for script, *arguments in SCRIPTS:
+        print(f"== {script} {' '.join(arguments)}", flush=True)
+        subprocess.run([sys.executable, str(folder / script), *arguments], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
