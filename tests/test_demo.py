@@ -1,0 +1,82 @@
+"""The demo, the README's example and the training example, run as a new user runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenloom.cli import main
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the demo has run, as `make demo` runs it."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "tokenloom.cli", "demo", "--vocab-size", "1024"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout.txt").write_text(done.stdout)
+    return folder
+
+
+def test_demo_says_what_it_does_and_shows_a_sample_of_several_documents(demo_folder: Path) -> None:
+    text = (demo_folder / "stdout.txt").read_text()
+    assert [line[0] for line in text.splitlines() if re.match(r"[1-6]\. ", line)] == list("123456")
+    assert len(re.findall(r"──── document \d+, ", text)) >= 2
+    assert re.search(r"[\d,]+ tokens/s", text)
+
+
+def test_demo_data_passes_verify(demo_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prefix = str(demo_folder / "demo-output" / "stdlib_text_document")
+    assert main(["verify", prefix, "--vocab-size", "1024"]) == 0
+    assert "ok" in capsys.readouterr().out
+
+
+def test_demo_can_run_again_over_its_own_output(demo_folder: Path) -> None:
+    before = (demo_folder / "demo-output" / "stdlib_text_document.bin").read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "tokenloom.cli", "demo", "--vocab-size", "1024"], cwd=demo_folder, capture_output=True
+    )
+    assert done.returncode == 0
+    assert (demo_folder / "demo-output" / "stdlib_text_document.bin").read_bytes() == before
+
+
+def test_readme_example_runs_and_is_short(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 16
+    monkeypatch.chdir(demo_folder)
+    names: dict[str, object] = {}
+    exec(code, names)
+    batch = names["batch"]
+    assert isinstance(batch, dict)
+    assert {name: tuple(tensor.shape) for name, tensor in batch.items()} == {
+        "tokens": (8, 512),
+        "labels": (8, 512),
+        "loss_mask": (8, 512),
+        "position_ids": (8, 512),
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_example_resumes_with_identical_batches(demo_folder: Path, workers: int) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "train_tiny_gpt.py"), "--steps", "3", "--workers", str(workers)],
+        cwd=demo_folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "resumed after 12 samples: all 3 batches and losses are identical" in done.stdout
