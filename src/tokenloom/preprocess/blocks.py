@@ -21,7 +21,7 @@ from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 # read enough to be a likely cause.
 _MEMORY_BUDGET_BYTES = 192 << 20
 _MEMORY_BUDGET_BYTES_PER_WORKER = 64 << 20
-_RENEWAL_CHARACTERS = 16 << 20
+_RENEWAL_BYTES = 16 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -60,6 +60,8 @@ class BlockTokeniser:
         dtype: of the tokens.
         eod: appended to each document that has tokens, if given.
         num_workers: threads that will call; sets the memory budget.
+        memory_budget_bytes: of the process, beyond which engines are replaced; None for what suits the workers.
+        renewal_bytes: of text that an engine reads before it is replaced.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class BlockTokeniser:
         dtype: np.dtype[Any],
         eod: int | None,
         num_workers: int,
+        memory_budget_bytes: int | None = None,
+        renewal_bytes: int = _RENEWAL_BYTES,
     ) -> None:
         self._keys = keys
         self._dtype = dtype
@@ -78,8 +82,9 @@ class BlockTokeniser:
         self._vocab_size = tokenizer.vocab_size
         self._truth = TokenizersEngine(tokenizer)
         self._choice = choice
-        self._idle: list[tuple[Engine, int]] = [(choice.first, 0)]  # with the characters each has read
-        self._budget = _MEMORY_BUDGET_BYTES + _MEMORY_BUDGET_BYTES_PER_WORKER * num_workers
+        self._idle: list[tuple[Engine, int]] = [(choice.first, 0)]  # with the bytes each has read
+        self._budget = memory_budget_bytes or _MEMORY_BUDGET_BYTES + _MEMORY_BUDGET_BYTES_PER_WORKER * num_workers
+        self._renewal_bytes = renewal_bytes
 
     def __call__(self, block: LineBlock) -> TokenisedBlock:
         """Returns the tokens of a block.
@@ -89,18 +94,18 @@ class BlockTokeniser:
         """
         parsed = parse_block(block, self._keys)
         try:
-            engine, num_characters = self._idle.pop()
+            engine, num_bytes = self._idle.pop()
         except IndexError:
-            engine, num_characters = self._choice.create(), 0
+            engine, num_bytes = self._choice.create(), 0
         columns: list[Column] = []
         for texts in parsed.columns:
             encoded = engine.encode(texts.texts)
             if self._choice.must_agree:
                 recheck(engine, self._truth, texts.texts, encoded, choice=block.first_line)
-            num_characters += len(block.data)
+            num_bytes += len(block.data)
             columns.append(self._column(encoded, texts.document_ends))
-        if num_characters < _RENEWAL_CHARACTERS or _resident_bytes() < self._budget:
-            self._idle.append((engine, num_characters))
+        if num_bytes < self._renewal_bytes or _resident_bytes() < self._budget:
+            self._idle.append((engine, num_bytes))
         return TokenisedBlock(
             columns=tuple(columns),
             num_documents=parsed.num_documents,

@@ -29,6 +29,7 @@ from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.atomic import PendingFile, storage_errors
 
 _FIRST_BLOCK_BYTES = 512 << 10
+_MAX_BLOCK_BYTES = 64 << 20
 # `tokenizers` needs some 100 ms for a block, so that an interruption need not wait for long.
 _BLOCK_BYTES = {"gigatoken": 4 << 20, "tokenizers": 256 << 10}
 
@@ -164,8 +165,8 @@ def _check_settings(keys: Sequence[str], workers: int, block_bytes: int | None) 
     if workers < 1:
         message = f"expected at least 1 worker, got {workers!r}"
         raise ConfigError(message)
-    if block_bytes is not None and block_bytes < 1:
-        message = f"expected block_bytes of at least 1, got {block_bytes!r}"
+    if block_bytes is not None and not 1 <= block_bytes <= _MAX_BLOCK_BYTES:
+        message = f"expected block_bytes from 1 to {_MAX_BLOCK_BYTES}, got {block_bytes!r}"
         raise ConfigError(message)
 
 
@@ -257,18 +258,20 @@ class _Outputs:
             details = f"{self.num_blank_lines} blank lines, {self.num_rejected} bad lines"
             message = f"`{self._input_path}` holds no documents: {details}{self._first_reason}"
             raise InputError(message, hint="expected one JSON object per line")
+        published: list[str] = []
         try:
             for builder, prefix in zip(self._builders, self._prefixes, strict=True):
                 builder.finalize(idx_path(prefix))
+                published.append(prefix)
             if self._rejected is not None:
                 self._rejected.publish()
             elif os.path.lexists(self._rejected_path):  # of an earlier run
                 with storage_errors("remove", self._rejected_path):
                     os.unlink(self._rejected_path)
         except BaseException:
-            for prefix in self._prefixes:
+            for prefix in published:
                 for name in (idx_path(prefix), bin_path(prefix)):
-                    with suppress(FileNotFoundError):
+                    with suppress(OSError):
                         os.unlink(name)
             raise
 

@@ -52,7 +52,7 @@ class LineReader:
 
     def __init__(self, path: str, *, block_bytes: int, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self.path = path
-        self.block_bytes = block_bytes
+        self.block_bytes = block_bytes  # less than `max_line_bytes`
         self.num_text_bytes = 0
         self._max_line_bytes = max_line_bytes
         with storage_errors("open", path):
@@ -80,7 +80,15 @@ class LineReader:
         line = 1
         pending: list[bytes] = []  # the beginning of a line whose end is not read yet
         num_pending = 0
-        while chunk := self._chunk():
+        chunk = self._chunk()
+        while chunk:
+            end = chunk.find(b"\n")
+            if num_pending + (len(chunk) if end < 0 else end) > self._max_line_bytes:
+                yield LineBlock(data=b"".join([*pending, chunk])[:_HEAD_BYTES], first_line=line, too_long=True)
+                line += 1
+                pending, num_pending = [], 0
+                chunk = self._after_line(chunk)
+                continue
             cut = chunk.rfind(b"\n") + 1
             if cut:
                 data = b"".join([*pending, chunk[:cut]])
@@ -89,20 +97,17 @@ class LineReader:
                 pending, num_pending = [], 0
             pending.append(chunk[cut:])
             num_pending += len(chunk) - cut
-            if num_pending > self._max_line_bytes:
-                yield LineBlock(data=b"".join(pending)[:_HEAD_BYTES], first_line=line, too_long=True)
-                line += 1
-                rest = self._rest_after_line()
-                pending, num_pending = [rest], len(rest)
+            chunk = self._chunk()
         if num_pending:
             yield LineBlock(data=b"".join(pending), first_line=line)
 
-    def _rest_after_line(self) -> bytes:
-        """Drops the rest of the current line; returns what was read behind it."""
-        while chunk := self._chunk():
+    def _after_line(self, chunk: bytes) -> bytes:
+        """Drops the rest of the current line, which `chunk` continues; returns what follows, b"" at the end."""
+        while chunk:
             _, newline, rest = chunk.partition(b"\n")
             if newline:
-                return rest
+                return rest or self._chunk()
+            chunk = self._chunk()
         return b""
 
     def _chunk(self) -> bytes:

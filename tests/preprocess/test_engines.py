@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, mistaken_json, word_level_json
+from tokenizers import Tokenizer, models
+
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.preprocess.blocks import BlockTokeniser
+from tokenloom.preprocess.engines import (
+    Encoded,
+    EngineChoice,
+    GigatokenEngine,
+    TokenizersEngine,
+    choose_engine,
+    one_thread_per_call,
+    recheck,
+    require_equal,
+)
+from tokenloom.preprocess.sources import LineBlock
+
+TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
+
+
+class ForgetfulEngine:
+    """Right, except for texts with a certain word, of which it loses the last token."""
+
+    name = "forgetful"
+
+    def __init__(self, truth: TokenizersEngine) -> None:
+        self._truth = truth
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        rows = [self._truth.encode([text]).tokens for text in texts]
+        rows = [row[:-1] if "forget" in text else row for row, text in zip(rows, texts, strict=True)]
+        return Encoded(
+            np.concatenate([np.empty(0, dtype=np.uint32), *rows]), np.array([len(row) for row in rows], dtype=np.int64)
+        )
+
+
+@pytest.mark.parametrize("engine", [TokenizersEngine, GigatokenEngine])
+def test_engine_gives_the_ids_of_the_tokenizer(engine: type):
+    tokenizer = make_tokenizer(byte_level_json())
+    encoded = engine(tokenizer).encode(TEXTS)
+    expected = [tokenizer.tokenize(text) for text in TEXTS]
+    assert encoded.lengths.tolist() == [len(row) for row in expected]
+    assert encoded.tokens.tolist() == [token for row in expected for token in row]
+
+
+@pytest.mark.parametrize("engine", [TokenizersEngine, GigatokenEngine])
+def test_engine_takes_no_texts_at_all(engine: type):
+    encoded = engine(make_tokenizer(byte_level_json())).encode([])
+    assert (len(encoded.tokens), len(encoded.lengths)) == (0, 0)
+
+
+@given(texts=st.lists(st.text(max_size=60), max_size=6))
+def test_engines_agree(texts: list[str]):
+    tokenizer = make_tokenizer(byte_level_json())
+    require_equal(GigatokenEngine(tokenizer), TokenizersEngine(tokenizer), texts)
+
+
+def test_auto_takes_the_fast_engine_and_says_what_was_checked():
+    choice = choose_engine("auto", make_tokenizer(byte_level_json()), TEXTS)
+    assert (choice.name, choice.first.name, choice.create().name) == ("gigatoken",) * 3
+    assert choice.reason.startswith("same ids as `tokenizers` for ")
+    assert choice.must_agree
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (word_level_json(), 'does not support tokenizer .*: Unsupported model type "WordLevel"'),
+        (mistaken_json(), "`gigatoken` and `tokenizers` give different ids for"),
+    ],
+)
+def test_auto_takes_the_truth_and_says_why(data: str, reason: str):
+    tokenizer = make_tokenizer(data)
+    choice = choose_engine("auto", tokenizer, ["alpha beta"])
+    assert choice.name == "tokenizers"
+    assert not choice.must_agree
+    with pytest.raises(TokenizerError, match=reason) as caught:
+        choose_engine("gigatoken", tokenizer, ["alpha beta"])
+    assert caught.value.message == choice.reason
+    assert caught.value.hint == "use the engine `tokenizers`"
+
+
+def test_auto_distrusts_the_sentencepiece_side():
+    vocabulary = {"a": 0, "<unk>": 1, **{f"<0x{byte:02X}>": 2 + byte for byte in range(256)}}
+    backend = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    choice = choose_engine("auto", make_tokenizer(backend.to_str()), [])
+    assert (choice.name, "SentencePiece" in choice.reason) == ("tokenizers", True)
+
+
+def test_tokenizers_can_be_asked_for():
+    choice = choose_engine("tokenizers", make_tokenizer(byte_level_json()), TEXTS)
+    assert (choice.name, choice.reason) == ("tokenizers", "asked for")
+
+
+def test_unknown_engine_is_refused():
+    with pytest.raises(ConfigError, match="expected an engine out of auto, gigatoken, tokenizers, got 'fast'"):
+        choose_engine("fast", make_tokenizer(byte_level_json()), [])
+
+
+def test_random_merges_are_refused():
+    backend = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
+    with pytest.raises(TokenizerError, match=r"drops merges at random \(dropout 0\.5\)"):
+        choose_engine("tokenizers", make_tokenizer(backend.to_str()), [])
+
+
+def test_mismatch_names_text_and_tokens():
+    truth = TokenizersEngine(make_tokenizer(byte_level_json()))
+    engine = ForgetfulEngine(truth)
+    require_equal(engine, truth, TEXTS)
+    with pytest.raises(
+        TokenizerError, match=r"different ids for 'forget it': expected \[\d+\] from token \d+ on, found \[\]"
+    ):
+        require_equal(engine, truth, [*TEXTS, "forget it", "more"])
+
+
+@pytest.mark.parametrize("choice", range(3))
+def test_recheck_compares_the_text_chosen(choice: int):
+    truth = TokenizersEngine(make_tokenizer(byte_level_json()))
+    engine = ForgetfulEngine(truth)
+    texts = ["good", "forget", "forget " + "x" * 2000]
+    encoded = engine.encode(texts)
+    if choice == 0:
+        recheck(engine, truth, texts, encoded, choice=3)
+        return
+    with pytest.raises(TokenizerError, match="different ids for 'forget"):
+        recheck(engine, truth, texts, encoded, choice=choice + 3)
+
+
+def test_block_with_a_mismatch_is_an_error():
+    tokenizer = make_tokenizer(byte_level_json())
+    engine = ForgetfulEngine(TokenizersEngine(tokenizer))
+    choice = EngineChoice(name="x", reason="", first=engine, create=lambda: engine, must_agree=True)
+    tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), eod=None, num_workers=1)
+    assert tokenise(LineBlock(data=b'{"text": "fine"}\n', first_line=1)).num_documents == 1
+    with pytest.raises(TokenizerError, match="different ids for 'forget'"):
+        tokenise(LineBlock(data=b'{"text": "forget"}\n', first_line=2))
+
+
+def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
+    tokenizer = make_tokenizer(byte_level_json())
+    created: list[TokenizersEngine] = []
+
+    def create() -> TokenizersEngine:
+        created.append(TokenizersEngine(tokenizer))
+        return created[-1]
+
+    choice = EngineChoice(name="x", reason="", first=TokenizersEngine(tokenizer), create=create, must_agree=False)
+    block = LineBlock(data=b'{"text": "%s"}\n' % (b"x" * 86), first_line=1)  # 100 bytes
+    for budget, expected in ((1, 3), (1 << 50, 0)):
+        created.clear()
+        tokenise = BlockTokeniser(
+            tokenizer,
+            choice,
+            keys=["text"],
+            dtype=np.dtype(np.uint16),
+            eod=None,
+            num_workers=1,
+            memory_budget_bytes=budget,
+            renewal_bytes=250,
+        )
+        for _ in range(10):
+            tokenise(block)
+        assert len(created) == expected
+
+
+def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.MonkeyPatch):
+    variable = "TOKENIZERS_PARALLELISM"
+    monkeypatch.delenv(variable, raising=False)
+    with one_thread_per_call():
+        assert os.environ[variable] == "false"
+    assert variable not in os.environ
+    monkeypatch.setenv(variable, "true")
+    with one_thread_per_call():
+        assert os.environ[variable] == "true"
+    assert os.environ[variable] == "true"

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.preprocess.corpus import (
+    EOD,
+    build_by_hand,
+    byte_level_json,
+    documents_of,
+    leftovers,
+    make_tokenizer,
+    mistaken_json,
+    read_pair,
+    word_level_json,
+    write_lines,
+)
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tokenloom.errors import ConfigError, InputError, MissingTokenError, StorageError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.verify import verify_dataset
+from tokenloom.preprocess.pipeline import PreprocessProgress, preprocess_jsonl
+
+
+@pytest.fixture
+def words():
+    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
+    return make_tokenizer(word_level_json())
+
+
+@pytest.fixture
+def tokenizer():
+    return make_tokenizer(byte_level_json())
+
+
+def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}, {"text": "beta"}, {"text": "gamma alpha"}])
+    summary = preprocess_jsonl(path, tmp_path / "out", words)
+    assert documents_of(tmp_path / "out_text_document") == [[[2, 3]], [[3]], [[0, 2]]]
+    assert leftovers(tmp_path, path) == ["out_text_document.bin", "out_text_document.idx"]
+    assert (summary.num_documents, summary.num_tokens, summary.num_rejected, summary.num_blank_lines) == (3, 5, 0, 0)
+    assert (summary.dtype, summary.engine, summary.rejected_path) == ("uint16", "tokenizers", None)
+    assert "Unsupported model type" in summary.engine_reason
+    assert summary.num_text_bytes == path.stat().st_size
+    [output] = summary.outputs
+    assert (output.key, output.prefix, output.num_sequences, output.num_bytes) == (
+        "text",
+        str(tmp_path / "out_text_document"),
+        3,
+        10,
+    )
+
+
+def test_eod_ends_every_document_that_has_tokens(tmp_path: Path, words):
+    lines = [{"text": "alpha"}, {"text": ""}, {"text": ["alpha", "", "beta beta", " "]}, {"text": []}, {"text": "beta"}]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    preprocess_jsonl(path, tmp_path / "out", words, append_eod=True)
+    assert documents_of(tmp_path / "out_text_document") == [[[2, 1]], [], [[2], [3, 3, 1]], [], [[3, 1]]]
+
+
+def test_documents_without_tokens_stay_as_empty_documents(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "  "}, {"text": ""}, {"text": "\n"}])
+    summary = preprocess_jsonl(path, tmp_path / "out", words, append_eod=True)
+    assert (summary.num_documents, summary.num_tokens, summary.outputs[0].num_sequences) == (3, 0, 0)
+    assert documents_of(tmp_path / "out_text_document") == [[], [], []]
+
+
+def test_each_key_has_its_dataset(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": ["beta", "alpha"]}, {"b": "", "a": "beta"}])
+    summary = preprocess_jsonl(path, tmp_path / "out", words, keys=["b", "a"])
+    assert documents_of(tmp_path / "out_a_document") == [[[2]], [[3]]]
+    assert documents_of(tmp_path / "out_b_document") == [[[3], [2]], []]
+    assert [(output.key, output.num_tokens) for output in summary.outputs] == [("b", 2), ("a", 2)]
+    assert summary.num_tokens == 4
+
+
+def test_large_vocabulary_is_stored_as_int32(tmp_path: Path):
+    vocabulary = {f"w{number}": number for number in range(70_000)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "w69999 w65536 w1"}])
+    summary = preprocess_jsonl(path, tmp_path / "out", make_tokenizer(backend.to_str()))
+    assert summary.dtype == "int32"
+    assert documents_of(tmp_path / "out_text_document") == [[[69999, 65536, 1]]]
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_compressed_input_gives_the_same_bytes(tmp_path: Path, tokenizer, suffix: str):
+    plain = write_lines(tmp_path / "in.jsonl", [{"text": f"document {number}"} for number in range(300)])
+    data = plain.read_bytes()
+    compressed = tmp_path / f"in.jsonl.{suffix}"
+    compressed.write_bytes(gzip.compress(data) if suffix == "gz" else zstandard.ZstdCompressor().compress(data))
+    preprocess_jsonl(plain, tmp_path / "plain", tokenizer)
+    summary = preprocess_jsonl(compressed, tmp_path / "compressed", tokenizer, block_bytes=500)
+    assert summary.num_text_bytes == len(data)
+    assert read_pair(tmp_path / "compressed_text_document") == read_pair(tmp_path / "plain_text_document")
+
+
+DOCUMENT = st.one_of(
+    st.text(max_size=80),
+    st.sampled_from(["", " ", EOD, "a" * 300, "def f():\n    pass\n", "\ud800 lone"]),
+    st.lists(st.text(max_size=20), max_size=4),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    documents=st.lists(DOCUMENT, min_size=1, max_size=30),
+    workers=st.integers(1, 4),
+    block_bytes=st.integers(1, 400),
+    append_eod=st.booleans(),
+    engine=st.sampled_from(["auto", "gigatoken", "tokenizers"]),
+)
+def test_bytes_are_those_of_the_builder_whatever_the_workers_and_blocks(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer, documents, workers, block_bytes, append_eod, engine
+):
+    folder = tmp_path_factory.mktemp("property")
+    path = write_lines(folder / "in.jsonl", [{"text": document} for document in documents])
+    summary = preprocess_jsonl(
+        path,
+        folder / "out",
+        tokenizer,
+        append_eod=append_eod,
+        num_workers=workers,
+        engine=engine,
+        block_bytes=block_bytes,
+    )
+    expected = build_by_hand(folder / "hand", tokenizer, documents, eod=tokenizer.eod if append_eod else None)
+    assert read_pair(folder / "out_text_document") == expected
+    assert summary.num_documents == len(documents)
+    assert summary.num_tokens * 2 == len(expected[0])
+    assert verify_dataset(str(folder / "out_text_document"), vocab_size=tokenizer.vocab_size).ok
+
+
+@pytest.mark.peer
+def test_bytes_are_those_of_the_reference_builder(tmp_path: Path, tokenizer, rng: np.random.Generator):
+    reference = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    import torch
+
+    alphabet = ["word ", "  ", "\n", "é", "中", EOD, "x" * 40, "def "]
+    documents = ["".join(rng.choice(alphabet, rng.integers(0, 30))) for _ in range(500)]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
+    preprocess_jsonl(path, tmp_path / "out", tokenizer, append_eod=True, num_workers=2, block_bytes=1000)
+    builder = reference.IndexedDatasetBuilder(str(tmp_path / "peer.bin"), dtype=np.uint16)
+    for document in documents:
+        ids = tokenizer.tokenize(document)
+        row = [*ids, tokenizer.eod] if ids else []
+        builder.add_document(torch.tensor(row, dtype=torch.int64), [len(row)] if row else [])
+    builder.finalize(str(tmp_path / "peer.idx"))
+    assert read_pair(tmp_path / "out_text_document") == read_pair(tmp_path / "peer")
+
+
+def test_order_is_kept_when_workers_finish_out_of_order(tmp_path: Path, tokenizer):
+    documents = [("long " * 5000 if number % 7 == 0 else "short") + str(number) for number in range(200)]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
+    preprocess_jsonl(path, tmp_path / "out", tokenizer, num_workers=4, block_bytes=2000)
+    dataset = IndexedDataset(str(tmp_path / "out_text_document"))
+    assert [tokenizer.detokenize(dataset[number]) for number in range(len(dataset))] == documents
+
+
+def test_line_of_50_megabytes(tmp_path: Path, tokenizer):
+    unit = "alpha beta gamma(delta)\n"
+    count = 50_000_000 // len(unit)
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "before"}, {"text": unit * count}, {"text": "after"}])
+    assert path.stat().st_size > 50_000_000
+    preprocess_jsonl(path, tmp_path / "out", tokenizer, engine="gigatoken")
+    dataset = IndexedDataset(str(tmp_path / "out_text_document"))
+    assert [len(dataset[index]) for index in (0, 2)] == [len(tokenizer.tokenize(text)) for text in ("before", "after")]
+    ids = np.array(tokenizer.tokenize(unit), dtype=np.uint16)
+    assert np.array_equal(dataset[1].reshape(count, len(ids)), np.broadcast_to(ids, (count, len(ids))))
+
+
+def test_progress_tells_bytes_and_tokens(tmp_path: Path, tokenizer):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": f"document {number}"} for number in range(100)])
+    seen: list[PreprocessProgress] = []
+    summary = preprocess_jsonl(path, tmp_path / "out", tokenizer, block_bytes=300, progress=seen.append)
+    assert len(seen) > 5
+    assert [at.num_tokens for at in seen] == sorted(at.num_tokens for at in seen)
+    last = seen[-1]
+    assert last.num_file_bytes == last.total_file_bytes == last.num_text_bytes == path.stat().st_size
+    assert last.num_tokens == summary.num_tokens
+
+
+# Bad input.
+
+GOOD = {"text": "alpha"}
+BAD_LINES = [
+    (b"not json", "not JSON: Expecting value at column 1"),
+    (b"[1]", "expected a JSON object, found an array"),
+    (b'{"other": 1}', "no key 'text'; found 'other'"),
+    (b'{"text": 3}', "expected a string or an array of strings under 'text', found a number"),
+    (b'{"text": null}', "expected a string or an array of strings under 'text', found null"),
+    (b'{"text": "caf\xe9"}', "not UTF-8: byte 0xe9 at column 14"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES)
+@pytest.mark.parametrize("block_bytes", [10, 100_000])
+def test_bad_line_stops_the_run_and_leaves_nothing(tmp_path: Path, words, line: bytes, reason: str, block_bytes: int):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD, b"", GOOD, line, GOOD])
+    with pytest.raises(InputError) as caught:
+        preprocess_jsonl(path, tmp_path / "out", words, block_bytes=block_bytes)
+    assert caught.value.message == f"`{path}` line 4: {reason}"
+    assert "skipped" in str(caught.value.hint)
+    assert leftovers(tmp_path, path) == []
+
+
+def test_first_bad_line_is_the_one_named(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD] * 100 + [b"bad"] + [GOOD] * 5 + [b"worse"] * 100)
+    for _ in range(5):
+        with pytest.raises(InputError, match="line 101:"):
+            preprocess_jsonl(path, tmp_path / "out", words, num_workers=4, block_bytes=30)
+
+
+@pytest.mark.parametrize("block_bytes", [10, 100_000])
+def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words, block_bytes: int):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD, b"", *(line for line, _ in BAD_LINES), {"text": "beta"}])
+    summary = preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True, block_bytes=block_bytes)
+    assert documents_of(tmp_path / "out_text_document") == [[[2]], [[3]]]
+    assert (summary.num_documents, summary.num_blank_lines, summary.num_rejected) == (2, 1, len(BAD_LINES))
+    assert summary.rejected_path == str(tmp_path / "out.rejected.jsonl")
+    records = [json.loads(line) for line in Path(summary.rejected_path).read_text("utf-8").splitlines()]
+    assert [(record["file"], record["line"], record["reason"]) for record in records] == [
+        (str(path), number, reason) for number, (_, reason) in enumerate(BAD_LINES, 3)
+    ]
+    texts = [record["text"].encode() if "text" in record else base64.b64decode(record["base64"]) for record in records]
+    assert texts == [line for line, _ in BAD_LINES]
+
+
+def test_rejected_lines_of_an_earlier_run_go_away(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD, b"bad"])
+    preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True)
+    assert (tmp_path / "out.rejected.jsonl").exists()
+    write_lines(path, [GOOD])
+    assert preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True).rejected_path is None
+    assert not (tmp_path / "out.rejected.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no documents: 0 blank lines, 0 bad lines"),
+        (b"\n\n  \n", "holds no documents: 3 blank lines, 0 bad lines"),
+        (b"bad\n\n", "holds no documents: 1 blank lines, 1 bad lines; the first is line 1: not JSON"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_file_without_documents_is_an_error(tmp_path: Path, words, content: bytes, message: str, suffix: str):
+    path = tmp_path / f"in.jsonl{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    with pytest.raises(InputError, match=message):
+        preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True)
+    assert leftovers(tmp_path, path) == []
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_truncated_input_leaves_nothing(tmp_path: Path, tokenizer, rng: np.random.Generator, suffix: str):
+    lines = [{"text": str(row)} for row in rng.integers(0, 1 << 60, (2000, 8)).tolist()]
+    data = write_lines(tmp_path / "plain", lines).read_bytes()
+    path = tmp_path / f"in.jsonl.{suffix}"
+    compressed = gzip.compress(data) if suffix == "gz" else zstandard.ZstdCompressor().compress(data)
+    path.write_bytes(compressed[: len(compressed) * 3 // 4])
+    with pytest.raises(InputError, match="data ends too early"):
+        preprocess_jsonl(path, tmp_path / "out", tokenizer, num_workers=2, block_bytes=5000)
+    assert leftovers(tmp_path, path, tmp_path / "plain") == []
+
+
+def test_failed_run_leaves_the_earlier_dataset_alone(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD])
+    preprocess_jsonl(path, tmp_path / "out", words)
+    before = read_pair(tmp_path / "out_text_document")
+    write_lines(path, [{"text": "beta"}, b"bad"])
+    with pytest.raises(InputError):
+        preprocess_jsonl(path, tmp_path / "out", words)
+    assert read_pair(tmp_path / "out_text_document") == before
+
+
+def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
+    (tmp_path / "out_b_document.bin").mkdir()  # the second dataset cannot be published
+    with pytest.raises(StorageError, match="out_b_document"):
+        preprocess_jsonl(path, tmp_path / "out", words, keys=["a", "b"])
+    assert leftovers(tmp_path, path) == ["out_b_document.bin"]
+
+
+def test_missing_input_and_missing_folder_are_errors(tmp_path: Path, words):
+    with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
+        preprocess_jsonl(tmp_path / "nowhere.jsonl", tmp_path / "out", words)
+    path = write_lines(tmp_path / "in.jsonl", [GOOD])
+    with pytest.raises(StorageError, match=r"cannot create `.*folder/out_text_document\.bin`: No such file"):
+        preprocess_jsonl(path, tmp_path / "folder" / "out", words)
+    assert leftovers(tmp_path, path) == []
+
+
+def test_engine_asked_for_must_be_right(tmp_path: Path):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD])
+    with pytest.raises(TokenizerError, match="give different ids"):
+        preprocess_jsonl(path, tmp_path / "out", make_tokenizer(mistaken_json()), engine="gigatoken")
+    assert leftovers(tmp_path, path) == []
+    summary = preprocess_jsonl(path, tmp_path / "out", make_tokenizer(mistaken_json()))
+    assert summary.engine == "tokenizers"
+    assert "give different ids" in summary.engine_reason
+
+
+def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
+    backend = Tokenizer(models.WordLevel({"alpha": 0}, unk_token="alpha"))
+    path = write_lines(tmp_path / "in.jsonl", [GOOD])
+    with pytest.raises(MissingTokenError, match="expected one token that ends a document"):
+        preprocess_jsonl(path, tmp_path / "out", make_tokenizer(backend.to_str()), append_eod=True)
+    assert leftovers(tmp_path, path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keys": []}, r"expected distinct keys, at least one, got \[\]"),
+        ({"keys": ["a", "a"]}, "expected distinct keys, at least one"),
+        ({"num_workers": 0}, "expected at least 1 worker, got 0"),
+        ({"block_bytes": 0}, "expected block_bytes from 1 to 67108864, got 0"),
+        ({"engine": "quick"}, "expected an engine out of auto, gigatoken, tokenizers, got 'quick'"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, words, options: dict, message: str):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD])
+    with pytest.raises(ConfigError, match=message):
+        preprocess_jsonl(path, tmp_path / "out", words, **options)
+    assert leftovers(tmp_path, path) == []
