@@ -7,6 +7,11 @@ import secrets
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine makes an example slow, not wrong.
+settings.register_profile("tokenloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tokenloom")
 
 
 @pytest.fixture
