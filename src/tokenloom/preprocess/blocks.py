@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 # `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
 # random words 330 MB. An engine is replaced (in 60 ms) when the process has grown beyond a budget and the engine has
 # read enough to be a likely cause.
-_MEMORY_BUDGET_BYTES = 192 << 20
+_MEMORY_BUDGET_BYTES = 160 << 20
 _MEMORY_BUDGET_BYTES_PER_WORKER = 64 << 20
-_RENEWAL_BYTES = 16 << 20
+_RENEWAL_BYTES = 8 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -82,7 +83,7 @@ class BlockTokeniser:
         self._vocab_size = tokenizer.vocab_size
         self._truth = TokenizersEngine(tokenizer)
         self._choice = choice
-        self._idle: list[tuple[Engine, int]] = [(choice.first, 0)]  # with the bytes each has read
+        self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
         self._budget = memory_budget_bytes or _MEMORY_BUDGET_BYTES + _MEMORY_BUDGET_BYTES_PER_WORKER * num_workers
         self._renewal_bytes = renewal_bytes
 
@@ -106,6 +107,9 @@ class BlockTokeniser:
             columns.append(self._column(encoded, texts.document_ends))
         if num_bytes < self._renewal_bytes or _resident_bytes() < self._budget:
             self._idle.append((engine, num_bytes))
+        else:
+            del engine
+            _return_freed_memory()
         return TokenisedBlock(
             columns=tuple(columns),
             num_documents=parsed.num_documents,
@@ -129,6 +133,13 @@ class BlockTokeniser:
             tokens = np.insert(tokens, np.cumsum(lengths, dtype=np.int64)[last], self._eod)
             lengths[last] += 1
         return Column(tokens=tokens, lengths=lengths, document_ends=ends)
+
+
+def _return_freed_memory() -> None:
+    """Gives freed memory back to the system, which glibc does not do by itself for memory that threads allocated."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _resident_bytes() -> int:

@@ -124,14 +124,12 @@ class EngineChoice:
     Attributes:
         name: of the engine.
         reason: one phrase: what was checked, or why the faster engine is not used.
-        first: an engine that is ready.
-        create: makes one more, for another thread.
+        create: makes an engine for one thread; the first is the one that was checked.
         must_agree: whether blocks are compared with `tokenizers` as they come.
     """
 
     name: str
     reason: str
-    first: Engine
     create: Callable[[], Engine]
     must_agree: bool
 
@@ -158,7 +156,7 @@ def choose_engine(requested: EngineName, tokenizer: HuggingFaceTokenizer, sample
     truth = TokenizersEngine(tokenizer)
 
     def slow(reason: str) -> EngineChoice:
-        return EngineChoice(name=truth.name, reason=reason, first=truth, create=lambda: truth, must_agree=False)
+        return EngineChoice(name=truth.name, reason=reason, create=lambda: truth, must_agree=False)
 
     if requested == "tokenizers":
         return slow("asked for")
@@ -173,11 +171,12 @@ def choose_engine(requested: EngineName, tokenizer: HuggingFaceTokenizer, sample
         if requested == "gigatoken":
             raise
         return slow(error.message)
+    spare = [engine]  # not held beyond its use: it will be replaced when it has grown
+    del engine
     return EngineChoice(
-        name=engine.name,
+        name=GigatokenEngine.name,
         reason=f"same ids as `tokenizers` for {len(texts)} texts at the start and one of each block",
-        first=engine,
-        create=lambda: GigatokenEngine(tokenizer),
+        create=lambda: spare.pop() if spare else GigatokenEngine(tokenizer),
         must_agree=True,
     )
 
