@@ -18,7 +18,8 @@ class BlendedMegatronDatasetBuilder:
 
     Args:
         cls: the dataset class, such as `GPTDataset`.
-        sizes: samples wanted at least from train, valid and test; None for one epoch.
+        sizes: samples wanted at least from train, valid and test; None for one epoch. `full_validation` makes it
+            one epoch for valid.
         is_built_on_rank: whether this process needs the datasets.
         config: the settings.
 
@@ -42,6 +43,8 @@ class BlendedMegatronDatasetBuilder:
                 raise ConfigError(message, hint="join the datasets with `tokenloom merge`")
         self.cls = cls
         self.sizes = list(sizes)
+        if config.full_validation:
+            self.sizes[Split.valid.value] = None
         self.is_built_on_rank = is_built_on_rank
         self.config = config
 

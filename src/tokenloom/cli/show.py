@@ -6,10 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.splits import Split
+from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inspect.show import Piece, document_pieces, sample_pieces
@@ -70,24 +69,24 @@ def print_pieces(pieces: list[Piece], *, most_characters: int | None = None) -> 
         if most_characters is not None and len(text) > most_characters:
             half = most_characters // 2
             text = f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
-        print(f"──── {piece.heading()} ────")
+        print(_visible(f"──── {piece.heading()} ────"))
         print(_visible(text))
 
 
 def _visible(text: str) -> str:
-    """Returns text that cannot drive a terminal: control characters are shown as escapes."""
-    return "".join(
+    """Returns text that cannot drive a terminal and that stdout can take: all else is shown as escapes."""
+    safe = "".join(
         char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+    encoding = sys.stdout.encoding or "ascii"
+    return safe.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset:
     if tokenizer is None:
         message = "samples need a tokenizer, found none"
         raise ConfigError(message, hint="name it with --tokenizer")
-    sizes: list[int | None] = [None] * len(Split)
     split = Split[options.split_name]
-    sizes[split.value] = options.num_samples
     config = GPTDatasetConfig(
         random_seed=options.seed,
         sequence_length=options.sequence_length,
@@ -100,10 +99,10 @@ def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset:
         eod_mask_loss=False,
         create_attention_mask=False,
     )
-    built: GPTDataset | None = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[
-        split.value
-    ]
-    if built is None:
+    assert config.split_matrix is not None
+    if (bounds := config.split_matrix[split.value]) is None:
         message = f"the split {options.split!r} leaves nothing for {options.split_name}"
         raise ConfigError(message)
-    return built
+    data = GPTDataset.build_low_level_dataset(options.prefix, config)
+    indices = split_indices(bounds, GPTDataset.numel_low_level_dataset(data))
+    return GPTDataset(data, options.prefix, indices, options.num_samples, split, config)

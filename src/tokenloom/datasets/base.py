@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
+from tokenloom.errors import ConfigError
 
 
 class MegatronDataset(ABC):
@@ -41,20 +44,18 @@ class MegatronDataset(ABC):
         self.dataset = dataset
         self.dataset_path = dataset_path
         self.indices = indices
-        self.num_samples = num_samples
+        self.num_samples = None if num_samples is None else operator.index(num_samples)
         self.index_split = index_split
         self.config = config
         self.unique_identifiers: OrderedDict[str, Any] = OrderedDict()
         self.unique_identifiers["class"] = type(self).__name__
         self.unique_identifiers["dataset_path"] = dataset_path
-        self.unique_identifiers["num_samples"] = num_samples
+        self.unique_identifiers["num_samples"] = self.num_samples
         self.unique_identifiers["index_split"] = index_split.name
         for attribute in self._key_config_attributes():
             self.unique_identifiers[attribute] = getattr(config, attribute)
         # The exact text matters: its hash names cache files that the reference reads and writes too.
-        self.unique_description = json.dumps(
-            self.unique_identifiers, indent=4, default=lambda value: value.unique_identifiers
-        )
+        self.unique_description = json.dumps(self.unique_identifiers, indent=4, default=_identifiers)
         self.unique_description_hash = hashlib.md5(
             self.unique_description.encode("utf-8"), usedforsecurity=False
         ).hexdigest()
@@ -85,3 +86,16 @@ class MegatronDataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
+
+
+def _identifiers(value: Any) -> Any:
+    """Returns what stands for an object in a cache key."""
+    if isinstance(value, np.integer):
+        return int(value)
+    try:
+        return value.unique_identifiers
+    except AttributeError as error:
+        message = f"expected `unique_identifiers` on {type(value).__name__}, found none"
+        raise ConfigError(
+            message, hint="they tell one tokenizer from another in the names of cached indices"
+        ) from error

@@ -98,6 +98,9 @@ class BlendedMegatronDatasetConfig:
 
 def _check_blend(blend: Blend, name: str) -> None:
     prefixes, weights = blend
+    if isinstance(prefixes, str):
+        message = f"expected a list of prefixes in `{name}`, found the string {prefixes!r}"
+        raise ConfigError(message, hint=f"write ([{prefixes!r}], None)")
     if not prefixes:
         message = f"expected at least one prefix in `{name}`, found none"
         raise ConfigError(message)

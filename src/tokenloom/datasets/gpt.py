@@ -6,7 +6,7 @@ import logging
 import operator
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import to_tensors
+from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.datasets.tensors import SampleBatch as SampleBatch
+from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import CacheNotWrittenWarning, ConfigError, IndexCacheError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
-from tokenloom.order.cache import ArraySpec, IndexCache
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache
 from tokenloom.order.epochs import EpochPlan, plan_epochs
 from tokenloom.order.shuffles import (
     build_document_index,
@@ -27,11 +29,17 @@ from tokenloom.order.shuffles import (
     document_index_dtype,
     shuffle_index_dtype,
 )
-from tokenloom.order.windows import SpanBatch, Spans, build_sample_index, sample_index_dtype
+from tokenloom.order.windows import (
+    SpanBatch,
+    Spans,
+    build_sample_index,
+    count_tokens,
+    find_misfit,
+    is_range,
+    sample_index_dtype,
+)
 
 logger = logging.getLogger(__name__)
-
-Sample = dict[str, Any]
 
 
 class GPTDataset(MegatronDataset):
@@ -71,12 +79,16 @@ class GPTDataset(MegatronDataset):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        if isinstance(indexed_dataset, IndexedDataset) and indexed_dataset.dtype.kind not in "iu":
+            message = f"{self._name()}: expected tokens of an integer dtype, found {indexed_dataset.dtype}"
+            raise ConfigError(message)
         assert config.tokenizer is not None  # the config has checked it
-        self._tokenizer = config.tokenizer
+        uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
+        self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
         self._extra = int(config.add_extra_token_to_sequence)
         self._plan = self._plan_epochs()
         self._cache = self._index_cache()
-        self._opened: dict[str, NDArray[Any]] | None = None
+        self._opened: Arrays | None = None
         self._reader: WindowReader | None = None
         self._filler: GptFiller | None = None
         self._shared_mask: NDArray[np.bool_] | None = None
@@ -117,7 +129,7 @@ class GPTDataset(MegatronDataset):
         keep_partial = self.index_split is Split.valid and not self.config.drop_last_partial_validation_sequence
         try:
             return plan_epochs(
-                _sum_lengths(self.dataset.sequence_lengths, self.indices),
+                count_tokens(self.dataset.sequence_lengths, self.indices),
                 self.num_samples,
                 sequence_length=self.config.sequence_length,
                 extra=self._extra,
@@ -149,17 +161,17 @@ class GPTDataset(MegatronDataset):
             "shuffle_index": ArraySpec(shuffle_index_dtype(plan.num_samples), (plan.num_samples,)),
         }
 
-    def _open_indices(self) -> dict[str, NDArray[Any]]:
+    def _open_indices(self) -> Arrays:
         """Returns the three arrays: from the cache where it can be trusted, else built and then cached."""
         cache, specs = self._cache, self._index_specs()
         if cache is None:
             return dict(self._build_indices())
         if self.config.fast_cache_load or self.config.defer_npy_index_mmap:
-            return cache.load(specs)
-        if (found := cache.lookup(specs)) is not None:
+            return cache.load(specs, self._misfit)
+        if (found := cache.lookup(specs, self._misfit)) is not None:
             logger.info("loaded the indices of %s from %s", self._name(), cache.folder)
             return found
-        built: dict[str, NDArray[Any]] = {}
+        built: Arrays = {}
         try:
             with cache.writer(self.unique_description) as writer:
                 for name, array in self._build_indices():
@@ -175,7 +187,17 @@ class GPTDataset(MegatronDataset):
                 stacklevel=3,
             )
             return built or dict(self._build_indices())
-        return cache.load(specs)  # mapped: all processes of a node share one copy
+        return cache.load(specs, self._misfit)  # mapped: all processes of a node share one copy
+
+    def _misfit(self, indices: Arrays) -> str | None:
+        """Returns why indices cannot be those of this data, or None."""
+        return find_misfit(
+            self._make_reader(indices),
+            indices["shuffle_index"],
+            window_length=self.config.sequence_length,
+            extra=self._extra,
+            num_tokens=self._plan.num_epochs * self._plan.tokens_per_epoch,
+        )
 
     def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yields the three arrays as they are done; the order of the shuffles is part of the result."""
@@ -197,7 +219,7 @@ class GPTDataset(MegatronDataset):
         logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
 
     @property
-    def _indices(self) -> dict[str, NDArray[Any]]:
+    def _indices(self) -> Arrays:
         if self._opened is None:
             self._opened = self._open_indices()
         return self._opened
@@ -225,9 +247,18 @@ class GPTDataset(MegatronDataset):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.update(_reader=None, _filler=None, _shared_mask=None)
-        if self._cache is not None and isinstance(self._indices["document_index"], np.memmap):
+        if self._opened is not None and isinstance(self._opened["sample_index"], np.memmap):
             state["_opened"] = None  # a mapped array would be copied into the pickle
+        if is_range(self.indices):  # 4 bytes per document otherwise
+            first = int(self.indices[0])
+            state["indices"] = range(first, first + len(self.indices)), self.indices.dtype
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(state["indices"], tuple):
+            bounds, dtype = state["indices"]
+            self.indices = np.arange(bounds.start, bounds.stop, dtype=dtype)
 
     # --- samples ----------------------------------------------------------------------------------------------
 
@@ -279,7 +310,10 @@ class GPTDataset(MegatronDataset):
             max_seqlen = np.empty(count, dtype=np.int32)
         elif self.config.create_attention_mask and self.config.reset_attention_mask:
             mask = np.empty((count, length, length), dtype=np.bool_)
-        self._fill(rows, (tokens, labels, loss_mask, position_ids, mask, cu_seqlens, max_seqlen))
+        try:
+            self._fill(rows, (tokens, labels, loss_mask, position_ids, mask, cu_seqlens, max_seqlen))
+        except IndexError as error:  # the positions exist, so it is the indices that do not fit
+            raise self._damaged(error) from error
         sample: Sample = {"tokens": tokens, "labels": labels}
         if mask is not None:
             sample["attention_mask"] = mask.reshape(count, 1, length, length)
@@ -297,7 +331,15 @@ class GPTDataset(MegatronDataset):
     def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
         """Returns the spans of many samples by one kernel call."""
         rows, _ = self._rows(positions)
-        return SpanBatch(*self._window_reader().spans(rows, keep_empty=False))
+        try:
+            return SpanBatch(*self._window_reader().spans(rows, keep_empty=False))
+        except IndexError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: IndexError) -> IndexCacheError:
+        """Not an `IndexError`, which would end a loop over the dataset as if nothing had happened."""
+        message = f"the indices of {self._name()} do not fit the data: {error}"
+        return IndexCacheError(message, hint="remove them from the index cache, and they are built again")
 
     def _position(self, idx: int) -> int:
         """Returns the non-negative position for one that may count from the end."""
@@ -314,7 +356,11 @@ class GPTDataset(MegatronDataset):
         if not isinstance(positions, np.ndarray) and None in positions:
             fillers = [row for row, position in enumerate(positions) if position is None]
             positions = [0 if position is None else position for position in positions]
-        rows = np.ascontiguousarray(positions, dtype=np.int64)
+        given = np.asarray(positions)
+        if given.dtype.kind not in "iu" and given.size:
+            message = f"expected integers as positions of samples, found {given.dtype}"
+            raise TypeError(message)
+        rows = np.ascontiguousarray(given, dtype=np.int64)
         num_samples = len(self)
         if rows.size and not (rows.min() >= 0 and rows.max() < num_samples):
             rows = np.array([self._position(position) for position in rows.tolist()], dtype=np.int64)
@@ -322,15 +368,17 @@ class GPTDataset(MegatronDataset):
 
     def _window_reader(self) -> WindowReader:
         if self._reader is None:
-            indices = self._indices
-            self._reader = WindowReader(
-                self.dataset.sequence_lengths,
-                indices["document_index"],
-                indices["sample_index"],
-                indices["shuffle_index"],
-                self._extra,
-            )
+            self._reader = self._make_reader(self._indices)
         return self._reader
+
+    def _make_reader(self, indices: Arrays) -> WindowReader:
+        return WindowReader(
+            self.dataset.sequence_lengths,
+            indices["document_index"],
+            indices["sample_index"],
+            indices["shuffle_index"],
+            self._extra,
+        )
 
     def _sample_filler(self) -> GptFiller:
         if self._filler is None:
@@ -339,7 +387,7 @@ class GPTDataset(MegatronDataset):
                 sequence_length=config.sequence_length,
                 extra=self._extra,
                 pad_id=self._pad_token_id,
-                eod_id=self._tokenizer.eod,
+                eod_id=self._eod_token_id,
                 reset_position_ids=bool(config.reset_position_ids),
                 reset_attention_mask=bool(config.reset_attention_mask),
                 eod_mask_loss=bool(config.eod_mask_loss),
@@ -377,40 +425,3 @@ class GPTDataset(MegatronDataset):
             length = self.config.sequence_length
             self._shared_mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
         return self._shared_mask
-
-
-class SampleBatch(Sequence[Sample]):
-    """The samples of a batch, held as one set of tensors with a batch axis.
-
-    Iterating gives single samples, so that any collate function works; `build_dataloader` takes `tensors` as they are.
-    """
-
-    def __init__(self, tensors: Sample, count: int) -> None:
-        self.tensors = tensors
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(self._count))]
-        if not -self._count <= row < self._count:
-            message = f"row {row} of a batch of {self._count}"
-            raise IndexError(message)
-        return {name: tensor[row] for name, tensor in self.tensors.items()}
-
-    def __iter__(self) -> Iterator[Sample]:
-        return (self[row] for row in range(self._count))
-
-
-def _sum_lengths(lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20) -> int:
-    """Returns the tokens of the chosen rows; in blocks, so that no second array of their size exists."""
-    if len(indices) and int(indices[-1]) - int(indices[0]) == len(indices) - 1 and _is_range(indices):
-        return int(lengths[int(indices[0]) : int(indices[-1]) + 1].sum(dtype=np.int64))
-    return sum(int(lengths[indices[i : i + block]].sum(dtype=np.int64)) for i in range(0, len(indices), block))
-
-
-def _is_range(indices: NDArray[Any], *, block: int = 1 << 20) -> bool:
-    blocks: Iterable[NDArray[Any]] = (indices[i : i + block + 1] for i in range(0, len(indices), block))
-    return all(bool(np.all(np.diff(part) == 1)) for part in blocks)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from tokenloom.errors import AmbiguousPadWarning
 
-NO_PAD_TOKEN = -1
-"""The pad id when a tokenizer has none, or one that means something else: it never occurs in data."""
+NO_TOKEN = -1
+"""The id of a token that the tokenizer lacks, or whose id means something else: it never occurs in data."""
 
 
 class TokenizerLike(Protocol):
@@ -40,7 +40,7 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
     """
     pad = _attribute(tokenizer, "pad")
     if pad is None:
-        return NO_PAD_TOKEN
+        return NO_TOKEN
     named = _attribute(tokenizer, "special_tokens_dict") or {}
     others = [value for name, value in named.items() if name != "pad_token"]
     if not others:
@@ -59,7 +59,7 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
         AmbiguousPadWarning,
         stacklevel=4,
     )
-    return NO_PAD_TOKEN
+    return NO_TOKEN
 
 
 def _attribute(tokenizer: Any, name: str) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -20,17 +22,21 @@ class Detokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A run of tokens of one document (or of one sequence of it).
+    """A run of tokens of one sequence; most documents have one sequence.
 
     Attributes:
-        document: row in the `.idx` file.
-        start, stop: the run, in tokens from the document's start.
-        num_tokens: tokens of the whole document.
+        document: number of the document.
+        sequence: number of the sequence in its document.
+        num_sequences: sequences of the document.
+        start, stop: the run, in tokens from the sequence's start.
+        num_tokens: tokens of the whole sequence.
         ids: the tokens of the run.
         text: decoded, or the ids in words where no tokenizer is given.
     """
 
     document: int
+    sequence: int
+    num_sequences: int
     start: int
     stop: int
     num_tokens: int
@@ -39,9 +45,12 @@ class Piece:
 
     def heading(self) -> str:
         """Returns one line that says what this is."""
+        name = f"document {self.document}"
+        if self.num_sequences > 1:
+            name += f", sequence {self.sequence} of {self.num_sequences}"
         if (self.start, self.stop) == (0, self.num_tokens):
-            return f"document {self.document}, all {self.num_tokens} tokens"
-        return f"document {self.document}, tokens {self.start} to {self.stop - 1} of {self.num_tokens}"
+            return f"{name}, all {self.num_tokens} tokens"
+        return f"{name}, tokens {self.start} to {self.stop - 1} of {self.num_tokens}"
 
 
 def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokenizer | None) -> list[Piece]:
@@ -61,7 +70,9 @@ def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokeniz
         ids = (item[0] if dataset.multimodal else item).tolist()
         pieces.append(
             Piece(
-                document=row,
+                document=position,
+                sequence=row - first,
+                num_sequences=stop - first,
                 start=0,
                 stop=len(ids),
                 num_tokens=len(ids),
@@ -79,22 +90,33 @@ def sample_pieces(dataset: GPTDataset, sample: int, tokenizer: Detokenizer | Non
     lengths = dataset.dataset.sequence_lengths
     pieces = []
     done = 0
-    for document, start, length in zip(
-        spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True
-    ):
+    for row, start, length in zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True):
         run = ids[done : done + length]
         done += length
+        document, sequence, num_sequences = _place(dataset.dataset, row)
         pieces.append(
             Piece(
                 document=document,
+                sequence=sequence,
+                num_sequences=num_sequences,
                 start=start,
                 stop=start + length,
-                num_tokens=int(lengths[document]),
+                num_tokens=int(lengths[row]),
                 ids=tuple(run),
                 text=_text(run, tokenizer),
             )
         )
     return pieces
+
+
+def _place(dataset: Any, row: int) -> tuple[int, int, int]:
+    """Returns which document owns a row of the index, its number in it, and how many rows that document has."""
+    if not isinstance(dataset, IndexedDataset):  # made-up data: a document is a row
+        return row, 0, 1
+    boundaries = dataset.document_indices
+    document = int(np.searchsorted(boundaries, row, side="right")) - 1
+    first, stop = (int(boundary) for boundary in boundaries[document : document + 2])
+    return document, row - first, stop - first
 
 
 def _text(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tokenloom.datasets.gpt import SampleBatch
+from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.optional import require
 
 

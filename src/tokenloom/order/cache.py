@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 DESCRIPTION = "description.txt"
 
+_UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError)
+"""What NumPy raises over a damaged header, which it parses as Python (measured by flipping its bytes)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
@@ -32,6 +36,10 @@ class ArraySpec:
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+
+
+Arrays = dict[str, NDArray[Any]]
+Check = Callable[[Arrays], str | None]
 
 
 class IndexCache:
@@ -54,7 +62,7 @@ class IndexCache:
         """Whether all files of an entry exist."""
         return all(os.path.isfile(self.path(affix)) for affix in (DESCRIPTION, *(f"{name}.npy" for name in names)))
 
-    def lookup(self, specs: Mapping[str, ArraySpec]) -> dict[str, NDArray[Any]] | None:
+    def lookup(self, specs: Mapping[str, ArraySpec], check: Check) -> Arrays | None:
         """Returns the arrays, mapped read-only, or None when there is no entry that can be trusted.
 
         An entry that exists and is unusable is named in a logged warning.
@@ -62,28 +70,39 @@ class IndexCache:
         if not self.complete(specs):
             return None
         try:
-            return self.load(specs)
+            return self.load(specs, check)
         except IndexCacheError as error:
             logger.warning("cached index is rebuilt: %s", error.message)
             return None
 
-    def load(self, specs: Mapping[str, ArraySpec]) -> dict[str, NDArray[Any]]:
-        """Returns the arrays, mapped read-only, after checking dtype and shape.
+    def load(self, specs: Mapping[str, ArraySpec], check: Check) -> Arrays:
+        """Returns the arrays, mapped read-only, after checking dtype, shape and, by `check`, contents.
+
+        Args:
+            specs: what each array must be.
+            check: returns what is wrong with the contents, or None.
 
         Raises:
             IndexCacheError: a file is missing, truncated, or not what it must be.
         """
-        return {name: self._load(name, spec) for name, spec in specs.items()}
+        arrays = {name: self._load(name, spec) for name, spec in specs.items()}
+        if (problem := check(arrays)) is not None:
+            message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
+            raise IndexCacheError(message, hint="remove these files, and the index is built again")
+        return arrays
 
     def _load(self, name: str, spec: ArraySpec) -> NDArray[Any]:
+        if 0 in spec.shape:  # cannot be mapped, and holds nothing that could be wrong
+            return np.empty(spec.shape, dtype=spec.dtype)
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
-            array: NDArray[Any] = np.load(path, mmap_mode="r" if 0 not in spec.shape else None, allow_pickle=False)
+            # Not `np.load`, which also opens archives; this refuses pickles too.
+            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
         except FileNotFoundError as error:
             message = f"no file `{path}`"
             raise IndexCacheError(message, hint="build the index first, without deferred or fast loading") from error
-        except (OSError, ValueError, EOFError) as error:
+        except _UNREADABLE as error:
             message = f"`{path}` cannot be read: {error}"
             raise IndexCacheError(message, hint=hint) from error
         found = ArraySpec(array.dtype, array.shape)

@@ -5,6 +5,7 @@ The only owner of the number and bounds of samples.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
+from tokenloom.kernels import WindowReader
 
 _INT32_MAX = np.iinfo(np.int32).max
+_CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 
 
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
@@ -30,6 +33,21 @@ def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
+
+
+def count_tokens(lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20) -> int:
+    """Returns the tokens of the chosen rows; in blocks, so that no second array of their size exists."""
+    if is_range(indices):
+        return int(lengths[int(indices[0]) : int(indices[-1]) + 1].sum(dtype=np.int64))
+    return sum(int(lengths[indices[i : i + block]].sum(dtype=np.int64)) for i in range(0, len(indices), block))
+
+
+def is_range(indices: NDArray[Any], *, block: int = 1 << 20) -> bool:
+    """Whether the rows are one or more consecutive integers."""
+    if not len(indices) or int(indices[-1]) - int(indices[0]) != len(indices) - 1:
+        return False
+    blocks: Iterable[NDArray[Any]] = (indices[i : i + block + 1] for i in range(0, len(indices), block))
+    return all(bool(np.all(np.diff(part) == 1)) for part in blocks)
 
 
 def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
@@ -111,8 +129,40 @@ class SpanBatch:
     row_offsets: NDArray[np.int64]
 
     def __getitem__(self, row: int) -> Spans:
+        """Returns the spans of one sample; views."""
         begin, end = int(self.row_offsets[row]), int(self.row_offsets[row + 1])
         return Spans(self.documents[begin:end], self.starts[begin:end], self.lengths[begin:end])
 
+    def __iter__(self) -> Iterator[Spans]:
+        return (self[row] for row in range(len(self)))
+
     def __len__(self) -> int:
         return len(self.row_offsets) - 1
+
+
+def find_misfit(
+    reader: WindowReader, shuffle_index: NDArray[Any], *, window_length: int, extra: int, num_tokens: int
+) -> str | None:
+    """Returns why indices cannot belong to their data, or None; looks at a few samples only, so O(1).
+
+    The documents of a window must hold exactly the tokens that it covers. When the data behind a cached index was
+    replaced, that fails for nearly every window.
+
+    Args:
+        reader: of the indices.
+        shuffle_index: the window behind each sample.
+        window_length: tokens from one window's start to the next.
+        extra: tokens that a window reads beyond its length.
+        num_tokens: of the stream.
+    """
+    count = len(shuffle_index)
+    samples = np.unique(np.linspace(0, count - 1, num=min(count, _CHECKED_SAMPLES), dtype=np.int64))
+    try:
+        found = [spans.num_tokens for spans in SpanBatch(*reader.spans(samples, keep_empty=False))]
+    except IndexError as error:
+        return str(error)
+    for sample, length in zip(samples.tolist(), found, strict=True):
+        expected = min(window_length + extra, num_tokens - int(shuffle_index[sample]) * window_length)
+        if length != expected:
+            return f"expected sample {sample} to cover {expected} tokens, found {length}"
+    return None

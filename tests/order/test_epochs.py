@@ -1,0 +1,140 @@
+"""How many epochs and windows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference.gpt import count_epochs
+
+from tokenloom.errors import ConfigError
+from tokenloom.order.epochs import EpochPlan, plan_epochs
+
+
+def plan(tokens, samples, *, length=4, extra=1, keep_partial=False):
+    return plan_epochs(tokens, samples, sequence_length=length, extra=extra, keep_partial=keep_partial)
+
+
+def test_one_epoch_when_no_number_is_asked_for():
+    assert plan(13, None) == EpochPlan(
+        tokens_per_epoch=13,
+        num_epochs=1,
+        num_samples=3,
+        num_samples_sans_final_epoch=3,
+        separate_final_epoch=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "samples", "num_epochs", "num_samples"),
+    [
+        (13, 3, 1, 3),  # 3 windows of 4 tokens, and one more for the last label
+        (12, 3, 2, 5),  # that one is missing
+        (13, 4, 2, 6),
+        (5, 1, 1, 1),
+        (4, 1, 2, 1),
+        (1, 1, 5, 1),  # a corpus shorter than a sample is walked through until it fills one
+    ],
+)
+def test_epochs_follow_until_the_samples_are_there(tokens, samples, num_epochs, num_samples):
+    found = plan(tokens, samples)
+    assert (found.num_epochs, found.num_samples) == (num_epochs, num_samples)
+
+
+def test_without_extra_token_a_window_needs_only_its_length():
+    assert plan(12, 3, extra=0).num_epochs == 1
+    assert plan(4, 1, extra=0).num_epochs == 1
+
+
+def test_a_partial_window_counts_only_when_kept_and_when_it_has_a_label():
+    assert plan(15, None).num_samples == 3
+    assert plan(15, None, keep_partial=True).num_samples == 4
+    assert plan(13, None, keep_partial=True).num_samples == 3  # the 13th token is only a label
+    assert plan(2, None, keep_partial=True).num_samples == 1
+    assert plan(1, None, keep_partial=True).num_samples == 0
+    assert plan(1, None, keep_partial=True, extra=0).num_samples == 1
+
+
+def test_the_last_epoch_is_separate_when_less_than_four_fifths_of_it_is_needed():
+    # 41 tokens are 10 windows: int(0.8 * 10) = 8 of them are the limit.
+    assert plan(41, 17) == EpochPlan(
+        tokens_per_epoch=41,
+        num_epochs=2,
+        num_samples=20,
+        num_samples_sans_final_epoch=10,
+        separate_final_epoch=True,
+    )
+    assert plan(41, 18) == EpochPlan(
+        tokens_per_epoch=41,
+        num_epochs=2,
+        num_samples=20,
+        num_samples_sans_final_epoch=20,
+        separate_final_epoch=False,
+    )
+
+
+def test_no_samples_asked_for_is_one_epoch():
+    assert plan(13, 0) == plan(13, None)
+    assert plan(0, 0).num_samples == 0
+
+
+def test_an_empty_corpus_has_no_samples_to_ask_for():
+    assert plan(0, None).num_samples == 0
+    with pytest.raises(ConfigError, match=r"^7 samples were asked for, but the documents hold no tokens\nhint: give"):
+        plan(0, 7)
+
+
+def test_a_negative_number_of_samples_is_refused():
+    with pytest.raises(ConfigError, match=r"^expected num_samples of at least 0, found -1$"):
+        plan(13, -1)
+
+
+def test_large_counts_are_exact():
+    tokens = 2**40 + 1
+    found = plan(tokens, 2**38, length=2**12)
+    # 2**38 windows of 2**12 tokens are 2**50 tokens and one more, of 2**40 + 1 each.
+    assert found.num_epochs == 2**10  # 2**10 * (2**40 + 1) = 2**50 + 2**10
+    assert found.num_samples == 2**38
+    assert plan(tokens, 2**38 + 1, length=2**12).num_epochs == 2**10 + 1
+    assert plan(tokens, 2**38 + 1, length=2**12).num_samples_sans_final_epoch == 2**38
+    # A float64 has 53 bits: these counts differ in the 60th.
+    assert plan(2**60 + 1, None, length=1).num_samples == 2**60
+    assert plan(2**60 + 2, None, length=1, keep_partial=True).num_samples == 2**60 + 1
+
+
+def test_one_token_and_a_trillion_samples_take_no_time():
+    assert plan(1, 2**40, length=1, extra=0).num_epochs == 2**40
+
+
+@given(
+    tokens=st.integers(1, 60),
+    samples=st.none() | st.integers(0, 40),
+    length=st.integers(1, 12),
+    extra=st.integers(0, 1),
+    keep_partial=st.booleans(),
+)
+def test_the_plan_is_that_of_the_slow_twin(tokens, samples, length, extra, keep_partial):
+    found = plan(tokens, samples, length=length, extra=extra, keep_partial=keep_partial)
+    expected = count_epochs(tokens, samples, sequence_length=length, extra=extra, keep_partial=keep_partial)
+    assert found == EpochPlan(
+        tokens_per_epoch=tokens,
+        num_epochs=expected.num_epochs,
+        num_samples=expected.num_samples,
+        num_samples_sans_final_epoch=expected.num_samples_sans_final_epoch,
+        separate_final_epoch=expected.separate_final_epoch,
+    )
+    assert found.num_samples >= (samples or 0)
+
+
+@given(
+    tokens=st.integers(1, 2**62),
+    samples=st.integers(1, 2**62),
+    length=st.integers(1, 2**31),
+    extra=st.integers(0, 1),
+)
+def test_the_fewest_epochs_that_suffice_are_taken_whatever_the_size(tokens, samples, length, extra):
+    found = plan(tokens, samples, length=length, extra=extra)
+    wanted = samples * length + extra
+    assert found.num_epochs * tokens >= wanted
+    assert found.num_epochs == 1 or (found.num_epochs - 1) * tokens < wanted
+    assert found.num_samples == (found.num_epochs * tokens - extra) // length

@@ -1,0 +1,149 @@
+"""Windows over a stream of documents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference.gpt import count_windows
+from tests.reference.windows import build_sample_index as slow_sample_index
+
+from tokenloom.kernels import WindowReader
+from tokenloom.order.windows import (
+    SpanBatch,
+    Spans,
+    build_sample_index,
+    count_tokens,
+    find_misfit,
+    is_range,
+    num_windows,
+    sample_index_dtype,
+)
+
+LENGTHS = np.array([4, 6, 3], dtype=np.int32)
+
+
+def int64s(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def reader_of(lengths, stream, rows, shuffle, *, extra=1):
+    return WindowReader(
+        np.asarray(lengths, dtype=np.int32),
+        np.asarray(stream, dtype=np.int32),
+        np.asarray(rows, dtype=np.int32),
+        np.asarray(shuffle, dtype=np.uint32),
+        extra,
+    )
+
+
+def test_windows_of_three_documents():
+    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_samples=3)
+    assert rows.tolist() == [[0, 0], [1, 0], [1, 4], [2, 2]]
+    assert rows.dtype == np.int32
+
+
+def test_without_extra_token_a_window_that_ends_with_a_document_stays_there():
+    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=0, num_samples=3)
+    assert rows.tolist() == [[0, 0], [0, 4], [1, 4], [2, 2]]
+
+
+def test_a_kept_partial_window_ends_at_the_last_token():
+    rows = build_sample_index(LENGTHS, int64s(2, 0), window_length=4, extra=1, num_samples=2)
+    assert rows.tolist() == [[0, 0], [1, 1], [1, 3]]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    length=st.integers(1, 10),
+    extra=st.integers(0, 1),
+    keep_partial=st.booleans(),
+    data=st.data(),
+)
+def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partial, data):
+    stream = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=30))
+    tokens = sum(lengths[document] for document in stream)
+    count = num_windows(tokens, length, extra=extra, keep_partial=keep_partial)
+    assert count == count_windows(tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
+    rows = build_sample_index(
+        np.array(lengths, dtype=np.int32),
+        np.array(stream, dtype=np.int32),
+        window_length=length,
+        extra=extra,
+        num_samples=count,
+    )
+    slow = slow_sample_index(lengths, stream, window_length=length, extra=extra, num_windows=count)
+    assert list(map(tuple, rows.tolist())) == slow
+
+    # Whatever the rows say, window j must be tokens [j * length, (j + 1) * length + extra) of the stream.
+    flat = [(document, offset) for document in stream for offset in range(lengths[document])]
+    batch = SpanBatch(
+        *reader_of(lengths, stream, rows, range(count), extra=extra).spans(np.arange(count), keep_empty=False)
+    )
+    assert len(batch) == count
+    for number, spans in enumerate(batch):
+        covered = [
+            (document, offset)
+            for document, start, stop in zip(
+                spans.documents.tolist(), spans.starts.tolist(), spans.stops.tolist(), strict=True
+            )
+            for offset in range(start, stop)
+        ]
+        assert covered == flat[number * length : (number + 1) * length + extra]
+    assert (
+        find_misfit(
+            reader_of(lengths, stream, rows, range(count), extra=extra),
+            np.arange(count),
+            window_length=length,
+            extra=extra,
+            num_tokens=tokens,
+        )
+        is None
+    )
+
+
+def test_spans_know_where_documents_meet():
+    spans = Spans(int64s(7, 3), int64s(0, 4), int64s(2, 3))
+    assert len(spans) == 2
+    assert spans.stops.tolist() == [2, 7]
+    assert spans.num_tokens == 5
+    assert spans.boundaries.tolist() == [0, 2, 5]
+
+
+def test_counts_of_windows_are_exact_beyond_every_float():
+    assert num_windows(2**60 + 1, 1, extra=1, keep_partial=False) == 2**60
+    assert num_windows(2**24 + 2, 1, extra=0, keep_partial=True) == 2**24 + 2
+    assert num_windows(0, 4, extra=1, keep_partial=True) == 0
+
+
+def test_a_stream_of_more_entries_than_int32_holds_has_wide_rows():
+    assert sample_index_dtype(2**31 - 1) == np.int32
+    assert sample_index_dtype(2**31) == np.int64
+
+
+@pytest.mark.parametrize("indices", [[], [0], [2], [0, 1, 2], [2, 0], [0, 2], [0, 2, 2], [1, 1, 3, 4], [0, 1, 3, 2, 4]])
+def test_tokens_of_chosen_documents(indices):
+    lengths = np.array([4, 6, 3, 0, 2**31 - 1], dtype=np.int32)
+    chosen = np.array(indices, dtype=np.int32)
+    for block in (1, 2, 3, 100):
+        assert count_tokens(lengths, chosen, block=block) == sum(int(lengths[i]) for i in indices)
+        consecutive = indices == list(range(indices[0], indices[0] + len(indices))) if indices else False
+        assert is_range(chosen, block=block) == consecutive
+
+
+def test_indices_of_other_data_are_found_out():
+    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_samples=3)
+
+    def misfit(lengths, shuffle=(0, 1, 2)):
+        reader = reader_of(lengths, [0, 1, 2], rows, shuffle)
+        return find_misfit(
+            reader, np.array(shuffle, dtype=np.uint32), window_length=4, extra=1, num_tokens=sum(lengths)
+        )
+
+    assert misfit([4, 6, 3]) is None
+    assert misfit([4, 6, 3], shuffle=(2, 0, 1)) is None
+    assert misfit([5, 5, 3]) == "expected sample 0 to cover 5 tokens, found 6"
+    assert misfit([3, 7, 3]) == "expected sample 0 to cover 5 tokens, found 4"
+    assert "cuts sequence" in misfit([5, 3, 5])
+    assert misfit([4, 6, 3], shuffle=(0, 1, 3)) == "shuffle index names window 3 of 3"

@@ -1,0 +1,107 @@
+"""Data sets in a few lines: a stand-in for a tokenizer, pairs from lists of documents, configurations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.indexed.dataset import IndexedDataset
+
+EOD = 9
+"""The end-of-document id of most tests."""
+
+IDENTITY_SEED = 57
+"""A seed that leaves three documents, and then three samples, in their order."""
+
+
+class StandInTokenizer:
+    """What datasets ask of a tokenizer, with ids of one's choice; a pad of None means that there is none."""
+
+    def __init__(self, *, pad: int | None = None, eod: int | None = EOD, vocab_size: int | None = 100) -> None:
+        self._pad = pad
+        self._eod = eod
+        self.vocab_size = vocab_size
+        self.unique_identifiers = {"class": "StandInTokenizer", "vocab_size": vocab_size}
+
+    @property
+    def pad(self) -> int:
+        if self._pad is None:
+            raise NotImplementedError
+        return self._pad
+
+    @property
+    def eod(self) -> int:
+        if self._eod is None:
+            raise NotImplementedError
+        return self._eod
+
+
+def write_corpus(
+    prefix: str | os.PathLike[str], documents: Iterable[Sequence[int] | np.ndarray], *, dtype: Any = np.uint16
+) -> str:
+    """Writes a pair with one sequence per document; returns its prefix."""
+    with IndexedDatasetBuilder(f"{os.fspath(prefix)}.bin", dtype=dtype) as builder:
+        for document in documents:
+            builder.add_document(np.asarray(document, dtype=dtype), [len(document)])
+        builder.finalize(f"{os.fspath(prefix)}.idx")
+    return os.fspath(prefix)
+
+
+def random_documents(
+    rng: np.random.Generator, *, count: int, longest: int, vocab_size: int, empty_share: float = 0.2
+) -> list[np.ndarray]:
+    """Draws documents, some of them empty."""
+    lengths = rng.integers(1, longest + 1, size=count) * (rng.random(count) >= empty_share)
+    return [rng.integers(0, vocab_size, size=length) for length in lengths]
+
+
+def make_config(prefix: str | None, **changes: Any) -> GPTDatasetConfig:
+    """Returns settings with everything switched off; without a prefix nothing is cached unless a folder is named."""
+    settings: dict[str, Any] = {
+        "random_seed": IDENTITY_SEED,
+        "sequence_length": 4,
+        "tokenizer": StandInTokenizer(),
+        "reset_position_ids": False,
+        "reset_attention_mask": False,
+        "eod_mask_loss": False,
+        "create_attention_mask": False,
+    }
+    if prefix is not None:
+        settings |= {"blend": ([prefix], None), "split": "1,0,0"}
+    return GPTDatasetConfig(**(settings | changes))
+
+
+def make_dataset(
+    prefix: str,
+    *,
+    num_samples: int | None = None,
+    split: Split = Split.train,
+    indices: Any = None,
+    in_memory: bool = False,
+    **changes: Any,
+) -> GPTDataset:
+    """Returns samples of a pair, of all its documents unless some are named.
+
+    In memory, nothing is cached unless a folder is named.
+    """
+    config = make_config(None if in_memory else prefix, **changes)
+    data = IndexedDataset(prefix, mmap=config.mmap_bin_files)
+    chosen = np.arange(len(data), dtype=np.int32) if indices is None else np.asarray(indices, dtype=np.int32)
+    return GPTDataset(data, prefix, chosen, num_samples, split, config)
+
+
+def equal_samples(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether two samples or batches have the same names in the same order, dtypes, shapes and values."""
+    return list(first) == list(second) and all(
+        first[name].dtype == second[name].dtype
+        and first[name].shape == second[name].shape
+        and bool((first[name] == second[name]).all())
+        for name in first
+    )
