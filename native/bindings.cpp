@@ -72,6 +72,8 @@ template <typename Document, typename Row>
 void sample_index(const Array<const std::int32_t>& lengths, const Array<const Document>& document_index,
                   std::int64_t window_length, std::int64_t extra, const Matrix<Row>& out) {
   if (out.shape(0) < 1 || out.shape(1) != 2) throw nb::value_error("out must be [num_windows + 1, 2]");
+  if (window_length < 1 || extra < 0 || extra > 1)
+    throw nb::value_error("window_length must be at least 1, and extra 0 or 1");
   nb::gil_scoped_release release;
   build_sample_index(as_unaligned(lengths), as_span<const Document>(document_index), window_length,
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
@@ -294,6 +296,10 @@ class BufferView {
       PyErr_Clear();
       throw nb::type_error("tokens must be a list or a contiguous buffer");  // the caller converts and tries again
     }
+    if (view_.itemsize < 1) {  // NumPy has dtypes of no size
+      PyBuffer_Release(&view_);
+      throw nb::type_error("tokens must be integers");
+    }
   }
   ~BufferView() { PyBuffer_Release(&view_); }
   BufferView(const BufferView&) = delete;
@@ -382,6 +388,14 @@ class RecordBuilder {
     const auto first = static_cast<std::int64_t>(records_.lengths().size());
     const auto rows = as_unaligned(lengths);
     const auto end_rows = as_unaligned(ends);
+    for (std::size_t i = 0; i < rows.size(); ++i)  // all or nothing: look before adding
+      if (rows[i] < 0) throw nb::value_error("lengths must not be negative");
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < end_rows.size(); ++i) {
+      if (end_rows[i] < before || end_rows[i] > static_cast<std::int64_t>(rows.size()))
+        throw nb::value_error("document ends must not fall, nor pass the number of sequences");
+      before = end_rows[i];
+    }
     for (std::size_t i = 0; i < rows.size(); ++i)
       records_.add_sequence(rows[i], modes ? modes->data()[i] : std::int8_t{0});
     for (std::size_t i = 0; i < end_rows.size(); ++i) records_.add_document_end(first + end_rows[i]);
@@ -418,7 +432,11 @@ class RecordBuilder {
       with_token_type(dtype_code_, [&](auto zero) {
         using Token = decltype(zero);
         auto* out = reinterpret_cast<Token*>(records_.reserve(count));
-        for (std::size_t i = 0; i < count; ++i) out[i] = checked_token<Token>(to_integer(items[i]));
+        for (std::size_t i = 0; i < count; ++i) {
+          // Only real ints: converting anything else runs Python code, which may change the list under our feet.
+          if (!PyLong_CheckExact(items[i])) throw nb::type_error("tokens must be integers");
+          out[i] = checked_token<Token>(to_integer(items[i]));
+        }
       });
       return count;
     }
@@ -460,16 +478,16 @@ class RecordBuilder {
   }
 
   static void read_integers(nb::handle source, std::vector<std::int64_t>& out, const char* name) {
-    PyObject* fast = PySequence_Fast(source.ptr(), name);
-    if (fast == nullptr) throw nb::python_error();
-    const nb::object owner = nb::steal(fast);
-    const auto count = PySequence_Fast_GET_SIZE(fast);
-    PyObject** items = PySequence_Fast_ITEMS(fast);
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      if (PyLong_CheckExact(items[i])) {
-        out.push_back(to_integer(items[i]));
+    const std::string wording = std::string(name) + " must be a sequence of integers";
+    const nb::object fast = nb::steal(PySequence_Fast(source.ptr(), wording.c_str()));
+    if (!fast.is_valid()) throw nb::python_error();
+    // Size and item are read anew at every step: PyNumber_Index may run Python code that changes the sequence.
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.ptr()); ++i) {
+      const nb::object item = nb::borrow(PySequence_Fast_GET_ITEM(fast.ptr(), i));
+      if (PyLong_CheckExact(item.ptr())) {
+        out.push_back(to_integer(item.ptr()));
       } else {
-        const nb::object number = nb::steal(PyNumber_Index(items[i]));
+        const nb::object number = nb::steal(PyNumber_Index(item.ptr()));
         if (!number.is_valid()) throw nb::python_error();
         out.push_back(to_integer(number.ptr()));
       }
@@ -528,7 +546,7 @@ NB_MODULE(_native, module) {
 
   nb::class_<RecordBuilder>(module, "RecordBuilder", "Collects what becomes a .bin/.idx pair.")
       .def(nb::init<int, std::size_t, bool>(), "dtype_code"_a, "itemsize"_a, "multimodal"_a)
-      .def("add", &RecordBuilder::add, "tokens"_a, "lengths"_a, "modes"_a.none(), "end_document"_a)
+      .def("add", &RecordBuilder::add, "tokens"_a.none(), "lengths"_a.none(), "modes"_a.none(), "end_document"_a)
       .def("add_rows", &RecordBuilder::add_rows, "lengths"_a.noconvert(), "ends"_a.noconvert(),
            "modes"_a.noconvert().none())
       .def("end_document", &RecordBuilder::end_document)

@@ -150,12 +150,13 @@ struct MappedTokens {
   std::int64_t itemsize = 0;
 
   const std::uint8_t* at(const Span& span) const {
-    const std::int64_t begin = pointers[static_cast<std::size_t>(span.sequence)] + span.start * itemsize;
-    if (begin < 0 || begin > num_bytes || span.length > (num_bytes - begin) / itemsize)
-      throw std::out_of_range("sequence " + std::to_string(span.sequence) + " ends at byte " +
-                              std::to_string(begin + span.length * itemsize) + ", but the file has " +
-                              std::to_string(num_bytes) + " bytes");
-    return bytes + begin;
+    const std::int64_t pointer = pointers[static_cast<std::size_t>(span.sequence)];
+    const std::int64_t available = pointer < 0 || pointer > num_bytes ? -1 : (num_bytes - pointer) / itemsize;
+    if (span.start > available || span.length > available - span.start)
+      throw std::out_of_range("tokens [" + std::to_string(span.start) + ", +" + std::to_string(span.length) +
+                              ") of sequence " + std::to_string(span.sequence) + ", which starts at byte " +
+                              std::to_string(pointer) + ", leave the file of " + std::to_string(num_bytes) + " bytes");
+    return bytes + pointer + span.start * itemsize;
   }
 };
 

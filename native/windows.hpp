@@ -81,6 +81,9 @@ void build_sample_index(UnalignedArray<std::int32_t> lengths, std::span<const Do
         throw std::out_of_range("document index holds sequence " + std::to_string(document_index[begin + i]) +
                                 ", but there are " + std::to_string(lengths.size()));
       block[i] = lengths[sequence];
+      if (block[i] < 0)
+        throw std::out_of_range("sequence " + std::to_string(sequence) + " has a length of " +
+                                std::to_string(block[i]) + " tokens");
     }
     for (std::size_t i = 0; i < count && next_window <= num_windows; ++i) {
       const std::int64_t tokens_after = tokens_before + block[i];

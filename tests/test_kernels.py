@@ -214,7 +214,7 @@ def test_spans_outside_the_dataset_are_refused(span):
 @pytest.mark.parametrize("span", [(1, 0, 2), (1, 2, 1), (0, 4, 0)])
 def test_spans_past_the_file_are_refused(span):
     _, data, pointers = stored([[1, 2], [3]], 4)
-    with pytest.raises(IndexError, match="but the file has 12 bytes"):
+    with pytest.raises(IndexError, match="leave the file of 12 bytes"):
         gathered(data, pointers, 4, [span])
 
 

@@ -689,3 +689,29 @@ def test_jagged_batches_keep_every_token_or_name_one(tmp_path_factory, rows, eod
         assert not all(0 <= token < 65536 for row in [*rows, suffix] for token in row)
     else:
         assert pair.tokens() == [[*row, *suffix] for row in rows]
+
+
+def test_a_dtype_without_size_is_refused_and_not_a_crash(tmp_path):
+    builder = IndexedDatasetBuilder(tmp_path / "a.bin", dtype=np.uint16)
+    with pytest.raises(ConfigError, match="tokens must be integers"):
+        builder.add_document(np.zeros(3, dtype=np.dtype([])), [3])
+
+
+@pytest.mark.parametrize("where", ["tokens", "lengths"])
+def test_a_list_that_changes_while_it_is_read_is_refused_and_not_a_crash(tmp_path, where):
+    class Clears:
+        def __index__(self):
+            items.clear()
+            return 1
+
+    items = [Clears() for _ in range(50)]
+    builder = IndexedDatasetBuilder(tmp_path / "a.bin", dtype=np.uint16)
+    with pytest.raises((ConfigError, ValueError)):
+        builder.add_document(*((items, [50]) if where == "tokens" else ([1, 2], items)))
+    assert (builder.num_documents, builder.num_sequences) == (0, 0)
+
+
+def test_lengths_that_are_no_sequence_are_named(tmp_path):
+    builder = IndexedDatasetBuilder(tmp_path / "a.bin", dtype=np.uint16)
+    with pytest.raises(TypeError, match="lengths must be a sequence of integers"):
+        builder.add_document([1], None)
