@@ -1,0 +1,430 @@
+"""Indices on disk: shared with everyone, trusted only after a look."""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support import equal_samples, make_dataset, write_corpus
+
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
+
+DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9], [], [12] * 30]
+ARRAYS = ["document_index", "sample_index", "shuffle_index"]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", DOCUMENTS)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def cached_file(cache, name):
+    """Returns the path of one array of the only entry."""
+    (path,) = cache.glob(f"*-{name}.npy")
+    return path
+
+
+def contents(cache):
+    return {path.name: path.read_bytes() for path in cache.iterdir()}
+
+
+def damage_by_truncation(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def damage_to_nothing(path):
+    path.write_bytes(b"")
+
+
+def damage_the_magic(path):
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+
+
+def damage_the_header(path):
+    data = bytearray(path.read_bytes())
+    data[10] ^= 1  # the brace that opens the header
+    path.write_bytes(data)
+
+
+def damage_the_header_so_that_no_tokenizer_of_python_reads_it(path):
+    path.write_bytes(path.read_bytes().replace(b"), }", b"(, }"))
+
+
+def change_the_dtype(path):
+    np.save(path, np.load(path).astype(np.int16))
+
+
+def change_the_shape(path):
+    np.save(path, np.load(path)[:-1])
+
+
+def change_the_memory_order(path):
+    np.save(path, np.asfortranarray(np.ones((20, 2), dtype=np.int32)))
+
+
+def replace_by_an_archive(path):
+    np.savez(path.with_suffix(""), a=np.arange(3))
+    path.with_suffix(".npz").rename(path)
+
+
+def replace_by_a_folder(path):
+    path.unlink()
+    path.mkdir()
+    (path / "x").touch()
+
+
+class Bomb:
+    """Creates a file when unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (Path(self.path),))
+
+
+def replace_by_a_pickle(path):
+    path.write_bytes(pickle.dumps(Bomb(path.parent / "executed")))
+
+
+def replace_by_a_pickled_array(path):
+    stream = io.BytesIO()
+    np.save(stream, np.array([Bomb(path.parent / "executed")], dtype=object), allow_pickle=True)
+    path.write_bytes(stream.getvalue())
+
+
+DAMAGES = [
+    damage_by_truncation,
+    damage_to_nothing,
+    damage_the_magic,
+    damage_the_header,
+    damage_the_header_so_that_no_tokenizer_of_python_reads_it,
+    change_the_dtype,
+    change_the_shape,
+    change_the_memory_order,
+    replace_by_an_archive,
+    replace_by_a_pickle,
+    replace_by_a_pickled_array,
+]
+
+
+def test_an_entry_is_written_once_and_then_used(prefix, cache, caplog):
+    caplog.set_level(logging.INFO, logger="tokenloom")
+    first = make_dataset(prefix, path_to_cache=str(cache))
+    assert sorted(path.name.rsplit("-", 1)[1] for path in cache.iterdir()) == [
+        "description.txt",
+        "document_index.npy",
+        "sample_index.npy",
+        "shuffle_index.npy",
+    ]
+    assert caplog.messages == [f"built the indices of `{prefix}` (train): {len(first)} samples, 1 epochs"]
+    before = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    caplog.clear()
+    second = make_dataset(prefix, path_to_cache=str(cache))
+    assert caplog.messages == [f"loaded the indices of `{prefix}` (train) from {cache}"]
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == before
+    assert all(equal_samples(first.sample(k), second.sample(k)) for k in range(len(first)))
+
+
+def test_the_names_carry_a_hash_of_the_settings(prefix, cache):
+    dataset = make_dataset(prefix, path_to_cache=str(cache), num_samples=5)
+    base = f"{dataset.unique_description_hash}-GPTDataset-train"
+    assert (cache / f"{base}-description.txt").read_text() == dataset.unique_description
+    assert dataset.unique_description == textwrap.dedent(f"""\
+        {{
+            "class": "GPTDataset",
+            "dataset_path": "{prefix}",
+            "num_samples": 5,
+            "index_split": "train",
+            "random_seed": 57,
+            "sequence_length": 4,
+            "split": "1,0,0",
+            "split_matrix": [
+                [
+                    0,
+                    1.0
+                ],
+                null,
+                null
+            ],
+            "tokenizer": {{
+                "class": "StandInTokenizer",
+                "vocab_size": 100
+            }}
+        }}""")
+
+
+def test_integers_of_numpy_name_the_same_entry(prefix, cache):
+    plain = make_dataset(prefix, path_to_cache=str(cache), num_samples=5)
+    numpy = make_dataset(prefix, path_to_cache=str(cache), num_samples=np.int64(5), random_seed=np.int64(57))
+    assert numpy.unique_description == plain.unique_description
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named_and_built_again(prefix, cache, caplog, name, damage):
+    make_dataset(prefix, path_to_cache=str(cache))
+    expected = make_dataset(prefix, in_memory=True)
+    before = contents(cache)
+    path = cached_file(cache, name)
+    damage(path)
+    rebuilt = make_dataset(prefix, path_to_cache=str(cache))
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage().startswith(f"cached index is rebuilt: `{path}`")
+    assert contents(cache) == before
+    assert all(equal_samples(expected.sample(k), rebuilt.sample(k)) for k in range(len(expected)))
+
+
+def test_no_byte_of_a_header_can_do_harm(prefix, cache, rng):
+    expected = make_dataset(prefix, path_to_cache=str(cache)).batch(range(9))
+    path = cached_file(cache, "sample_index")
+    original = path.read_bytes()
+    for _ in range(150):
+        data = bytearray(original)
+        for position in rng.integers(0, 128, size=rng.integers(1, 4)):
+            data[position] = rng.choice(list(b"'(),{}[]\\#0 9:\"\x00\xff\n"))
+        path.write_bytes(data)
+        assert equal_samples(make_dataset(prefix, path_to_cache=str(cache)).batch(range(9)), expected)
+        path.write_bytes(original)
+
+
+def test_an_entry_of_other_data_under_the_same_path_is_built_again(prefix, cache, caplog):
+    make_dataset(prefix, path_to_cache=str(cache))
+    # As many documents and tokens as before, so that nothing but the contents tells.
+    write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
+    rebuilt = make_dataset(prefix, path_to_cache=str(cache))
+    (message,) = caplog.messages
+    assert message.startswith(f"cached index is rebuilt: `{cache}/{rebuilt.unique_description_hash}-GPTDataset-train-")
+    assert "does not fit the data: " in message
+    fresh = make_dataset(prefix, in_memory=True)
+    assert all(equal_samples(rebuilt.sample(k), fresh.sample(k)) for k in range(len(fresh)))
+
+
+def test_an_entry_without_description_is_incomplete(prefix, cache):
+    make_dataset(prefix, path_to_cache=str(cache))
+    before = contents(cache)
+    next(cache.glob("*-description.txt")).unlink()
+    cached_file(cache, "document_index").write_bytes(b"half")
+    make_dataset(prefix, path_to_cache=str(cache))
+    assert contents(cache) == before
+
+
+@pytest.mark.parametrize("option", ["fast_cache_load", "defer_npy_index_mmap"])
+def test_without_a_cache_fast_and_deferred_loading_name_the_file(prefix, cache, option):
+    with pytest.raises(IndexCacheError) as caught:
+        make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
+    assert str(caught.value).startswith(f"no file `{cache}/")
+    assert str(caught.value).endswith(
+        "-document_index.npy`\nhint: build the index first, without deferred or fast loading"
+    )
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("option", ["fast_cache_load", "defer_npy_index_mmap"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_fast_and_deferred_loading_refuse_a_damaged_file(prefix, cache, option, damage):
+    make_dataset(prefix, path_to_cache=str(cache))
+    path = cached_file(cache, "sample_index")
+    damage(path)
+    with pytest.raises(IndexCacheError) as caught:
+        make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
+    assert f"`{path}`" in caught.value.message
+    assert caught.value.hint == "remove it, and the index is built again"
+    assert not (cache / "executed").exists()
+
+
+@pytest.mark.parametrize("option", ["fast_cache_load", "defer_npy_index_mmap"])
+def test_fast_and_deferred_loading_refuse_an_entry_of_other_data(prefix, cache, option):
+    make_dataset(prefix, path_to_cache=str(cache))
+    write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
+    with pytest.raises(IndexCacheError, match="does not fit the data: "):
+        make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
+
+
+@pytest.mark.parametrize("split", list(Split))
+@pytest.mark.parametrize("num_samples", [None, 0, 3, 40])
+def test_a_deferred_dataset_knows_its_length_before_anything_is_opened(prefix, cache, split, num_samples):
+    settings = {"num_samples": num_samples, "split": split, "drop_last_partial_validation_sequence": False}
+    built = make_dataset(prefix, path_to_cache=str(cache), **settings)
+    hidden = cache.rename(cache.with_name("hidden"))
+    deferred = make_dataset(prefix, path_to_cache=str(cache), defer_npy_index_mmap=True, **settings)
+    assert len(deferred) == len(built) == len(built.shuffle_index)
+    hidden.rename(cache)
+    assert equal_samples(deferred.sample(2), built.sample(2))
+
+
+def test_indices_are_mapped_so_that_processes_share_them(prefix, cache):
+    for _ in range(2):
+        dataset = make_dataset(prefix, path_to_cache=str(cache))
+        for array in (dataset.document_index, dataset.sample_index, dataset.shuffle_index):
+            assert isinstance(array, np.memmap)
+            assert not array.flags.writeable
+
+
+def test_a_damaged_index_never_ends_a_loop_quietly(prefix, cache):
+    dataset = make_dataset(prefix, path_to_cache=str(cache))
+    expected = len(list(dataset))
+    path = cached_file(cache, "shuffle_index")
+    shuffled = np.load(path)
+    shuffled[3] = 1000  # not among the few samples that are looked at on opening, were there more of them
+    with open(path, "r+b") as stream:
+        stream.seek(-shuffled.nbytes, os.SEEK_END)
+        stream.write(shuffled.tobytes())
+    assert expected == len(dataset)
+    for look in (list, lambda dataset: dataset.spans(3), lambda dataset: dataset.batch([3])):
+        with pytest.raises(IndexCacheError) as caught:
+            look(dataset)  # its files are mapped: it sees what was written
+        assert caught.value.message == (
+            f"the indices of `{prefix}` (train) do not fit the data: shuffle index names window 1000 of {expected}"
+        )
+        assert caught.value.hint == "remove them from the index cache, and they are built again"
+
+
+# --- folders that cannot be written -----------------------------------------------------------------------------
+
+
+def test_a_cache_folder_that_cannot_be_made_is_an_error_with_a_remedy(prefix, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(IndexCacheError) as caught:
+        make_dataset(prefix, path_to_cache=str(tmp_path / "file" / "cache"))
+    assert str(caught.value) == (
+        f"cannot create `{tmp_path}/file/cache`: Not a directory\nhint: name a writable folder with `path_to_cache`"
+    )
+
+
+def test_beside_the_data_a_cache_that_cannot_be_written_is_done_without(prefix):
+    cached = make_dataset(prefix)
+    assert os.listdir(f"{prefix}/cache") == ["GPTDataset_indices"]
+    other = write_corpus(f"{prefix}-other", DOCUMENTS)
+    open(other, "w").close()  # PREFIX/cache cannot be made
+    with pytest.warns(CacheNotWrittenWarning) as caught:
+        dataset = make_dataset(other)
+    assert str(caught[0].message) == (
+        f"the indices of `{other}` (train) are built but not cached, and will be built again: "
+        f"cannot create `{other}/cache/GPTDataset_indices`: Not a directory; "
+        "name a writable folder with `path_to_cache`"
+    )
+    assert all(equal_samples(dataset.sample(k), cached.sample(k)) for k in range(len(cached)))
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert equal_samples(copy.sample(1), cached.sample(1))
+
+
+READ_ONLY = """
+import os, sys, warnings
+from tests.support import make_dataset
+from tokenloom.errors import IndexCacheError
+prefix, cache = sys.argv[1:]
+if os.getuid() == 0:  # nothing is read-only for root
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    make_dataset(prefix, path_to_cache=cache)
+except IndexCacheError as error:
+    print(error)
+with warnings.catch_warnings(record=True) as caught:
+    dataset = make_dataset(prefix)
+print([warning.category.__name__ for warning in caught], dataset.sample(0)["tokens"].tolist())
+"""
+
+
+def test_a_read_only_folder():
+    with tempfile.TemporaryDirectory() as folder:  # unlike pytest's, one that strangers can be let into
+        prefix = write_corpus(f"{folder}/corpus", DOCUMENTS)
+        expected = make_dataset(prefix, in_memory=True).sample(0)["tokens"].tolist()
+        os.chmod(folder, 0o555)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", READ_ONLY, prefix, f"{folder}/cache"],
+                capture_output=True,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+        finally:
+            os.chmod(folder, 0o700)
+        assert done.stderr == ""
+        assert done.stdout == (
+            f"cannot create `{folder}/cache`: Permission denied\nhint: name a writable folder with `path_to_cache`\n"
+            f"['CacheNotWrittenWarning'] {expected}\n"
+        )
+        assert sorted(os.listdir(folder)) == ["corpus.bin", "corpus.idx"]
+
+
+# --- several processes -------------------------------------------------------------------------------------------
+
+
+def build_at_once(prefix, cache, barrier, results):
+    barrier.wait()
+    dataset = make_dataset(prefix, path_to_cache=cache, num_samples=20_000)
+    results.put(np.asarray(dataset.batch(range(0, 20_000, 7))["tokens"]).sum().item())
+
+
+def test_processes_that_build_the_same_entry_at_once_all_succeed(tmp_path, cache):
+    prefix = write_corpus(tmp_path / "corpus", [[i % 90] * (i % 7) for i in range(2000)])
+    expected = make_dataset(prefix, in_memory=True, num_samples=20_000).batch(range(0, 20_000, 7))["tokens"].sum()
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(4), context.Queue()
+    processes = [context.Process(target=build_at_once, args=(prefix, str(cache), barrier, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert [results.get(timeout=60) for _ in processes] == [expected] * 4
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    alone = tmp_path / "alone"
+    make_dataset(prefix, path_to_cache=str(alone), num_samples=20_000)
+    assert contents(cache) == contents(alone)  # nothing left over, no temporary files
+
+
+def die_after(stage, prefix, cache):
+    """Builds the entry until as many files as `stage` have their names, and is killed there."""
+    publish = os.replace
+    published = []
+
+    def replace(source, target):
+        if len(published) == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+        published.append(target)
+        publish(source, target)
+
+    os.replace = replace
+    make_dataset(prefix, path_to_cache=cache)
+
+
+@pytest.mark.parametrize("stage", range(4))
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, cache, stage, stale):
+    if stale:  # what lies there already is of other data, and its description is complete
+        make_dataset(prefix, path_to_cache=str(cache))
+        write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])
+    process = multiprocessing.get_context("fork").Process(target=die_after, args=(stage, prefix, str(cache)))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    if stage < (2 if stale else 3):  # the last array depends on the number of samples only
+        with pytest.raises(IndexCacheError):
+            make_dataset(prefix, path_to_cache=str(cache), fast_cache_load=True)
+    dataset = make_dataset(prefix, path_to_cache=str(cache))
+    fresh = make_dataset(prefix, path_to_cache=str(tmp_path / "fresh"))
+    assert equal_samples(dataset.batch(range(len(fresh))), fresh.batch(range(len(fresh))))
+    named = {name: data for name, data in contents(cache).items() if not name.startswith(".")}
+    assert named == contents(tmp_path / "fresh")
