@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import resource
 import signal
 import subprocess
@@ -106,6 +107,24 @@ def test_help_imports_no_engine():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_progress_is_shown_on_a_terminal_only(folder: Path):
+    path = write_lines(folder / "in.jsonl", [{"text": "a"}])
+    terminal, slave = pty.openpty()
+    try:
+        result = subprocess.run(
+            command(folder, path), stdout=subprocess.PIPE, stderr=slave, text=True, timeout=DEADLINE_SECONDS
+        )
+        shown = os.read(terminal, 1 << 16).decode()
+    finally:
+        os.close(slave)
+        os.close(terminal)
+    assert result.returncode == 0
+    assert "preprocess" in shown
+    assert "tokens/s" in shown
+    assert "documents" in result.stdout
+    assert "\x1b" not in result.stdout
 
 
 def large_input(folder: Path, megabytes: int) -> Path:

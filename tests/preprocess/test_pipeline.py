@@ -300,6 +300,18 @@ def test_missing_input_and_missing_folder_are_errors(tmp_path: Path, words):
     assert leftovers(tmp_path, path) == []
 
 
+def test_slow_engine_is_announced_at_once_unless_asked_for(
+    tmp_path: Path, words, tokenizer, caplog: pytest.LogCaptureFixture
+):
+    path = write_lines(tmp_path / "in.jsonl", [GOOD])
+    preprocess_jsonl(path, tmp_path / "out", tokenizer)
+    preprocess_jsonl(path, tmp_path / "out", words, engine="tokenizers")
+    assert caplog.messages == []
+    preprocess_jsonl(path, tmp_path / "out", words)
+    [message] = caplog.messages
+    assert message.startswith("tokenising with `tokenizers`, the slow engine: `gigatoken` does not support tokenizer")
+
+
 def test_engine_asked_for_must_be_right(tmp_path: Path):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     with pytest.raises(TokenizerError, match="give different ids"):
