@@ -1,0 +1,137 @@
+"""Train, valid and test from a configuration."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from tests.support import make_config, write_corpus
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.mock import MockGPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, ShortDatasetWarning
+
+
+def build(config, sizes=(None, None, None), *, cls=GPTDataset, here=True):
+    return BlendedMegatronDatasetBuilder(cls, sizes, lambda: here, config).build()
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", [[i] * 10 for i in range(20)])
+
+
+def documents_in(dataset):
+    return sorted(set(dataset.document_index.tolist()))
+
+
+def test_a_split_divides_the_documents(prefix):
+    train, valid, test = build(make_config(prefix, split="70,20,10"))
+    assert documents_in(train) == list(range(14))
+    assert documents_in(valid) == list(range(14, 18))
+    assert documents_in(test) == [18, 19]
+    assert [dataset.index_split for dataset in (train, valid, test)] == list(Split)
+    assert train.dataset is valid.dataset
+
+
+def test_sizes_are_met_by_more_epochs(prefix):
+    train, valid, test = build(make_config(prefix, split="70,20,10"), (100, 30, None))
+    assert [len(dataset) >= size for dataset, size in ((train, 100), (valid, 30))] == [True, True]
+    assert (train.num_samples, valid.num_samples, test.num_samples) == (100, 30, None)
+    assert len(test) == 4
+
+
+def test_a_split_without_weight_is_none(prefix):
+    train, valid, test = build(make_config(prefix, split="1,0,0"), (5, 5, 5))
+    assert len(train) == 49
+    assert valid is None
+    assert test is None
+
+
+def test_a_split_too_small_for_a_document_holds_nothing(tmp_path):
+    prefix = write_corpus(tmp_path / "corpus", [[1] * 10] * 3)
+    config = make_config(prefix, split="99,1,0")
+    with pytest.warns(ShortDatasetWarning) as caught:
+        train, valid, test = build(config)
+    assert [str(warning.message) for warning in caught] == [
+        f"`{prefix}` (valid) holds 0 tokens, too few for one sample of 5"
+    ]
+    assert (len(train), len(valid), test) == (7, 0, None)
+    with pytest.raises(ConfigError) as refused:
+        build(config, (None, 8, None))
+    assert str(refused.value) == (
+        f"`{prefix}` (valid): 8 samples were asked for, but the documents hold no tokens\n"
+        "hint: give this split more documents, or ask for no samples from it"
+    )
+
+
+def test_a_dataset_without_documents_builds_into_nothing(tmp_path):
+    prefix = write_corpus(tmp_path / "corpus", [])
+    with pytest.warns(ShortDatasetWarning):
+        datasets = build(make_config(prefix, split="90,5,5"))
+    assert [len(dataset) for dataset in datasets] == [0, 0, 0]
+
+
+def test_each_split_may_have_its_own_data(tmp_path, prefix):
+    other = write_corpus(tmp_path / "other", [[7] * 30])
+    train, valid, test = build(make_config(None, blend_per_split=[([prefix], None), None, ([other], [3.0])]))
+    assert documents_in(train) == list(range(20))
+    assert valid is None
+    assert test.dataset_path == other
+    assert test.index_split is Split.test
+    assert len(test) == 7
+
+
+def test_full_validation_is_one_epoch_whatever_its_size(prefix):
+    _, valid, _ = build(make_config(prefix, split="70,20,10", full_validation=True), (5, 1000, 5))
+    assert (valid.num_samples, len(valid)) == (None, 9)
+
+
+def test_without_data_it_is_made_up():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        datasets = build(make_config(None), (8, 8, 8), cls=MockGPTDataset)
+    assert [type(dataset) for dataset in datasets] == [MockGPTDataset] * 3
+    assert [len(dataset.indices) for dataset in datasets] == [33333, 33334, 33333]
+
+
+def test_on_a_rank_that_needs_none_nothing_is_built(tmp_path):
+    assert build(make_config(f"{tmp_path}/absent"), here=False) == [None, None, None]
+
+
+def test_counts_recorded_before_are_checked(prefix):
+    assert len(build(make_config(prefix, sequences_per_dataset={prefix: [20, 21]}))[0]) == 49
+    with pytest.raises(ConfigError) as caught:
+        build(make_config(prefix, sequences_per_dataset={"other": [20, 21]}))
+    assert str(caught.value) == (
+        f"expected `{prefix}` in `sequences_per_dataset`, found no such entry\n"
+        "hint: record the counts of all datasets of the blend"
+    )
+    with pytest.raises(ValueError, match="the data changed after its counts were recorded"):
+        build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
+
+
+def test_three_sizes_are_needed(prefix):
+    with pytest.raises(ConfigError, match=r"^expected 3 sizes \(train, valid, test\), found 2$"):
+        build(make_config(prefix), (1, 2))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"blend": (["a", "b"], None), "split": "1"},
+        {"blend": (["a", "b"], [1.0, 2.0]), "split": "1"},
+        {"blend": (["a"], [1.0]), "split": "1"},
+        {"blend_per_split": [None, (["a", "b"], None), None]},
+    ],
+)
+def test_a_blend_is_refused(changes):
+    blend = changes.get("blend") or changes["blend_per_split"][1]
+    with pytest.raises(ConfigError) as caught:
+        build(make_config(None, **changes))
+    assert str(caught.value) == (
+        f"expected a single prefix without weights, found {len(blend[0])} prefixes in {blend!r}\n"
+        "hint: join the datasets with `tokenloom merge`"
+    )

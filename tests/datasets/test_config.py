@@ -1,0 +1,134 @@
+"""Settings are checked where they are held."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.support import StandInTokenizer, make_config
+
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.errors import ConfigError
+
+BLEND = (["a"], None)
+
+WRONG = [
+    ({"random_seed": -1}, "expected random_seed in [0, 2**32), found -1"),
+    ({"random_seed": 2**32}, "expected random_seed in [0, 2**32), found 4294967296"),
+    ({"sequence_length": 0}, "expected sequence_length of at least 1, found 0"),
+    (
+        {"fast_cache_load": True},
+        "expected `path_to_cache` with `fast_cache_load`, found none\n"
+        "hint: name the folder in which the indices were built",
+    ),
+    (
+        {"defer_npy_index_mmap": True},
+        "expected `path_to_cache` with `defer_npy_index_mmap`, found none\n"
+        "hint: name the folder in which the indices were built",
+    ),
+    ({"blend": BLEND}, 'expected `split` beside `blend`, found none\nhint: such as split="99,1,0"'),
+    ({"blend": ([], None), "split": "1"}, "expected at least one prefix in `blend`, found none"),
+    (
+        {"blend": ("path", None), "split": "1"},
+        "expected a list of prefixes in `blend`, found the string 'path'\nhint: write (['path'], None)",
+    ),
+    (
+        {"blend": (["a", "b"], [1.0]), "split": "1"},
+        "expected as many weights as prefixes in `blend`, found 1 for 2",
+    ),
+    (
+        {"blend_per_split": [(["a"], [1.0, 2.0]), None, None]},
+        "expected as many weights as prefixes in `blend_per_split[0]`, found 2 for 1",
+    ),
+    (
+        {"blend_per_split": [None, BLEND]},
+        "expected 3 entries in `blend_per_split`, found 2\nhint: use None for a split without data",
+    ),
+    (
+        {"blend_per_split": [BLEND, None, None], "blend": BLEND},
+        "`blend` and `blend_per_split` exclude each other, found both",
+    ),
+    (
+        {"blend_per_split": [BLEND, None, None], "split": "1"},
+        "`split` and `blend_per_split` exclude each other, found both",
+    ),
+    (
+        {"blend": BLEND, "split": "99,-1,0"},
+        "expected weights of at least 0 in the split, found a minus sign in '99,-1,0'",
+    ),
+    ({"blend": BLEND, "split": "0,0,0"}, "expected at least one weight above 0 in the split, found '0,0,0'"),
+    ({"blend": BLEND, "split": ""}, "expected 1 to 3 weights in the split, found 0 in ''"),
+    ({"blend": BLEND, "split": "1,2,3,4"}, "expected 1 to 3 weights in the split, found 4 in '1,2,3,4'"),
+    ({"blend": BLEND, "split": "1.2.3"}, "expected numbers separated by commas in the split, found '1.2.3'"),
+    ({"tokenizer": None}, "expected `tokenizer`, found none\nhint: load one with `load_tokenizer`"),
+    ({"reset_position_ids": None}, "expected `reset_position_ids` to be True or False, found None"),
+    ({"reset_attention_mask": None}, "expected `reset_attention_mask` to be True or False, found None"),
+    ({"eod_mask_loss": None}, "expected `eod_mask_loss` to be True or False, found None"),
+    (
+        {"inter_document_masking": True, "reset_position_ids": True},
+        "`inter_document_masking` and `reset_position_ids` exclude each other, found both\n"
+        "hint: set `reset_position_ids` to False: document boundaries come from the index, not from tokens",
+    ),
+    (
+        {"inter_document_masking": True, "reset_attention_mask": True},
+        "`inter_document_masking` and `reset_attention_mask` exclude each other, found both\n"
+        "hint: set `reset_attention_mask` to False: document boundaries come from the index, not from tokens",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "text"), WRONG, ids=[",".join(changes) for changes, _ in WRONG])
+def test_a_wrong_setting_is_refused(changes, text):
+    with pytest.raises(ConfigError, match=f"^{re.escape(text)}$"):
+        make_config(None, **changes)
+
+
+def test_what_the_tokenizer_must_have_for_cache_keys(tmp_path):
+    from tests.support import make_dataset, write_corpus
+
+    class Anonymous:
+        vocab_size, eod = 10, 9
+
+    with pytest.raises(ConfigError) as caught:
+        make_dataset(write_corpus(tmp_path / "corpus", [[1] * 9]), tokenizer=Anonymous())
+    assert str(caught.value) == (
+        "expected `unique_identifiers` on Anonymous, found none\n"
+        "hint: they tell one tokenizer from another in the names of cached indices"
+    )
+
+
+def test_without_data_everything_is_made_up():
+    config = make_config(None)
+    assert (config.mock, config.split) == (True, "1,1,1")
+    assert config.split_matrix == [(0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)]
+    assert make_config(None, blend_per_split=[None, None, None]).mock
+
+
+def test_data_per_split_needs_no_split():
+    config = make_config(None, blend_per_split=[BLEND, None, (["b", "c"], [0.5, 0.5])])
+    assert (config.mock, config.split, config.split_matrix) == (False, None, None)
+
+
+@pytest.mark.parametrize(("vocab_size", "code"), [(100, 8), (65499, 8), (65500, 4), (65536, 4), (None, None)])
+def test_the_dtype_of_tokens_follows_the_one_rule_for_vocabularies(vocab_size, code):
+    tokenizer = StandInTokenizer(vocab_size=vocab_size)
+    assert make_config(None, tokenizer=tokenizer).token_dtype_code == code
+
+
+def test_defaults_are_the_reference_s():
+    config = BlendedMegatronDatasetConfig(random_seed=1, sequence_length=2)
+    assert (config.num_dataset_builder_threads, config.mmap_bin_files, config.mid_level_dataset_surplus) == (
+        1,
+        True,
+        0.005,
+    )
+    gpt = GPTDatasetConfig(
+        1,
+        2,
+        tokenizer=StandInTokenizer(),
+        **dict.fromkeys(("reset_position_ids", "reset_attention_mask", "eod_mask_loss"), False),
+    )
+    assert gpt.create_attention_mask
+    assert gpt.drop_last_partial_validation_sequence
+    assert gpt.add_extra_token_to_sequence
+    assert not gpt.inter_document_masking

@@ -1,0 +1,58 @@
+"""Inter-document masking is what a newer reference than the one on PyPI gives: samples recorded from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support import StandInTokenizer, make_config, write_corpus
+
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split, split_indices
+from tokenloom.indexed.dataset import IndexedDataset
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "inter_document_masking.npz")
+CASES = sorted({name.split("_")[0] for name in GOLDEN.files}, key=lambda name: int(name.removeprefix("case")))
+FIELDS = ["tokens", "labels", "loss_mask", "position_ids", "cu_seqlens", "max_seqlen"]
+
+
+def test_all_recorded_cases_are_there():
+    assert len(CASES) == 12
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
+    recorded = json.loads(str(GOLDEN[f"{case}_settings"]))
+    tokens, lengths = GOLDEN[f"{case}_documents"], GOLDEN[f"{case}_lengths"]
+    prefix = write_corpus(tmp_path / "corpus", np.split(tokens, np.cumsum(lengths)[:-1]), dtype=tokens.dtype)
+    config = make_config(
+        prefix,
+        tokenizer=StandInTokenizer(pad=recorded.pop("pad"), eod=recorded.pop("eod"), vocab_size=recorded["vocab_size"]),
+        inter_document_masking=True,
+        mmap_bin_files=mapped,
+        **{name: value for name, value in recorded.items() if name != "vocab_size"},
+    )
+    data = IndexedDataset(prefix, mmap=mapped)
+    compared = 0
+    for split in Split:
+        if f"{case}_{split.name}_tokens" not in GOLDEN.files:
+            continue
+        expected = {name: GOLDEN[f"{case}_{split.name}_{name}"] for name in FIELDS}
+        bounds = config.split_matrix[split.value]
+        dataset = GPTDataset(data, prefix, split_indices(bounds, len(data)), None, split, config)
+        count = len(expected["tokens"])
+        batch = dataset.batch(range(count))
+        assert list(batch) == FIELDS
+        for k in range(count):
+            sample, tensors = dataset.sample(k), dataset[k]
+            for name in FIELDS:
+                golden = expected[name][k]
+                for found in (sample[name], tensors[name].numpy(), batch[name][k]):
+                    assert found.dtype == golden.dtype, name
+                    assert found.shape == golden.shape, name
+                    assert found.tolist() == golden.tolist(), (name, split, k)
+                compared += 1
+    assert compared

@@ -1,0 +1,51 @@
+"""Split strings and the elements they select."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.datasets.splits import Split, parse_and_normalize_split, split_indices, split_matrix
+
+
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        ("99,1,0", [0.99, 0.01, 0.0]),
+        ("969, 30, 1", [0.969, 0.03, 0.001]),
+        ("1", [1.0, 0.0, 0.0]),
+        ("0,0,5", [0.0, 0.0, 1.0]),
+        ("3/1", [0.75, 0.25, 0.0]),
+        (".5,.5", [0.5, 0.5, 0.0]),
+    ],
+)
+def test_every_run_of_digits_and_dots_is_a_weight(text, shares):
+    assert parse_and_normalize_split(text) == shares
+
+
+def test_a_split_of_weight_0_has_no_interval():
+    assert split_matrix([0.99, 0.01, 0.0]) == [(0, 0.99), (0.99, 1.0), None]
+    assert split_matrix([0.0, 0.0, 1.0]) == [None, None, (0.0, 1.0)]
+
+
+def test_bounds_are_rounded_to_the_nearest_element_and_halves_to_even():
+    assert split_indices((0, 0.99), 3).tolist() == [0, 1, 2]
+    assert split_indices((0.99, 1.0), 3).tolist() == []  # one part in a hundred of three documents
+    assert split_indices((0, 0.5), 5).tolist() == [0, 1]
+    assert split_indices((0, 0.5), 7).tolist() == [0, 1, 2, 3]
+    assert split_indices((0.25, 0.5), 0).tolist() == []
+
+
+def test_indices_are_wide_only_where_they_must_be():
+    assert split_indices((0, 0.5), 100).dtype == np.int32
+    assert split_indices((1.0, 1.0), 2**31).dtype == np.int64
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=3).filter(any), st.integers(0, 5000))
+def test_every_element_is_in_exactly_one_split(weights, num_elements):
+    matrix = split_matrix(parse_and_normalize_split(",".join(map(str, weights))))
+    assert len(matrix) == len(Split)
+    parts = [split_indices(bounds, num_elements) for bounds in matrix if bounds is not None]
+    assert np.concatenate(parts).tolist() == list(range(num_elements))
