@@ -183,17 +183,22 @@ def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) ->
         time.sleep(0.005)
 
 
-def test_interrupted_command_leaves_nothing(folder: Path):
-    path = large_input(folder, 40)  # some ten seconds of work
+@pytest.mark.parametrize(
+    ("engine", "num_bytes"),
+    [("tokenizers", 1), ("gigatoken", 0), ("gigatoken", 0), ("gigatoken", 1)],
+    ids=["writing slowly", "starting", "starting again", "writing"],
+)
+def test_interrupted_command_leaves_nothing(folder: Path, engine: str, num_bytes: int):
+    path = large_input(folder, 60)
     out = folder / "out"
     process = subprocess.Popen(
-        command(folder, path, "--engine", "tokenizers"),
+        command(folder, path, "--engine", engine),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        wait_until(process, lambda: any(os.path.getsize(out / name) > 0 for name in os.listdir(out)))
+        wait_until(process, lambda: any(os.path.getsize(out / name) >= num_bytes for name in os.listdir(out)))
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=10)
     finally:

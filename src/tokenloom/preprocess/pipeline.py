@@ -143,7 +143,8 @@ def preprocess_jsonl(
     ):
         blocks = reader.blocks()
         first = next(blocks, None)
-        choice = choose_engine(engine, tokenizer, _sample(first, keys))
+        # Not in this thread: an interruption is raised here, and native code that imports modules takes it badly.
+        choice = executor.submit(choose_engine, engine, tokenizer, _sample(first, keys)).result()
         if engine == "auto" and choice.name == "tokenizers":
             _LOGGER.warning("tokenising with `tokenizers`, the slow engine: %s", choice.reason)
         reader.block_bytes = _BLOCK_BYTES[choice.name] if block_bytes is None else block_bytes
