@@ -21,6 +21,9 @@ from tests.support import equal_samples, make_dataset, write_corpus
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
 
+# Newer versions of Python warn of forking with threads about; the children here use none of them.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9], [], [12] * 30]
 ARRAYS = ["document_index", "sample_index", "shuffle_index"]
 

@@ -136,7 +136,7 @@ def test_indices_files_and_samples_are_the_same(tmp_path, rng):
         first = int(rng.integers(len(documents)))
         indices = np.arange(first, int(rng.integers(first, len(documents))) + 1, dtype=np.int32)
         tokens = sum(len(documents[i]) for i in indices)
-        if tokens <= 1:  # the peer divides by none, or waits for ever
+        if tokens == 0:  # the peer waits for ever for samples made of nothing
             continue
         num_samples = [None, 0, int(rng.integers(1, 10)), int(rng.integers(1, 300))][rng.integers(4)]
         split = Split(int(rng.integers(3)))

@@ -1,0 +1,127 @@
+"""`tokenloom show`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.indexed.pairs import write_pair
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer
+
+from tokenloom import cli
+
+TEXTS = ["def first():\n\treturn 1", "", "class Second:\n    ...", "third = 'naïve \x1b[31m ✓'"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    path.write_text(byte_level_json())
+    return str(path)
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    backend = make_tokenizer(byte_level_json())
+    end = [backend.eod]
+    return write_pair(tmp_path / "corpus", [[backend.tokenize(text) + end] if text else [] for text in TEXTS])
+
+
+def test_a_document_is_decoded(capsys, prefix, tokenizer):
+    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0] == f"document 2 of {prefix}: 1 sequences"
+    assert lines[1].startswith("──── document 2, all ")
+    assert lines[2:] == ["class Second:", f"    ...{EOD}"]
+    assert err == ""
+
+
+def test_without_a_tokenizer_ids_are_shown(capsys, tmp_path):
+    prefix = write_pair(tmp_path / "ids", [[[1, 2, 3]]])
+    assert cli.main(["show", prefix, "--document", "0"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 2 3"
+
+
+def test_text_cannot_drive_the_terminal(capsys, prefix, tokenizer):
+    assert cli.main(["show", prefix, "--document", "-1", "--tokenizer", tokenizer]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "third = 'naïve \\x1b[31m ✓'" in out
+
+
+def test_a_sample_is_decoded_with_its_boundaries(capsys, prefix, tokenizer):
+    command = ["show", prefix, "--sample", "0", "--tokenizer", tokenizer, "--sequence-length", "24", "--split", "1"]
+    assert cli.main(command) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].startswith("sample 0 of ")
+    assert lines[0].endswith(" spans, 25 tokens")
+    headings = [line for line in lines if line.startswith("────")]
+    assert all(" document " in heading for heading in headings)
+    assert not any(" document 1," in heading for heading in headings)  # it is empty
+    assert lines[0].split("(train): ")[1] == f"{len(headings)} spans, 25 tokens"
+    assert err == ""
+
+
+def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenizer):
+    command = ["show", prefix, "--sample", "0", "--tokenizer", tokenizer, "--sequence-length", "8"]
+    assert cli.main([*command, "--split", "90,5,5"]) == 0  # valid and test hold nothing here
+    assert not recwarn.list
+    names = os.listdir(f"{prefix}/cache/GPTDataset_indices")
+    assert len(names) == 4
+    assert all("-GPTDataset-train-" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--document", "9"], "error: document 9 of `{prefix}` was asked for, but it has 4\n"),
+        (["--sample", "0"], "error: samples need a tokenizer, found none\nhint: name it with --tokenizer\n"),
+        (
+            ["--sample", "999", "--sequence-length", "8", "--split", "1", "--tokenizer", "{tokenizer}"],
+            "error: sample 999 of `{prefix}` (train) was asked for, but it has ",
+        ),
+        (
+            ["--sample", "0", "--split", "1", "--from", "test", "--tokenizer", "{tokenizer}"],
+            "error: the split '1' leaves nothing for test\n",
+        ),
+        (
+            ["--sample", "0", "--split", "1,-1", "--tokenizer", "{tokenizer}"],
+            "error: expected weights of at least 0 in the split, found a minus sign in '1,-1'\n",
+        ),
+        (["--document", "0", "--multimodal"], "error: `{prefix}.idx`"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(capsys, prefix, tokenizer, arguments, text):
+    filled = [argument.format(prefix=prefix, tokenizer=tokenizer) for argument in arguments]
+    assert cli.main(["show", prefix, *filled]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(text.format(prefix=prefix))
+
+
+def test_a_missing_pair_is_reported(capsys, tmp_path):
+    assert cli.main(["show", f"{tmp_path}/absent", "--document", "0"]) == 1
+    assert capsys.readouterr().err.startswith(f"error: no file `{tmp_path}/absent.idx` and `{tmp_path}/absent.bin`")
+
+
+def test_one_of_document_and_sample_is_needed(capsys, prefix):
+    for arguments in ([], ["--document", "0", "--sample", "0"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["show", prefix, *arguments])
+        assert caught.value.code == 2
+    capsys.readouterr()
+
+
+def test_a_terminal_of_few_characters_gets_escapes(prefix, tokenizer):
+    done = subprocess.run(
+        [sys.executable, "-m", "tokenloom.cli", "show", prefix, "--document", "3", "--tokenizer", tokenizer],
+        capture_output=True,
+        check=True,
+        env={"PYTHONIOENCODING": "ascii"},
+    )
+    assert b"third = 'na\\xefve \\x1b[31m \\u2713'" in done.stdout
+    assert done.stderr == b""

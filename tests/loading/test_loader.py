@@ -1,0 +1,167 @@
+"""Batches through torch's DataLoader."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.support import make_dataset, write_corpus
+from torch.utils.data import DataLoader, Subset, default_collate
+
+from tokenloom.datasets.tensors import SampleBatch
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+
+# Forking with threads about, which newer versions of Python warn of, is what torch does by default.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+CHANGES = {
+    "plain": {},
+    "masks": {"create_attention_mask": True},
+    "resets": {"create_attention_mask": True, "reset_attention_mask": True, "reset_position_ids": True},
+    "document masking": {"inter_document_masking": True},
+    "positional reads": {"mmap_bin_files": False},
+}
+
+
+class Counting:
+    """A dataset that counts how it is asked."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+        self.calls = []
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, position):
+        self.calls.append("one")
+        return self.dataset[position]
+
+    def __getitems__(self, positions):
+        self.calls.append(("many", list(positions)))
+        return self.dataset.__getitems__(positions)
+
+
+class OneByOne:
+    """A dataset that knows no batches."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, position):
+        return self.dataset[position]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    rng = np.random.default_rng(0)
+    return write_corpus(tmp_path / "corpus", [rng.integers(0, 20, size=size) for size in range(40)])
+
+
+def assert_equal_batches(found, expected):
+    found, expected = list(found), list(expected)
+    assert len(found) == len(expected)
+    for batch, other in zip(found, expected, strict=True):
+        assert list(batch) == list(other)
+        for name in other:
+            assert batch[name].dtype == other[name].dtype
+            assert torch.equal(batch[name], other[name])
+
+
+def stacked(dataset, sampler):
+    """Yields what the batches must be: single samples, stacked."""
+    for positions in sampler:
+        yield default_collate([dataset[position] for position in positions])
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_a_batch_is_its_samples_stacked(prefix, changes):
+    dataset = make_dataset(prefix, **changes)
+    sampler = MegatronPretrainingSampler(len(dataset), 0, 5, 1, 2, drop_last=False)
+    expected = list(stacked(dataset, list(sampler)[:-1]))
+    assert_equal_batches(list(build_dataloader(dataset, sampler))[: len(expected)], expected)
+
+
+def test_a_batch_is_asked_for_as_a_whole(prefix):
+    dataset = Counting(make_dataset(prefix))
+    batches = list(build_dataloader(dataset, MegatronPretrainingSampler(20, 0, 4, 0, 2)))
+    assert dataset.calls == [("many", [0, 1, 2, 3]), ("many", [8, 9, 10, 11])]
+    assert [batch["tokens"].shape for batch in batches] == [(4, 4), (4, 4)]
+
+
+def test_a_rank_without_samples_in_the_last_chunk_gets_an_empty_batch(prefix):
+    dataset = make_dataset(prefix)
+    loader = build_dataloader(dataset, MegatronPretrainingSampler(3, 0, 4, 1, 2, drop_last=False))
+    assert [batch["tokens"].shape for batch in loader] == [(0, 4)]
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("changes", [CHANGES["resets"], CHANGES["document masking"], CHANGES["positional reads"]])
+def test_workers_change_nothing(prefix, changes, start):
+    dataset = make_dataset(prefix, **changes)
+    dataset.sample(0)  # open, as it would be in a training run
+    sampler = MegatronPretrainingSampler(len(dataset), 10, 4, 0, 2)
+    loader = build_dataloader(dataset, sampler, num_workers=2, multiprocessing_context=start, prefetch_factor=3)
+    assert loader.persistent_workers
+    for _ in range(2 if start == "fork" else 1):  # a second epoch, by the same workers
+        assert_equal_batches(loader, stacked(dataset, sampler))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_resuming_in_the_middle_of_an_epoch_gives_the_same_batches(prefix, num_workers):
+    dataset = make_dataset(prefix, num_samples=400, reset_position_ids=True)
+    whole = list(build_dataloader(dataset, MegatronPretrainingSampler(400, 0, 5, 1, 4), num_workers=num_workers))
+    reopened = make_dataset(prefix, num_samples=400, reset_position_ids=True)
+    resumed = build_dataloader(reopened, MegatronPretrainingSampler(400, 7 * 20, 5, 1, 4), num_workers=num_workers)
+    assert_equal_batches(resumed, whole[7:])
+
+
+def test_other_ranks_and_batch_sizes_go_on_in_the_same_order(prefix):
+    dataset = make_dataset(prefix)
+
+    def tokens(consumed, batch, ranks):
+        loaders = [
+            build_dataloader(dataset, MegatronPretrainingSampler(120, consumed, batch, rank, ranks))
+            for rank in range(ranks)
+        ]
+        return torch.cat([batch["tokens"] for step in zip(*loaders, strict=True) for batch in step])
+
+    assert torch.equal(torch.cat([tokens(0, 4, 5)[:40], tokens(40, 2, 8)]), tokens(0, 1, 1))
+
+
+def test_a_dataset_that_knows_no_batches_is_collated(prefix):
+    dataset = make_dataset(prefix)
+    sampler = MegatronPretrainingSampler(len(dataset), 0, 5, 0, 1)
+    assert_equal_batches(build_dataloader(OneByOne(dataset), sampler), stacked(dataset, sampler))
+
+
+def test_a_plain_data_loader_works_too(prefix):
+    dataset = make_dataset(prefix, create_attention_mask=True)
+    expected = list(stacked(dataset, [range(k, k + 3) for k in range(0, 9, 3)]))
+    assert_equal_batches(list(DataLoader(dataset, batch_size=3))[:3], expected)
+    assert_equal_batches(DataLoader(Subset(dataset, range(9)), batch_size=3), expected)
+    assert_equal_batches(DataLoader(dataset, batch_sampler=[[0, 1, 2]]), expected[:1])
+    assert_equal_batches(list(DataLoader(dataset, batch_size=3, num_workers=1))[:3], expected)
+
+
+def test_a_batch_is_a_sequence_of_samples(prefix):
+    dataset = make_dataset(prefix)
+    batch = dataset.__getitems__([4, 2, 3])
+    assert isinstance(batch, SampleBatch)
+    assert len(batch) == len(list(batch)) == 3
+    for found, position in ((batch[1], 2), (batch[-1], 3), (batch[:2][0], 4), (list(batch)[2], 3)):
+        assert_equal_batches([found], [dataset[position]])
+    for row in (3, -4):
+        with pytest.raises(IndexError, match=f"^row {row} of a batch of 3$"):
+            batch[row]
+
+
+def test_pages_are_locked_only_where_there_is_a_gpu(prefix):
+    loader = build_dataloader(make_dataset(prefix), [[0]])
+    assert loader.pin_memory == torch.cuda.is_available()
+    assert not loader.persistent_workers
+    assert build_dataloader(make_dataset(prefix), [[0]], pin_memory=True).pin_memory
