@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "blend.hpp"
 #include "builder.hpp"
 #include "gpt.hpp"
 #include "shuffle.hpp"
@@ -77,6 +78,27 @@ void sample_index(const Array<const std::int32_t>& lengths, const Array<const Do
   nb::gil_scoped_release release;
   build_sample_index(as_unaligned(lengths), as_span<const Document>(document_index), window_length,
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
+}
+
+template <typename DatasetId>
+void blending_indices(const Array<const double>& weights, const std::optional<Array<const std::int64_t>>& sizes,
+                      const Array<DatasetId>& dataset_index, const Array<std::int64_t>& sample_index) {
+  if (dataset_index.size() != sample_index.size()) throw nb::value_error("both outputs must be equally long");
+  if (sizes && sizes->size() != weights.size()) throw nb::value_error("sizes must be as many as weights");
+  if (weights.size() == 0) throw nb::value_error("expected at least one dataset");
+  nb::gil_scoped_release release;
+  Blend blend(as_span<const double>(weights),
+              sizes ? as_span<const std::int64_t>(*sizes) : std::span<const std::int64_t>{});
+  blend.fill(static_cast<std::int64_t>(dataset_index.size()), dataset_index.data(), sample_index.data());
+}
+
+void blending_counts(const Array<const double>& weights, std::int64_t size, const Array<std::int64_t>& out) {
+  if (out.size() != weights.size() || weights.size() == 0 || size < 0)
+    throw nb::value_error("out must be as long as weights, at least one, and size not negative");
+  nb::gil_scoped_release release;
+  Blend blend(as_span<const double>(weights), {});
+  blend.skip(size);
+  blend.counts(as_span<std::int64_t>(out));
 }
 
 // Calls `function` with a value of the token type that `code` (the .idx dtype code) names.
@@ -521,6 +543,12 @@ NB_MODULE(_native, module) {
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
   module.def("build_sample_index", &sample_index<std::int64_t, std::int64_t>, "lengths"_a.noconvert(),
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
+
+  module.def("build_blending_indices", &blending_indices<std::int16_t>, "weights"_a.noconvert(),
+             "sizes"_a.noconvert().none(), "dataset_index"_a.noconvert(), "sample_index"_a.noconvert());
+  module.def("build_blending_indices", &blending_indices<std::int32_t>, "weights"_a.noconvert(),
+             "sizes"_a.noconvert().none(), "dataset_index"_a.noconvert(), "sample_index"_a.noconvert());
+  module.def("blending_counts", &blending_counts, "weights"_a.noconvert(), "size"_a, "out"_a.noconvert());
 
   nb::class_<WindowReader>(module, "WindowReader", "Positions to spans over a document, sample and shuffle index.")
       .def(nb::init<Array<const std::int32_t>, AnyArray, AnyArray, AnyArray, std::int64_t>(),

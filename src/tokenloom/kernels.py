@@ -19,6 +19,8 @@ __all__ = [
     "LegacyRandom",
     "RecordBuilder",
     "WindowReader",
+    "blending_counts",
+    "build_blending_indices",
     "build_sample_index",
     "gather_spans",
 ]
@@ -76,6 +78,37 @@ def build_sample_index(
         index,
     )
     return index
+
+
+def build_blending_indices(
+    weights: NDArray[np.float64], *, size: int, sizes: Int64s | None = None
+) -> tuple[NDArray[Any], Int64s]:
+    """Returns which dataset each sample of a blend comes from, and how many that dataset gave before.
+
+    At step s the dataset with the largest `weight * max(s, 1) - given`, in float64 without fused multiply-add, comes
+    next; the lowest number on ties. About 10 ns per sample for two datasets, 100 for thousands; no faster in parallel.
+
+    Args:
+        weights: float64[num_datasets], adding up to 1.
+        size: samples in all.
+        sizes: int64[num_datasets], what each dataset gives at most; adding up to `size`. None: without bounds.
+
+    Returns:
+        dataset_index: int16[size], or int32 where numbers exceed int16.
+        sample_index: int64[size].
+    """
+    wide = len(weights) > np.iinfo(np.int16).max
+    dataset_index: NDArray[Any] = np.empty(size, dtype=np.int32 if wide else np.int16)
+    sample_index = np.empty(size, dtype=np.int64)
+    _native.build_blending_indices(weights, sizes, dataset_index, sample_index)
+    return dataset_index, sample_index
+
+
+def blending_counts(weights: NDArray[np.float64], size: int) -> Int64s:
+    """Returns how many of the first `size` samples of a weighted blend each dataset gives: int64[num_datasets]."""
+    counts = np.zeros(len(weights), dtype=np.int64)
+    _native.blending_counts(weights, size, counts)
+    return counts
 
 
 def gather_spans(
