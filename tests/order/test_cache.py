@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -370,6 +371,28 @@ def test_a_read_only_folder():
             f"['CacheNotWrittenWarning'] {expected}\n"
         )
         assert sorted(os.listdir(folder)) == ["corpus.bin", "corpus.idx"]
+
+
+def build_with_small_files(prefix, cache, results):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+    try:
+        make_dataset(prefix, path_to_cache=cache)
+    except IndexCacheError as error:
+        results.put(error.message)
+
+
+def test_a_file_that_cannot_be_written_to_its_end_says_why_and_leaves_nothing_that_opens(tmp_path, cache):
+    prefix = write_corpus(tmp_path / "corpus", [[1] * 10] * 5000)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    process = context.Process(target=build_with_small_files, args=(prefix, str(cache), results))
+    process.start()
+    message = results.get(timeout=60)
+    process.join()
+    assert message.startswith(f"cannot write `{cache}/")
+    assert message.endswith("-sample_index.npy`: File too large")
+    assert [path.name.rsplit("-", 1)[1] for path in cache.iterdir()] == ["document_index.npy"]
+    assert len(make_dataset(prefix, path_to_cache=str(cache))) == 12_499
 
 
 # --- several processes -------------------------------------------------------------------------------------------

@@ -145,8 +145,9 @@ class IndexCacheWriter:
         self._written.append(self._executor.submit(self._write, name, array))
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
-        with PendingFile(self._cache.path(f"{name}.npy")) as file, storage_errors("write", file.path):
-            np.save(file.stream, array, allow_pickle=False)
+        with PendingFile(self._cache.path(f"{name}.npy")) as file:
+            # Not `np.save`, which loses the reason when the disk is full.
+            np.lib.format.write_array(file, array, allow_pickle=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -168,4 +169,5 @@ def _cache_errors() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise IndexCacheError(error.message, hint="name a writable folder with `path_to_cache`") from error
+        hint = error.hint or "name a writable folder with `path_to_cache`"
+        raise IndexCacheError(error.message, hint=hint) from error
