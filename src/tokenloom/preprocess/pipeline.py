@@ -143,8 +143,8 @@ def preprocess_jsonl(
     ):
         blocks = reader.blocks()
         first = next(blocks, None)
-        # Not in this thread: an interruption is raised here, and native code that imports modules takes it badly.
-        choice = executor.submit(choose_engine, engine, tokenizer, _sample(first, keys)).result()
+        # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
+        choice = executor.submit(_choose_engine, engine, tokenizer, first, keys).result()
         if engine == "auto" and choice.name == "tokenizers":
             _LOGGER.warning("tokenising with `tokenizers`, the slow engine: %s", choice.reason)
         reader.block_bytes = _BLOCK_BYTES[choice.name] if block_bytes is None else block_bytes
@@ -207,11 +207,12 @@ def _in_order(
         yield running.popleft().result()
 
 
-def _sample(block: LineBlock | None, keys: Sequence[str]) -> list[str]:
-    """Returns texts to compare engines on; bad lines are left to the run itself."""
-    if block is None:
-        return []
-    return [text for texts in parse_block(block, keys).columns for text in texts.texts]
+def _choose_engine(
+    engine: EngineName, tokenizer: HuggingFaceTokenizer, block: LineBlock | None, keys: Sequence[str]
+) -> EngineChoice:
+    """Returns the engine, checked on the texts of a block; bad lines are left to the run itself."""
+    columns = [] if block is None else parse_block(block, keys).columns
+    return choose_engine(engine, tokenizer, [text for texts in columns for text in texts.texts])
 
 
 class _Outputs:
