@@ -43,7 +43,12 @@ class PendingFile:
         self._owner = os.getpid()
         self._stream: IO[bytes] | None = None
         with storage_errors("create", self.path):
-            self._stream = open(self.temporary_path, "xb", buffering=1 << 20)  # noqa: SIM115 - closed by publish or discard
+            try:
+                self._stream = open(self.temporary_path, "xb", buffering=1 << 20)  # noqa: SIM115 - closed by publish or discard
+            except BaseException:  # an interruption may come between creating the file and remembering it
+                with suppress(OSError):
+                    os.unlink(self.temporary_path)
+                raise
 
     @property
     def stream(self) -> IO[bytes]:
