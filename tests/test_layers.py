@@ -14,6 +14,7 @@ import tokenloom
 LAYERS = [
     "errors",
     "optional",
+    "distributed",
     "_native",
     "kernels",
     "storage",
@@ -25,7 +26,6 @@ LAYERS = [
     "packing",
     "preprocess",
     "inspect",
-    "distributed",
     "demo",
     "cli",
 ]

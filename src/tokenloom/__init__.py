@@ -7,15 +7,18 @@ package loads neither torch nor a tokenizer library; what needs them imports the
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
-from tokenloom.datasets.gpt import GPTDataset, SampleBatch
+from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
 from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.errors import (
     AmbiguousPadWarning,
+    BuildError,
     CacheNotWrittenWarning,
     ConfigError,
     DatasetFormatError,
     DatasetNotFoundError,
+    DivergenceError,
     IndexCacheError,
     InputError,
     MissingExtraError,
@@ -32,6 +35,7 @@ from tokenloom.indexed.layout import DType
 from tokenloom.indexed.merge import merge_datasets
 from tokenloom.indexed.statistics import DatasetStatistics
 from tokenloom.indexed.verify import VerifyReport, verify_dataset
+from tokenloom.loading.digest import check_same_batches
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.order.windows import Spans
@@ -41,12 +45,14 @@ __all__ = [
     "AmbiguousPadWarning",
     "BlendedMegatronDatasetBuilder",
     "BlendedMegatronDatasetConfig",
+    "BuildError",
     "CacheNotWrittenWarning",
     "ConfigError",
     "DType",
     "DatasetFormatError",
     "DatasetNotFoundError",
     "DatasetStatistics",
+    "DivergenceError",
     "GPTDataset",
     "GPTDatasetConfig",
     "HuggingFaceTokenizer",
@@ -70,6 +76,7 @@ __all__ = [
     "TokenloomWarning",
     "VerifyReport",
     "build_dataloader",
+    "check_same_batches",
     "load_tokenizer",
     "merge_datasets",
     "verify_dataset",

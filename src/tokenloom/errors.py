@@ -10,9 +10,12 @@ This is the lowest module: it imports nothing of tokenloom.
     ├── TokenRangeError (OverflowError)     a token id does not fit the dtype it is stored as
     ├── StorageError (OSError)              reading or writing bytes failed
     ├── IndexCacheError (ValueError)        a cached index cannot be read, trusted or written
+    ├── OversampledError (IndexError)       a blend takes more samples from a dataset than it has
     ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
     │   └── MissingTokenError (NotImplementedError)   it has no token of the role asked for
-    └── InputError (ValueError)             a line of input text is unusable
+    ├── InputError (ValueError)             a line of input text is unusable
+    ├── BuildError (RuntimeError)           a rank failed or died, so no rank may go on
+    └── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
 
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
 """
@@ -67,6 +70,10 @@ class IndexCacheError(TokenloomError, ValueError):
     """A cached index cannot be read, trusted or written."""
 
 
+class OversampledError(TokenloomError, IndexError):
+    """A blend takes more samples from a dataset than it has; the message names the dataset, and both numbers."""
+
+
 class TokenizerError(TokenloomError, ValueError):
     """A tokenizer cannot be loaded, or lacks something the task needs."""
 
@@ -77,6 +84,14 @@ class MissingTokenError(TokenizerError, NotImplementedError):
 
 class InputError(TokenloomError, ValueError):
     """A line of input text is unusable; the message names file and line."""
+
+
+class BuildError(TokenloomError, RuntimeError):
+    """A rank failed or died while all were building; every rank raises this, with that rank's cause."""
+
+
+class DivergenceError(TokenloomError, RuntimeError):
+    """Ranks hold different values, or are at different steps, where they must be the same."""
 
 
 class TokenloomWarning(UserWarning):

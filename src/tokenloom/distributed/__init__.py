@@ -1,0 +1,1 @@
+"""Ranks of `torch.distributed` as values: building together, failing together, comparing."""

@@ -1,0 +1,56 @@
+"""Comparing values between ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from tokenloom.distributed.meeting import Attempt, Decision, Meeting, Record, all_well
+from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.errors import DivergenceError
+
+
+def agree(name: str, value: str | Callable[[], str] | None) -> None:
+    """Compares a value, such as a digest, between all ranks; without `torch.distributed` there is nothing to compare.
+
+    Args:
+        name: says in messages what the value is.
+        value: this rank's value, or a function that computes it, whose failure then reaches every rank. None on a
+            rank that has none; it takes part without being compared.
+
+    Raises:
+        DivergenceError: the values differ; the message says which ranks hold which.
+        BuildError: a rank failed to compute its value, or died.
+    """
+    given = value
+    attempt: Attempt[str | None] = Attempt(given if callable(given) else lambda: given)
+    ranks = current_ranks()
+    if ranks is None or ranks.world_size == 1:
+        if attempt.error is not None:
+            raise attempt.error
+        return
+    record: Record = {}
+    if attempt.result is not None:
+        digest = hashlib.sha256(attempt.result.encode(errors="backslashreplace")).hexdigest()
+        record = {"value": attempt.result[:100], "digest": digest}
+    Meeting(ranks).report(f"comparing {name}", record, _all_equal(name), attempt)
+
+
+def _all_equal(name: str) -> Decision:
+    def decide(records: list[Record]) -> list[Record]:
+        answers = all_well(f"comparing {name}")(records)
+        holders: dict[str, list[int]] = {}
+        for rank, record in enumerate(records):
+            if "digest" in record:
+                holders.setdefault(record["digest"], []).append(rank)
+        if len(holders) > 1:
+            shown = sorted(holders.values(), key=len, reverse=True)
+            values = [f"{records[ranks[0]]['value']!r} on {name_ranks(ranks)}" for ranks in shown[:8]]
+            more = f", and {len(shown) - 8} further values" if len(shown) > 8 else ""
+            message = f"ranks differ in {name}: {', '.join(values)}{more}"
+            raise DivergenceError(
+                message, hint="compare the settings, the data and the package versions of these ranks"
+            )
+        return answers
+
+    return decide
