@@ -119,7 +119,7 @@ void with_token_type(int code, Function&& function) {
 class WindowReader {
  public:
   WindowReader(Array<const std::int32_t> lengths, AnyArray document_index, AnyArray sample_index,
-               AnyArray shuffle_index, std::int64_t extra)
+               AnyArray shuffle_index, std::int64_t window_length, std::int64_t extra, std::int64_t num_tokens)
       : lengths_(std::move(lengths)),
         document_index_(std::move(document_index)),
         sample_index_(std::move(sample_index)),
@@ -128,7 +128,9 @@ class WindowReader {
     windows_.document_index = integer_array(document_index_, "document_index");
     windows_.sample_index = integer_array(sample_index_, "sample_index");
     windows_.shuffle_index = integer_array(shuffle_index_, "shuffle_index");
+    windows_.window_length = window_length;
     windows_.extra = extra;
+    windows_.num_tokens = num_tokens;
   }
 
   const Windows& windows() const { return windows_; }
@@ -551,9 +553,10 @@ NB_MODULE(_native, module) {
   module.def("blending_counts", &blending_counts, "weights"_a.noconvert(), "size"_a, "out"_a.noconvert());
 
   nb::class_<WindowReader>(module, "WindowReader", "Positions to spans over a document, sample and shuffle index.")
-      .def(nb::init<Array<const std::int32_t>, AnyArray, AnyArray, AnyArray, std::int64_t>(),
+      .def(nb::init<Array<const std::int32_t>, AnyArray, AnyArray, AnyArray, std::int64_t, std::int64_t,
+                    std::int64_t>(),
            "lengths"_a.noconvert(), "document_index"_a.noconvert(), "sample_index"_a.noconvert(),
-           "shuffle_index"_a.noconvert(), "extra"_a)
+           "shuffle_index"_a.noconvert(), nb::kw_only(), "window_length"_a, "extra"_a, "num_tokens"_a)
       .def("spans", &WindowReader::spans, "positions"_a.noconvert(), nb::kw_only(), "keep_empty"_a);
 
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")

@@ -113,7 +113,9 @@ struct Windows {
   IntegerArray document_index;
   IntegerArray sample_index;   // [num_samples + 1, 2], row-major
   IntegerArray shuffle_index;  // [num_samples]
+  std::int64_t window_length = 0;
   std::int64_t extra = 0;
+  std::int64_t num_tokens = 0;  // of the stream
 
   std::int64_t num_samples() const { return shuffle_index.size; }
 
@@ -134,6 +136,7 @@ struct Windows {
       throw std::out_of_range("sample index row " + std::to_string(window) + " names documents " +
                               std::to_string(first) + " to " + std::to_string(last) + " of " +
                               std::to_string(document_index.size));
+    std::int64_t covered = 0;
     for (std::int64_t i = first; i <= last; ++i) {
       const std::int64_t sequence = document_index[i];
       if (sequence < 0 || sequence >= static_cast<std::int64_t>(lengths.size()))
@@ -142,12 +145,18 @@ struct Windows {
       const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
       const std::int64_t start = i == first ? first_start : 0;
       const std::int64_t stop = i == last ? last_stop : length;
-      if (start < 0 || stop > length || (stop < start && first != last))
+      if (start < 0 || stop > length || stop < start)
         throw std::out_of_range("sample index row " + std::to_string(window) + " cuts sequence " +
                                 std::to_string(sequence) + " at [" + std::to_string(start) + ", " +
                                 std::to_string(stop) + "), but it has " + std::to_string(length) + " tokens");
-      if (stop > start || keep_empty) spans.push_back({sequence, start, std::max<std::int64_t>(stop - start, 0)});
+      if (stop > start || keep_empty) spans.push_back({sequence, start, stop - start});
+      covered += stop - start;
     }
+    // An index that fits other data, or was damaged, nearly always fails here.
+    const std::int64_t expected = std::min(window_length + extra, num_tokens - window * window_length);
+    if (covered != expected)
+      throw std::out_of_range("expected sample " + std::to_string(position) + " to cover " + std::to_string(expected) +
+                              " tokens, found " + std::to_string(covered));
   }
 };
 

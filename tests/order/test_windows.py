@@ -28,13 +28,15 @@ def int64s(*values):
     return np.array(values, dtype=np.int64)
 
 
-def reader_of(lengths, stream, rows, shuffle, *, extra=1):
+def reader_of(lengths, stream, rows, shuffle, *, window_length, extra=1):
     return WindowReader(
         np.asarray(lengths, dtype=np.int32),
         np.asarray(stream, dtype=np.int32),
         np.asarray(rows, dtype=np.int32),
         np.asarray(shuffle, dtype=np.uint32),
-        extra,
+        window_length=window_length,
+        extra=extra,
+        num_tokens=sum(lengths[document] for document in stream),
     )
 
 
@@ -78,9 +80,8 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
 
     # Whatever the rows say, window j must be tokens [j * length, (j + 1) * length + extra) of the stream.
     flat = [(document, offset) for document in stream for offset in range(lengths[document])]
-    batch = SpanBatch(
-        *reader_of(lengths, stream, rows, range(count), extra=extra).spans(np.arange(count), keep_empty=False)
-    )
+    reader = reader_of(lengths, stream, rows, range(count), window_length=length, extra=extra)
+    batch = SpanBatch(*reader.spans(np.arange(count), keep_empty=False))
     assert len(batch) == count
     for number, spans in enumerate(batch):
         covered = [
@@ -91,16 +92,7 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
             for offset in range(start, stop)
         ]
         assert covered == flat[number * length : (number + 1) * length + extra]
-    assert (
-        find_misfit(
-            reader_of(lengths, stream, rows, range(count), extra=extra),
-            np.arange(count),
-            window_length=length,
-            extra=extra,
-            num_tokens=tokens,
-        )
-        is None
-    )
+    assert find_misfit(reader, count) is None
 
 
 def test_spans_know_where_documents_meet():
@@ -136,14 +128,11 @@ def test_indices_of_other_data_are_found_out():
     rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_samples=3)
 
     def misfit(lengths, shuffle=(0, 1, 2)):
-        reader = reader_of(lengths, [0, 1, 2], rows, shuffle)
-        return find_misfit(
-            reader, np.array(shuffle, dtype=np.uint32), window_length=4, extra=1, num_tokens=sum(lengths)
-        )
+        return find_misfit(reader_of(lengths, [0, 1, 2], rows, shuffle, window_length=4), 3)
 
     assert misfit([4, 6, 3]) is None
     assert misfit([4, 6, 3], shuffle=(2, 0, 1)) is None
     assert misfit([5, 5, 3]) == "expected sample 0 to cover 5 tokens, found 6"
     assert misfit([3, 7, 3]) == "expected sample 0 to cover 5 tokens, found 4"
-    assert "cuts sequence" in misfit([5, 3, 5])
+    assert "cuts sequence" in misfit([4, 3, 6])
     assert misfit([4, 6, 3], shuffle=(0, 1, 3)) == "shuffle index names window 3 of 3"

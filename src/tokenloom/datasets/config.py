@@ -34,6 +34,8 @@ class BlendedMegatronDatasetConfig:
         allow_ambiguous_pad_tokens: let a pad id that is also another special token mask that token.
         fast_cache_load: trust that all caches exist.
         defer_npy_index_mmap: open cached indices at the first sample, not before.
+        extend_short_datasets: where a blend takes more samples of a dataset than were built, build further epochs of
+            it instead of raising.
     """
 
     random_seed: int
@@ -53,6 +55,7 @@ class BlendedMegatronDatasetConfig:
     allow_ambiguous_pad_tokens: bool | None = False
     fast_cache_load: bool = False
     defer_npy_index_mmap: bool = False
+    extend_short_datasets: bool = False
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `mock` and `split_matrix`."""

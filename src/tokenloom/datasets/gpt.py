@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import Sample, to_tensors
-from tokenloom.datasets.tensors import SampleBatch as SampleBatch
+from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
-from tokenloom.errors import CacheNotWrittenWarning, ConfigError, IndexCacheError, ShortDatasetWarning
+from tokenloom.errors import ConfigError, IndexCacheError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
 from tokenloom.order.epochs import EpochPlan, plan_epochs
 from tokenloom.order.shuffles import (
     build_document_index,
@@ -163,41 +162,20 @@ class GPTDataset(MegatronDataset):
 
     def _open_indices(self) -> Arrays:
         """Returns the three arrays: from the cache where it can be trusted, else built and then cached."""
-        cache, specs = self._cache, self._index_specs()
-        if cache is None:
-            return dict(self._build_indices())
-        if self.config.fast_cache_load or self.config.defer_npy_index_mmap:
-            return cache.load(specs, self._misfit)
-        if (found := cache.lookup(specs, self._misfit)) is not None:
-            logger.info("loaded the indices of %s from %s", self._name(), cache.folder)
-            return found
-        built: Arrays = {}
-        try:
-            with cache.writer(self.unique_description) as writer:
-                for name, array in self._build_indices():
-                    built[name] = array
-                    writer.add(name, array)
-        except IndexCacheError as error:
-            if self.config.path_to_cache is not None:
-                raise
-            warnings.warn(
-                f"the indices of {self._name()} are built but not cached, and will be built again: {error.message}; "
-                "name a writable folder with `path_to_cache`",
-                CacheNotWrittenWarning,
-                stacklevel=3,
-            )
-            return built or dict(self._build_indices())
-        return cache.load(specs, self._misfit)  # mapped: all processes of a node share one copy
+        return open_or_build(
+            self._cache,
+            self._index_specs(),
+            build=self._build_indices,
+            check=self._misfit,
+            description=self.unique_description,
+            name=self._name(),
+            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            may_stay_unwritten=self.config.path_to_cache is None,
+        )
 
     def _misfit(self, indices: Arrays) -> str | None:
         """Returns why indices cannot be those of this data, or None."""
-        return find_misfit(
-            self._make_reader(indices),
-            indices["shuffle_index"],
-            window_length=self.config.sequence_length,
-            extra=self._extra,
-            num_tokens=self._plan.num_epochs * self._plan.tokens_per_epoch,
-        )
+        return find_misfit(self._make_reader(indices), self._plan.num_samples)
 
     def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yields the three arrays as they are done; the order of the shuffles is part of the result."""
@@ -377,7 +355,9 @@ class GPTDataset(MegatronDataset):
             indices["document_index"],
             indices["sample_index"],
             indices["shuffle_index"],
-            self._extra,
+            window_length=self.config.sequence_length,
+            extra=self._extra,
+            num_tokens=self._plan.num_epochs * self._plan.tokens_per_epoch,
         )
 
     def _sample_filler(self) -> GptFiller:

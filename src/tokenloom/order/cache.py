@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import IndexCacheError, StorageError
+from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError, StorageError
 from tokenloom.storage.atomic import PendingFile, storage_errors
 
 logger = logging.getLogger(__name__)
@@ -162,6 +163,58 @@ class IndexCacheWriter:
                     self._last.publish()
         finally:
             self._last.discard()
+
+
+def open_or_build(
+    cache: IndexCache | None,
+    specs: Mapping[str, ArraySpec],
+    *,
+    build: Callable[[], Iterable[tuple[str, NDArray[Any]]]],
+    check: Check,
+    description: str,
+    name: str,
+    must_exist: bool,
+    may_stay_unwritten: bool = False,
+) -> Arrays:
+    """Returns index arrays: from the cache where that can be trusted, else built and then cached.
+
+    Args:
+        cache: None to build in memory only.
+        specs: what each array must be.
+        build: yields the arrays as they are done; each is written while the next is built.
+        check: returns what is wrong with arrays from the cache, or None.
+        description: the text behind the key.
+        name: of what is indexed, for messages.
+        must_exist: never build; what is not in the cache is an error.
+        may_stay_unwritten: keep built arrays in memory, with a warning, where the cache cannot be written.
+
+    Raises:
+        IndexCacheError: the cache cannot be written, or must exist and does not.
+    """
+    if cache is None:
+        return dict(build())
+    if must_exist:
+        return cache.load(specs, check)
+    if (found := cache.lookup(specs, check)) is not None:
+        logger.info("loaded the indices of %s from %s", name, cache.folder)
+        return found
+    built: Arrays = {}
+    try:
+        with cache.writer(description) as writer:
+            for array_name, array in build():
+                built[array_name] = array
+                writer.add(array_name, array)
+    except IndexCacheError as error:
+        if not may_stay_unwritten:
+            raise
+        warnings.warn(
+            f"the indices of {name} are built but not cached, and will be built again: {error.message}; "
+            "name a writable folder with `path_to_cache`",
+            CacheNotWrittenWarning,
+            stacklevel=5,  # where the dataset was asked for
+        )
+        return built or dict(build())
+    return cache.load(specs, check)  # mapped: all processes of a node share one copy
 
 
 @contextmanager

@@ -1,0 +1,236 @@
+"""Several datasets as one: which of them gives which sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.blending.quota import normalize
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.tensors import SampleBatch, to_tensors
+from tokenloom.errors import ConfigError, OversampledError
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A dataset that a blend asks for more samples than it has.
+
+    Attributes:
+        dataset: its number in the blend.
+        name: its path.
+        owed: samples the blend takes from it.
+        available: samples it has.
+    """
+
+    dataset: int
+    name: str
+    owed: int
+    available: int
+
+
+class BlendedDataset:
+    """Samples of several datasets, mixed by weight in a fixed order.
+
+    Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
+    of the dataset, with `dataset_id` in front. Safe from several threads, after a fork, and picklable.
+
+    Args:
+        datasets: of one class and split.
+        weights: of each; normalised if a size is given, else how many samples each gives (integers).
+        size: samples in all; None takes `weights[i]` samples from dataset i.
+        config: the settings.
+
+    Raises:
+        ConfigError: datasets and weights do not fit together, or a weight is not positive.
+        OversampledError: the blend takes more samples from a dataset than it has; `shortages` lists all of them.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[Any],
+        weights: Sequence[float],
+        size: int | None,
+        config: BlendedMegatronDatasetConfig,
+    ) -> None:
+        _check(datasets, weights, size)
+        self.datasets = list(datasets)
+        self.split = self.datasets[0].index_split
+        self.weights: list[float] = normalize(weights) if size is not None else list(weights)
+        self.size = size
+        self.config = config
+        identifiers: OrderedDict[str, Any] = OrderedDict()
+        identifiers["class"] = type(self).__name__
+        identifiers["datasets"] = [dataset.unique_identifiers for dataset in self.datasets]
+        identifiers["split"] = self.split.name
+        identifiers["weights"] = self.weights
+        identifiers["size"] = size
+        self.unique_identifiers = identifiers
+        # The exact text matters: its hash names cache files that the reference reads and writes too.
+        self.unique_description = json.dumps(identifiers, indent=4, default=lambda value: value.unique_identifiers)
+        self.unique_description_hash = hashlib.md5(
+            self.unique_description.encode("utf-8"), usedforsecurity=False
+        ).hexdigest()
+        self._length = int(sum(self.weights)) if size is None else size
+        self._cache = self._index_cache()
+        self._opened: Arrays | None = None if config.defer_npy_index_mmap else self._open_indices()
+
+    def _index_cache(self) -> IndexCache | None:
+        folder = self.config.path_to_cache
+        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
+        return None if folder is None else IndexCache(folder, base)
+
+    def _open_indices(self) -> Arrays:
+        wide = len(self.datasets) > np.iinfo(np.int16).max
+        specs = {
+            "dataset_index": ArraySpec(np.dtype(np.int32 if wide else np.int16), (self._length,)),
+            "dataset_sample_index": ArraySpec(np.dtype(np.int64), (self._length,)),
+        }
+        return open_or_build(
+            self._cache,
+            specs,
+            build=self._build_indices,
+            check=self._misfit,
+            description=self.unique_description,
+            name=f"the blend of {len(self.datasets)} datasets ({self.split.name})",
+            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+        )
+
+    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        if self.size is None:
+            sizes = np.array(self.weights, dtype=np.int64)
+            shares = sizes / float(self._length)
+            chosen, samples = kernels.build_blending_indices(shares, size=self._length, sizes=sizes)
+        else:
+            shares = np.array(self.weights, dtype=np.float64)
+            chosen, samples = kernels.build_blending_indices(shares, size=self.size)
+        if shortages := self._shortages(np.bincount(chosen, minlength=len(self.datasets))):
+            raise _oversampled(shortages, self.split.name)
+        yield "dataset_index", chosen
+        yield "dataset_sample_index", samples
+
+    def _shortages(self, owed: NDArray[Any]) -> list[Shortage]:
+        return [
+            Shortage(dataset=number, name=str(dataset.dataset_path), owed=count, available=len(dataset))
+            for number, (dataset, count) in enumerate(zip(self.datasets, owed.tolist(), strict=True))
+            if count > len(dataset)
+        ]
+
+    def _misfit(self, indices: Arrays) -> str | None:
+        """Returns why indices cannot be those of these datasets, or None: O(1), the ends only."""
+        for row in (0, -1) if self._length else ():
+            number, sample = int(indices["dataset_index"][row]), int(indices["dataset_sample_index"][row])
+            if not 0 <= number < len(self.datasets):
+                return f"row {row} names dataset {number} of {len(self.datasets)}"
+            if not 0 <= sample < len(self.datasets[number]):
+                return f"row {row} names sample {sample} of {len(self.datasets[number])} of dataset {number}"
+        return None
+
+    @property
+    def _indices(self) -> Arrays:
+        if self._opened is None:
+            self._opened = self._open_indices()
+        return self._opened
+
+    @property
+    def dataset_index(self) -> NDArray[Any]:
+        """int16[size] (int32 from 32768 datasets on), which dataset gives each sample."""
+        return self._indices["dataset_index"]
+
+    @property
+    def dataset_sample_index(self) -> NDArray[np.int64]:
+        """int64[size], which of its samples that is."""
+        return self._indices["dataset_sample_index"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self._opened is not None and isinstance(self._opened["dataset_index"], np.memmap):
+            state["_opened"] = None  # a mapped array would be copied into the pickle
+        return state
+
+    def __len__(self) -> int:
+        """The number of samples, without opening the indices."""
+        return self._length
+
+    def locate(self, idx: int) -> tuple[int, int]:
+        """Returns (dataset, sample of that dataset) behind a position, which may count from the end."""
+        if not -len(self) <= idx < len(self):
+            message = f"sample {idx} of a blend was asked for, but it has {len(self)}"
+            raise IndexError(message)
+        return int(self.dataset_index[idx]), int(self.dataset_sample_index[idx])
+
+    def __getitem__(self, idx: int) -> dict[str, Any]:
+        """Returns a sample as its dataset gives it, with `dataset_id` in front."""
+        number, sample = self.locate(idx)
+        return {"dataset_id": self.dataset_index[idx], **self.datasets[number][sample]}
+
+    def sample(self, idx: int) -> dict[str, Any]:
+        """Returns a sample as NumPy arrays."""
+        number, sample = self.locate(idx)
+        return {"dataset_id": np.array(number), **self.datasets[number].sample(sample)}
+
+    def spans(self, idx: int) -> Any:
+        """Returns the pieces of documents that make up a sample, within its own dataset."""
+        number, sample = self.locate(idx)
+        return self.datasets[number].spans(sample)
+
+    def __getitems__(self, positions: Sequence[int]) -> SampleBatch:
+        """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
+        return SampleBatch(to_tensors(self.batch(positions)), len(positions))
+
+    def batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per dataset in the batch."""
+        located = np.array([self.locate(int(position)) for position in positions], dtype=np.int64).reshape(-1, 2)
+        numbers, samples = located[:, 0], located[:, 1]
+        order = np.argsort(numbers, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        groups = np.split(order, starts[1:]) if len(order) else []
+        parts = [self.datasets[int(numbers[group[0]])].batch(samples[group]) for group in groups]
+        if not parts:
+            parts = [self.datasets[0].batch(samples)]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return {"dataset_id": numbers, **{name: array[back] for name, array in joined.items()}}
+
+
+def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:
+    first, *rest = shortages
+    message = f"the blend ({split}) takes {first.owed} samples from `{first.name}`, which has {first.available}" + (
+        f"; {len(rest)} more datasets are short too" if rest else ""
+    )
+    return OversampledError(
+        message,
+        hint="set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
+        "or lower their weights",
+    )
+
+
+def _check(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:
+    if not datasets or len(datasets) != len(weights):
+        message = f"expected as many weights as datasets, at least one, found {len(weights)} for {len(datasets)}"
+        raise ConfigError(message)
+    for name, values in (
+        ("class", [type(dataset).__name__ for dataset in datasets]),
+        ("split", [dataset.index_split.name for dataset in datasets]),
+    ):
+        if len(set(values)) != 1:
+            message = f"expected datasets of one {name} in a blend, found {sorted(set(values))}"
+            raise ConfigError(message)
+    for number, weight in enumerate(weights):
+        where = f"dataset {number} (`{datasets[number].dataset_path}`, {datasets[number].index_split.name})"
+        if not weight > 0 or weight == float("inf"):
+            message = f"expected a weight above 0 for {where}, found {weight!r}"
+            empty = "it holds too few tokens for one sample: leave it out, or shorten the samples"
+            raise ConfigError(message, hint=empty if weight == 0 else None)
+        if size is None and (weight != int(weight) or weight > len(datasets[number])):
+            message = f"expected how many of its {len(datasets[number])} samples {where} gives, found weight {weight!r}"
+            raise ConfigError(message, hint="name a size of the blend to use weights as shares")
