@@ -4,6 +4,7 @@ Text becomes tokenised `.bin`/`.idx` files, and those become exactly the right b
 package loads neither torch nor a tokenizer library; what needs them imports them when it is called.
 """
 
+from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
@@ -37,12 +38,20 @@ from tokenloom.indexed.statistics import DatasetStatistics
 from tokenloom.indexed.verify import VerifyReport, verify_dataset
 from tokenloom.loading.digest import check_same_batches
 from tokenloom.loading.loader import build_dataloader
-from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
+from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
+from tokenloom.loading.samplers import (
+    HybridCPMegatronPretrainingSampler,
+    MegatronFullValidationSampler,
+    MegatronPretrainingSampler,
+)
 from tokenloom.order.windows import Spans
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
 __all__ = [
     "AmbiguousPadWarning",
+    "BatchSizeRampup",
+    "BlendedDataset",
     "BlendedMegatronDatasetBuilder",
     "BlendedMegatronDatasetConfig",
     "BuildError",
@@ -56,15 +65,19 @@ __all__ = [
     "GPTDataset",
     "GPTDatasetConfig",
     "HuggingFaceTokenizer",
+    "HybridCPMegatronPretrainingSampler",
     "IndexCacheError",
     "IndexedDataset",
     "IndexedDatasetBuilder",
     "InputError",
     "MegatronDataset",
+    "MegatronFullValidationSampler",
+    "MegatronPretrainingRandomSampler",
     "MegatronPretrainingSampler",
     "MissingExtraError",
     "MockGPTDataset",
     "MockGPTLowLevelDataset",
+    "RampupPretrainingSampler",
     "SampleBatch",
     "ShortDatasetWarning",
     "Spans",

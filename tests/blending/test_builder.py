@@ -121,17 +121,15 @@ def test_three_sizes_are_needed(prefix):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"blend": (["a", "b"], None), "split": "1"},
         {"blend": (["a", "b"], [1.0, 2.0]), "split": "1"},
         {"blend": (["a"], [1.0]), "split": "1"},
-        {"blend_per_split": [None, (["a", "b"], None), None]},
+        {"blend_per_split": [(["a", "b"], [1.0, 2.0]), None, None]},
     ],
 )
-def test_a_blend_is_refused(changes):
-    blend = changes.get("blend") or changes["blend_per_split"][1]
+def test_weights_without_a_size_are_refused(changes):
     with pytest.raises(ConfigError) as caught:
         build(make_config(None, **changes))
     assert str(caught.value) == (
-        f"expected a single prefix without weights, found {len(blend[0])} prefixes in {blend!r}\n"
-        "hint: join the datasets with `tokenloom merge`"
+        "expected a size for train, whose blend has weights, found None\n"
+        "hint: name how many samples to blend, or leave the weights out"
     )
