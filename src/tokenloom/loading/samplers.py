@@ -1,13 +1,68 @@
-"""Which positions a data-parallel rank gets, batch by batch. Positions are global, so resuming is a subtraction."""
+"""Which positions a data-parallel rank gets, batch by batch. Positions are global, so resuming is a subtraction.
+
+The order of a run is cut into chunks of one micro-batch per rank; rank r takes the r-th micro-batch of each chunk. The
+samplers differ only in the order that they cut and in how much of it they hand out at once.
+"""
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator
 
 from tokenloom.errors import ConfigError
 
 
-class MegatronPretrainingSampler:
+def checked_count(name: str, value: int, *, at_least: int, hint: str | None = None) -> int:
+    """Returns the value as an int, of whatever integer type it was.
+
+    Raises:
+        ConfigError: it is no integer, or too small.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        message = f"expected an integer as {name}, found {value!r}"
+        raise ConfigError(message) from None
+    if number < at_least:
+        message = f"expected {name} of at least {at_least}, found {number}"
+        raise ConfigError(message, hint=hint)
+    return number
+
+
+def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
+    """Returns how many chunks, of one micro-batch per rank, make up a global batch.
+
+    Raises:
+        ConfigError: they do not make it up exactly, or there are none.
+    """
+    num_chunks, rest = divmod(global_batch_size, chunk_size)
+    if rest or not num_chunks:
+        message = (
+            f"expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = {chunk_size}, "
+            f"found {global_batch_size}{where}"
+        )
+        raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
+    return num_chunks
+
+
+class DataParallelSampler:
+    """What all samplers share: how many positions there are, and which micro-batch of each chunk is this rank's."""
+
+    def __init__(
+        self, total_samples: int, micro_batch_size: int, data_parallel_rank: int, data_parallel_size: int
+    ) -> None:
+        self.total_samples = checked_count("total_samples", total_samples, at_least=1, hint="the dataset is empty")
+        self.micro_batch_size = checked_count("micro_batch_size", micro_batch_size, at_least=1)
+        self.data_parallel_size = checked_count("data_parallel_size", data_parallel_size, at_least=1)
+        self.data_parallel_rank = checked_count("data_parallel_rank", data_parallel_rank, at_least=0)
+        if self.data_parallel_rank >= self.data_parallel_size:
+            message = f"expected data_parallel_rank in [0, {self.data_parallel_size}), found {self.data_parallel_rank}"
+            raise ConfigError(message)
+        self.micro_batch_times_data_parallel_size = self.micro_batch_size * self.data_parallel_size
+
+
+class MegatronPretrainingSampler(DataParallelSampler):
     """Positions in order, in micro-batches, for one data-parallel rank.
 
     Chunks of `micro_batch_size * data_parallel_size` positions follow each other from `consumed_samples` on; rank r
@@ -41,34 +96,124 @@ class MegatronPretrainingSampler:
         data_parallel_size: int,
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
-        if total_samples < 1:
-            message = f"expected total_samples of at least 1, found {total_samples}"
-            raise ConfigError(message, hint="the dataset is empty")
-        if not 0 <= consumed_samples < total_samples:
-            message = f"expected consumed_samples in [0, {total_samples}), found {consumed_samples}"
+        super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
+        self.consumed_samples = checked_count("consumed_samples", consumed_samples, at_least=0)
+        if self.consumed_samples >= self.total_samples:
+            message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
             raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
-        if micro_batch_size < 1:
-            message = f"expected micro_batch_size of at least 1, found {micro_batch_size}"
-            raise ConfigError(message)
-        if not 0 <= data_parallel_rank < data_parallel_size:
-            message = f"expected data_parallel_rank in [0, {data_parallel_size}), found {data_parallel_rank}"
-            raise ConfigError(message)
-        self.total_samples = total_samples
-        self.consumed_samples = consumed_samples
-        self.micro_batch_size = micro_batch_size
-        self.data_parallel_rank = data_parallel_rank
-        self.data_parallel_size = data_parallel_size
         self.drop_last = drop_last
 
     def __len__(self) -> int:
         """Batches that are left for this rank. (The reference's length is `total_samples`.)"""
-        remaining = self.total_samples - self.consumed_samples
-        chunk = self.micro_batch_size * self.data_parallel_size
-        return remaining // chunk if self.drop_last else -(-remaining // chunk)
+        return self._count_left(self.micro_batch_times_data_parallel_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
-        chunk = self.micro_batch_size * self.data_parallel_size
-        for number in range(len(self)):
-            start = self.consumed_samples + number * chunk + self.data_parallel_rank * self.micro_batch_size
-            yield list(range(min(start, self.total_samples), min(start + self.micro_batch_size, self.total_samples)))
+        length = len(self) * self.micro_batch_times_data_parallel_size
+        return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
+
+    def _count_left(self, size: int) -> int:
+        """Returns how many batches of this size, of all ranks together, are left; the incomplete one if it is kept."""
+        remaining = self.total_samples - self.consumed_samples
+        return remaining // size if self.drop_last else -(-remaining // size)
+
+    def _micro_batches(self, start: int, stop: int) -> Iterator[list[int]]:
+        """Yields this rank's micro-batches of the chunks in [start, stop), as far as there are samples."""
+        stop = min(stop, self.total_samples)
+        for chunk in range(start, stop, self.micro_batch_times_data_parallel_size):
+            first = chunk + self.data_parallel_rank * self.micro_batch_size
+            yield list(range(first, min(first + self.micro_batch_size, stop)))
+
+
+class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
+    """Positions in order, a whole global batch at once: all micro-batches that this rank has of it, in one list.
+
+    For schedulers that place the samples of a global batch anew. The order is that of `MegatronPretrainingSampler`, and
+    so is resuming.
+
+    Example:
+        >>> sampler = HybridCPMegatronPretrainingSampler(20, 0, 2, 8, data_parallel_rank=1, data_parallel_size=2)
+        >>> list(sampler)
+        [[2, 3, 6, 7], [10, 11, 14, 15]]
+
+    Args:
+        total_samples: positions in all, [0, total_samples).
+        consumed_samples: positions already used, by all ranks.
+        micro_batch_size: samples per rank and micro-batch.
+        global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`.
+        data_parallel_rank: this rank.
+        data_parallel_size: ranks in all.
+        drop_last: leave out the last, incomplete global batch; else the ranks share its chunks as always, and may get
+            lists of different lengths.
+
+    Raises:
+        ConfigError: a value is out of range, nothing is left to yield, or micro-batches do not make up a global batch.
+            (The reference takes the next smaller multiple then.)
+    """
+
+    def __init__(
+        self,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        global_batch_size: int,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+    ) -> None:
+        super().__init__(
+            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
+        )
+        self.global_batch_size = checked_count("global_batch_size", global_batch_size, at_least=1)
+        self.num_micro_batches = count_chunks(self.global_batch_size, self.micro_batch_times_data_parallel_size)
+
+    def __len__(self) -> int:
+        """Global batches that are left. (The reference's length is `total_samples`.)"""
+        return self._count_left(self.global_batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yields this rank's positions of one global batch after the other, beginning at `consumed_samples`."""
+        for step in range(len(self)):
+            start = self.consumed_samples + step * self.global_batch_size
+            yield list(itertools.chain.from_iterable(self._micro_batches(start, start + self.global_batch_size)))
+
+
+class MegatronFullValidationSampler(DataParallelSampler):
+    """Every position exactly once over the ranks, one at a time: rank r of R gets r, r + R, r + 2R, and so on.
+
+    Where R does not divide the number of positions, the later ranks have one fewer. All ranks must run the same number
+    of steps, so theirs is filled up with the position None: `GPTDataset` gives a sample without loss for it. Losses are
+    to be added up by token, then, not averaged by batch; a dataset that does not take None needs `pad=False`. (The
+    reference's ranks yield unequal counts; its training loop takes the longest and lets the others begin again, which
+    counts samples twice.)
+
+    Example:
+        >>> [list(MegatronFullValidationSampler(3, rank, 2)) for rank in range(2)]
+        [[[0], [2]], [[1], [None]]]
+
+    Args:
+        total_samples: positions in all, [0, total_samples).
+        data_parallel_rank: this rank.
+        data_parallel_size: ranks in all.
+        pad: give all ranks the same number of batches, with None as the position of those that are filled up. Without
+            it, counts are as the reference's, and the caller sees to it that no rank waits for another.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    def __init__(
+        self, total_samples: int, data_parallel_rank: int, data_parallel_size: int, *, pad: bool = True
+    ) -> None:
+        super().__init__(total_samples, 1, data_parallel_rank, data_parallel_size)
+        self.pad = pad
+
+    def __len__(self) -> int:
+        """Batches of this rank; with `pad`, of any rank."""
+        return -(-(self.total_samples - (0 if self.pad else self.data_parallel_rank)) // self.data_parallel_size)
+
+    def __iter__(self) -> Iterator[list[int | None]]:
+        """Yields one position, or None, at a time, from the first on."""
+        for step in range(len(self)):
+            position = step * self.data_parallel_size + self.data_parallel_rank
+            yield [position if position < self.total_samples else None]
