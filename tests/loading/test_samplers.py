@@ -1,15 +1,42 @@
-"""Which positions a rank gets."""
+"""Samplers in order: what each rank gets, that nothing is lost or repeated, and resuming with other sizes."""
 
 from __future__ import annotations
 
-import re
+import itertools
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import make_dataset, write_corpus
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.samplers import (
+    HybridCPMegatronPretrainingSampler,
+    MegatronFullValidationSampler,
+    MegatronPretrainingSampler,
+)
+
+SIZES = st.integers(1, 5)
+TOTALS = st.integers(1, 80)
+
+
+def by_step(make, num_ranks):
+    """Returns the batches of all ranks step by step: a list of one batch per rank for each step."""
+    samplers = [make(rank) for rank in range(num_ranks)]
+    batches = [list(sampler) for sampler in samplers]
+    assert [len(sampler) for sampler in samplers] == [len(rank) for rank in batches]
+    return list(zip(*batches, strict=True))
+
+
+def flat(nested):
+    return list(itertools.chain.from_iterable(nested))
+
+
+# --- micro-batches ------------------------------------------------------------------------------------------------
 
 
 def batches(total, consumed, batch, rank, ranks, **options):
@@ -70,25 +97,149 @@ def test_all_ranks_together_go_through_the_order_without_gap_or_repeat(total, fi
     assert position == total
 
 
+# --- global batches -----------------------------------------------------------------------------------------------
+
+
+def test_a_rank_gets_its_micro_batches_of_a_global_batch_at_once():
+    assert list(HybridCPMegatronPretrainingSampler(20, 0, 2, 8, 0, 2)) == [[0, 1, 4, 5], [8, 9, 12, 13]]
+    last = [list(HybridCPMegatronPretrainingSampler(13, 8, 2, 8, rank, 2, drop_last=False)) for rank in range(2)]
+    assert last == [[[8, 9, 12]], [[10, 11]]]
+
+
+@given(total=TOTALS, micro=SIZES, ranks=SIZES, num_micro=st.integers(1, 4), data=st.data())
+def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, data):
+    consumed = data.draw(st.integers(0, total - 1))
+    rank = data.draw(st.integers(0, ranks - 1))
+    size = micro * ranks * num_micro
+    for drop_last in (True, False):
+        sampler = HybridCPMegatronPretrainingSampler(total, consumed, micro, size, rank, ranks, drop_last)
+        micro_batches = list(MegatronPretrainingSampler(total, consumed, micro, rank, ranks, drop_last))
+        if drop_last:
+            micro_batches = micro_batches[: len(micro_batches) // num_micro * num_micro]
+        expected = [flat(micro_batches[start : start + num_micro]) for start in range(0, len(micro_batches), num_micro)]
+        assert list(sampler) == expected
+        assert len(sampler) == len(expected)
+
+
+@given(total=TOTALS, legs=st.lists(st.sampled_from([(1, 6), (2, 3), (3, 2), (1, 1), (6, 2), (4, 3)])))
+def test_resuming_between_global_batches_with_other_sizes(total, legs):
+    seen = []
+    for micro, ranks in legs:
+        if len(seen) == total:
+            break
+        steps = by_step(
+            lambda rank: HybridCPMegatronPretrainingSampler(total, len(seen), micro, 12, rank, ranks),  # noqa: B023
+            ranks,
+        )
+        for step in steps[:1]:
+            seen += sorted(flat(step))
+    assert seen == list(range(len(seen)))
+
+
+@pytest.mark.parametrize("size", [6, 2])
+def test_micro_batches_must_make_up_the_global_batch(size):
+    with pytest.raises(ConfigError) as caught:
+        HybridCPMegatronPretrainingSampler(20, 0, 2, size, 0, 2)
+    assert caught.value.message == (
+        f"expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found {size}"
+    )
+    assert caught.value.hint == "choose a micro-batch size and a number of ranks whose product divides it"
+
+
+# --- full validation ----------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_filled_up_to_the_same_count():
+    assert [list(MegatronFullValidationSampler(4, rank, 3)) for rank in range(3)] == [
+        [[0], [3]],
+        [[1], [None]],
+        [[2], [None]],
+    ]
+    unpadded = [list(MegatronFullValidationSampler(4, rank, 3, pad=False)) for rank in range(3)]
+    assert unpadded == [[[0], [3]], [[1]], [[2]]]
+
+
+def test_there_may_be_fewer_samples_than_ranks():
+    assert [list(MegatronFullValidationSampler(1, rank, 3)) for rank in range(3)] == [[[0]], [[None]], [[None]]]
+    assert list(MegatronFullValidationSampler(1, 2, 3, pad=False)) == []
+
+
+@given(total=TOTALS, ranks=SIZES)
+def test_each_sample_is_validated_once(total, ranks):
+    steps = flat(flat(by_step(lambda rank: MegatronFullValidationSampler(total, rank, ranks), ranks)))
+    assert steps[:total] == list(range(total))
+    assert set(steps[total:]) <= {None}
+    samplers = [MegatronFullValidationSampler(total, rank, ranks, pad=False) for rank in range(ranks)]
+    unpadded = [flat(sampler) for sampler in samplers]
+    assert sorted(flat(unpadded)) == list(range(total))
+    assert [len(sampler) for sampler in samplers] == [len(rank) for rank in unpadded]
+
+
+def test_a_loader_gives_no_loss_for_what_is_filled_up(tmp_path):
+    pytest.importorskip("torch")
+    dataset = make_dataset(write_corpus(tmp_path / "corpus", [[1, 2, 3]] * 5), in_memory=True)
+    assert len(dataset) == 3
+    masks = [
+        [float(batch["loss_mask"].sum()) for batch in build_dataloader(dataset, sampler)]
+        for sampler in (MegatronFullValidationSampler(3, rank, 2) for rank in range(2))
+    ]
+    assert masks == [[4.0, 4.0], [4.0, 0.0]]
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+GOOD = {
+    "total_samples": 10,
+    "consumed_samples": 0,
+    "micro_batch_size": 2,
+    "data_parallel_rank": 0,
+    "data_parallel_size": 2,
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("changes", "message", "hint"),
     [
-        ((0, 0, 1, 0, 1), "expected total_samples of at least 1, found 0\nhint: the dataset is empty"),
+        ({"total_samples": 0}, "expected total_samples of at least 1, found 0", "the dataset is empty"),
+        ({"total_samples": None}, "expected an integer as total_samples, found None", None),
+        ({"consumed_samples": -1}, "expected consumed_samples of at least 0, found -1", None),
         (
-            (5, 5, 1, 0, 1),
-            "expected consumed_samples in [0, 5), found 5\n"
-            "hint: no samples are left: build the dataset for a longer run",
+            {"consumed_samples": 10},
+            "expected consumed_samples in [0, 10), found 10",
+            "no samples are left: build the dataset for a longer run",
         ),
-        (
-            (5, -1, 1, 0, 1),
-            "expected consumed_samples in [0, 5), found -1",
-        ),
-        ((5, 0, 0, 0, 1), "expected micro_batch_size of at least 1, found 0"),
-        ((5, 0, 1, 2, 2), "expected data_parallel_rank in [0, 2), found 2"),
-        ((5, 0, 1, -1, 2), "expected data_parallel_rank in [0, 2), found -1"),
-        ((5, 0, 1, 0, 0), "expected data_parallel_rank in [0, 0), found 0"),
+        ({"micro_batch_size": 0}, "expected micro_batch_size of at least 1, found 0", None),
+        ({"micro_batch_size": 2.0}, "expected an integer as micro_batch_size, found 2.0", None),
+        ({"data_parallel_rank": 2}, "expected data_parallel_rank in [0, 2), found 2", None),
+        ({"data_parallel_rank": -1}, "expected data_parallel_rank of at least 0, found -1", None),
+        ({"data_parallel_size": 0}, "expected data_parallel_size of at least 1, found 0", None),
     ],
 )
-def test_values_out_of_range_are_refused(arguments, text):
-    with pytest.raises(ConfigError, match=f"^{re.escape(text)}"):
-        MegatronPretrainingSampler(*arguments)
+def test_bad_settings_are_named(changes, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        MegatronPretrainingSampler(**(GOOD | changes))
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_full_validation_checks_its_settings():
+    with pytest.raises(ConfigError, match=r"expected data_parallel_rank in \[0, 2\), found 5"):
+        MegatronFullValidationSampler(3, 5, 2)
+    with pytest.raises(ConfigError, match="expected total_samples of at least 1, found 0"):
+        MegatronFullValidationSampler(0, 0, 2)
+
+
+def test_numpy_integers_are_integers():
+    sampler = MegatronPretrainingSampler(np.int64(5), np.int32(1), np.int64(2), 0, 1)
+    assert list(sampler) == [[1, 2], [3, 4]]
+    assert {type(position) for batch in sampler for position in batch} == {int}
+
+
+def test_samplers_need_no_torch():
+    code = (
+        "import sys, tokenloom\n"
+        "from tokenloom.loading import rampup, random_sampler\n"
+        "tokenloom.MegatronPretrainingRandomSampler(None, 8, 0, 2, 0, 2, False)\n"
+        "print(list(tokenloom.HybridCPMegatronPretrainingSampler(8, 0, 1, 4, 0, 2)), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[[0, 2], [4, 6]] False\n"

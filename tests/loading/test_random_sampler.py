@@ -1,0 +1,247 @@
+"""Random epochs: the reference's order, equal counts on all ranks, seeds, and resuming."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError
+from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
+
+torch = pytest.importorskip("torch")
+
+SIZES = st.integers(1, 4)
+
+
+def permutation(length, seed):
+    return torch.randperm(length, generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def flat(nested):
+    return list(itertools.chain.from_iterable(nested))
+
+
+def in_step(batches):
+    """Returns what the ranks use, sample by sample of all of them: the first of each, the second of each, and so on."""
+    return flat(flat(zip(*micro_batches, strict=True)) for micro_batches in zip(*batches, strict=True))
+
+
+def make(total, consumed, micro, rank, ranks, *, sharding=False, dataset=None, **options):
+    return MegatronPretrainingRandomSampler(dataset, total, consumed, micro, rank, ranks, sharding, **options)
+
+
+def of_all(total, consumed, micro, ranks, **options):
+    samplers = [make(total, consumed, micro, rank, ranks, **options) for rank in range(ranks)]
+    batches = [list(sampler) for sampler in samplers]
+    assert all(len(batch) == micro for batch in flat(batches))
+    return batches
+
+
+# Recorded from the reference: total, consumed, micro-batch size, ranks, sharding -> rank 1, this epoch and the next.
+RECORDED = [
+    ((10, 0, 2, 2, False), [[[1, 5], [9, 8]], [[6, 2], [8, 3]]]),
+    ((10, 4, 2, 2, True), [[[7, 6]], [[5, 7], [6, 4]]]),
+    ((23, 48, 3, 2, False), [[[5, 1, 13]], [[9, 6, 13], [2, 16, 12], [11, 1, 4]]]),
+    ((23, 48, 3, 2, True), [[[11, 14, 13]], [[13, 10, 14], [15, 9, 11], [12, 17, 16]]]),
+]
+
+
+@pytest.mark.parametrize(("settings", "epochs"), RECORDED)
+def test_the_order_is_the_reference_s(settings, epochs):
+    total, consumed, micro, ranks, sharding = settings
+    sampler = make(total, consumed, micro, 1, ranks, sharding=sharding)
+    assert [list(sampler), list(sampler)] == epochs
+
+
+def test_all_ranks_yield_equally_many_batches():
+    batches = of_all(10, 0, 2, 3)  # of the reference's ranks, the first yields a second batch
+    assert [len(rank) for rank in batches] == [1, 1, 1]
+    assert in_step(batches) == permutation(10, 0)[:6]
+
+
+@given(total=st.integers(1, 60), micro=SIZES, ranks=SIZES, epoch=st.integers(0, 3), data=st.data())
+def test_without_sharding_the_ranks_together_yield_one_permutation(total, micro, ranks, epoch, data):
+    chunk = micro * ranks
+    assume(total >= chunk)
+    active = total - total % chunk
+    offset = data.draw(st.integers(0, active // chunk - 1)) * chunk
+    batches = of_all(total, epoch * active + offset, micro, ranks)
+    assert in_step(batches) == permutation(total - total % micro, epoch)[offset:active]
+
+
+@given(total=st.integers(1, 60), micro=SIZES, ranks=SIZES, epoch=st.integers(0, 3), seed=st.none() | st.integers(0, 9))
+def test_with_sharding_each_rank_shuffles_its_own_range(total, micro, ranks, epoch, seed):
+    chunk = micro * ranks
+    assume(total >= chunk)
+    active = total - total % chunk
+    share = active // ranks
+    for rank, batches in enumerate(of_all(total, epoch * active, micro, ranks, sharding=True, seed=seed)):
+        assert sorted(flat(batches)) == list(range(rank * share, (rank + 1) * share))
+
+
+@given(
+    total=st.integers(1, 60),
+    micro=SIZES,
+    ranks=SIZES,
+    sharding=st.booleans(),
+    num_steps=st.integers(0, 40),
+    seed=st.none() | st.integers(0, 2**64),
+)
+def test_resuming_goes_on_where_an_unbroken_run_is(total, micro, ranks, sharding, num_steps, seed):
+    chunk = micro * ranks
+    assume(total >= chunk)
+    unbroken = make(total, 0, micro, ranks - 1, ranks, sharding=sharding, seed=seed)
+    whole = flat(list(unbroken) for _ in range(num_steps // (total // chunk) + 3))
+    resumed = make(total, num_steps * chunk, micro, ranks - 1, ranks, sharding=sharding, seed=seed)
+    left = len(resumed)
+    rest = list(resumed)
+    assert len(rest) == left > 0
+    rest += list(resumed)  # the epoch after the one resumed in is a whole one
+    assert rest == whole[num_steps : num_steps + len(rest)]
+    assert len(rest) == left + total // chunk
+
+
+LAYOUTS = [
+    (micro, ranks) for micro in (1, 2, 3, 4, 6, 12) for ranks in (1, 2, 3, 4, 6, 12) if 12 % (micro * ranks) == 0
+]
+
+
+@given(
+    total=st.integers(12, 80),
+    seed=st.none() | st.integers(0, 100),
+    legs=st.lists(st.tuples(st.sampled_from(LAYOUTS), st.integers(0, 9)), min_size=1, max_size=8),
+)
+def test_with_whole_global_batches_sizes_may_change_after_any_step(total, seed, legs):
+    seen = []
+    for (micro, ranks), num_batches in legs:
+        samplers = [
+            make(total, len(seen), micro, rank, ranks, seed=seed, global_batch_size=12) for rank in range(ranks)
+        ]
+        streams = [flat(list(sampler) for _ in range(num_batches + 1)) for sampler in samplers]
+        num_micro_batches = num_batches * (12 // (micro * ranks))
+        seen += in_step([stream[:num_micro_batches] for stream in streams])
+    sampler = make(total, 0, 1, 0, 1, seed=seed, global_batch_size=12)
+    expected = flat(flat(list(sampler) for _ in range(len(seen) // (total - total % 12) + 1)))
+    assert seen == expected[: len(seen)]
+    per_epoch = total - total % 12
+    epochs = [seen[start : start + per_epoch] for start in range(0, len(seen), per_epoch)]
+    assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
+
+
+@given(
+    num_chunks=st.integers(1, 5),
+    epoch=st.integers(0, 2),
+    legs=st.lists(st.sampled_from(LAYOUTS), min_size=2, max_size=2),
+    data=st.data(),
+)
+def test_without_left_out_samples_sizes_may_change_in_the_reference_s_order(num_chunks, epoch, legs, data):
+    total = 12 * num_chunks
+    offset = 12 * data.draw(st.integers(0, num_chunks))
+    before, after = legs
+    seen = in_step(of_all(total, epoch * total, *before))[:offset]
+    if offset < total:
+        seen += in_step(of_all(total, epoch * total + offset, *after))
+    assert seen == permutation(total, epoch)
+
+
+@given(num_chunks=st.integers(1, 5), layouts=st.sampled_from([((1, 3), (4, 3)), ((2, 2), (3, 2)), ((12, 1), (1, 1))]))
+def test_with_sharding_the_micro_batch_size_may_change(num_chunks, layouts):
+    total = 12 * num_chunks + 5
+    (micro, ranks), (other, _) = layouts
+    consumed = 12 * (num_chunks // 2)
+    options = {"sharding": True, "global_batch_size": 12}
+    for rank in range(ranks):
+        whole = flat(make(total, 0, micro, rank, ranks, **options))
+        assert flat(make(total, consumed, other, rank, ranks, **options)) == whole[consumed // ranks :]
+
+
+# --- seeds and epochs ---------------------------------------------------------------------------------------------
+
+
+def test_seeds_give_orders_of_their_own():
+    def epochs(seed):
+        sampler = make(100, 0, 10, 0, 1, seed=seed)
+        return [tuple(flat(sampler)) for _ in range(3)]
+
+    assert epochs(7) == epochs(7)
+    several = flat(epochs(seed) for seed in (None, 0, 1, 2, 2**40))
+    assert len(set(several)) == len(several)  # no seed is another one, some epochs later
+
+
+def test_an_epoch_that_was_broken_off_begins_again():
+    sampler = make(20, 8, 2, 0, 2)
+    first = list(itertools.islice(sampler, 2))
+    assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (8, 0, 3)
+    assert list(sampler)[:2] == first
+
+
+def test_the_last_batch_ends_the_epoch():
+    sampler = make(22, 8, 2, 0, 2)
+    batches = iter(sampler)
+    for _ in range(3):
+        next(batches)  # nobody asks for a fourth
+    assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (20, 1, 5)
+
+
+def test_the_dataset_is_told_the_epoch():
+    class Dataset:
+        epochs: list[int] = []  # noqa: RUF012
+
+        def set_epoch(self, epoch):
+            self.epochs.append(epoch)
+
+    sampler = make(10, 10, 5, 0, 1, dataset=Dataset())
+    list(sampler)
+    list(sampler)
+    assert Dataset.epochs == [1, 2]
+
+
+def test_the_global_generator_is_left_alone():
+    state = torch.random.get_rng_state()
+    list(make(10, 0, 1, 0, 1, seed=3))
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message", "hint"),
+    [
+        (
+            (3, 0, 2, 0, 2),
+            {},
+            "expected at least 4 samples, one batch of all ranks, found 3",
+            "use smaller batches or fewer ranks",
+        ),
+        (
+            (20, 0, 2, 0, 2),
+            {"global_batch_size": 24},
+            "expected at least 24 samples, one batch of all ranks, found 20",
+            "use smaller batches or fewer ranks",
+        ),
+        (
+            (20, 6, 2, 0, 2),
+            {},
+            "expected consumed_samples to be a multiple of micro_batch_size * data_parallel_size = 4, found 6",
+            "choose sizes whose product divides the global batch size of the run",
+        ),
+        (
+            (20, 0, 2, 0, 2),
+            {"global_batch_size": 6},
+            "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found 6",
+            "choose a micro-batch size and a number of ranks whose product divides it",
+        ),
+        ((20, -4, 2, 0, 2), {}, "expected consumed_samples of at least 0, found -4", None),
+        ((20, 0, 2, 2, 2), {}, "expected data_parallel_rank in [0, 2), found 2", None),
+        ((20, 0, 2, 0, 2), {"seed": -1}, "expected seed of at least 0, found -1", None),
+        ((20, 0, 2, 0, 2), {"seed": 1.5}, "expected an integer as seed, found 1.5", None),
+    ],
+)
+def test_bad_settings_are_named(arguments, options, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        make(*arguments, **options)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
