@@ -4,6 +4,7 @@ Text becomes tokenised `.bin`/`.idx` files, and those become exactly the right b
 package loads neither torch nor a tokenizer library; what needs them imports them when it is called.
 """
 
+from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
@@ -50,6 +51,7 @@ from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 __all__ = [
     "AmbiguousPadWarning",
     "BatchSizeRampup",
+    "BlendedDataset",
     "BlendedMegatronDatasetBuilder",
     "BlendedMegatronDatasetConfig",
     "BuildError",
