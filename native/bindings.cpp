@@ -15,6 +15,7 @@
 #include "blend.hpp"
 #include "builder.hpp"
 #include "gpt.hpp"
+#include "mapping.hpp"
 #include "shuffle.hpp"
 #include "windows.hpp"
 
@@ -78,6 +79,30 @@ void sample_index(const Array<const std::int32_t>& lengths, const Array<const Do
   nb::gil_scoped_release release;
   build_sample_index(as_unaligned(lengths), as_span<const Document>(document_index), window_length,
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
+}
+
+nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> map_whole_file(const nb::bytes& path) {
+  Mapping mapping;
+  int failure = 0;
+  {
+    nb::gil_scoped_release release;
+    try {
+      mapping = map_file(path.c_str());
+    } catch (const std::system_error& error) {
+      failure = error.code().value();
+    }
+  }
+  if (failure != 0) {
+    errno = failure;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  auto* owned = new Mapping(mapping);
+  nb::capsule owner(owned, [](void* pointer) noexcept {
+    const std::unique_ptr<Mapping> last(static_cast<Mapping*>(pointer));
+    unmap(*last);
+  });
+  return {mapping.data, {mapping.size}, owner};
 }
 
 template <typename DatasetId>
@@ -545,6 +570,8 @@ NB_MODULE(_native, module) {
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
   module.def("build_sample_index", &sample_index<std::int64_t, std::int64_t>, "lengths"_a.noconvert(),
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
+
+  module.def("map_file", &map_whole_file, "path"_a);
 
   module.def("build_blending_indices", &blending_indices<std::int16_t>, "weights"_a.noconvert(),
              "sizes"_a.noconvert().none(), "dataset_index"_a.noconvert(), "sample_index"_a.noconvert());

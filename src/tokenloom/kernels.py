@@ -6,6 +6,7 @@ as a `TypeError` or `ValueError` of the extension.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "build_blending_indices",
     "build_sample_index",
     "gather_spans",
+    "map_file",
 ]
 
 Int64s = NDArray[np.int64]
@@ -78,6 +80,17 @@ def build_sample_index(
         index,
     )
     return index
+
+
+def map_file(path: str) -> NDArray[np.uint8]:
+    """Returns a read-only view of a whole file, uint8[size], without keeping the file open; one open and one stat.
+
+    The mapping lives as long as any view of it.
+
+    Raises:
+        OSError: the file cannot be opened or mapped.
+    """
+    return _native.map_file(os.fsencode(path))
 
 
 def build_blending_indices(

@@ -72,12 +72,25 @@ def test_a_view_outlives_its_source(path):
 
 def test_a_file_truncated_while_open_is_reported(path):
     source = PositionalFile(path)
+    source.read(0, 1)
     os.truncate(path, 50)
     with pytest.raises(StorageError) as caught:
         source.read(40, 20)
     assert caught.value.message == f"`{path}` ended at byte 50 while bytes [40, 60) were read"
     assert caught.value.hint == "the file was truncated while it was open"
     assert source.read(40, 10).tolist() == list(range(40, 50))
+
+
+@pytest.mark.parametrize("kind", [PositionalFile, MappedFile])
+def test_a_file_replaced_before_its_first_read_is_reported(path, kind):
+    source = kind(path)
+    with open(f"{path}.new", "wb") as stream:
+        stream.write(bytes(7))
+    os.replace(f"{path}.new", path)
+    with pytest.raises(StorageError) as caught:
+        source.read(0, 5)
+    assert caught.value.message == f"`{path}` was replaced after it was opened: expected 100 bytes, found a file of 7"
+    assert caught.value.hint == "open the dataset again"
 
 
 def test_handles_are_closed(path):

@@ -167,8 +167,10 @@ class BlendedDataset:
             raise IndexError(message)
         return int(self.dataset_index[idx]), int(self.dataset_sample_index[idx])
 
-    def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Returns a sample as its dataset gives it, with `dataset_id` in front."""
+    def __getitem__(self, idx: int | None) -> dict[str, Any]:
+        """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss."""
+        if idx is None:
+            return {"dataset_id": np.int16(0), **self.datasets[0][None]}
         number, sample = self.locate(idx)
         return {"dataset_id": self.dataset_index[idx], **self.datasets[number][sample]}
 
@@ -182,20 +184,26 @@ class BlendedDataset:
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
-    def __getitems__(self, positions: Sequence[int]) -> SampleBatch:
+    def __getitems__(self, positions: Sequence[int | None]) -> SampleBatch:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
         return SampleBatch(to_tensors(self.batch(positions)), len(positions))
 
-    def batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
-        """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per dataset in the batch."""
-        located = np.array([self.locate(int(position)) for position in positions], dtype=np.int64).reshape(-1, 2)
-        numbers, samples = located[:, 0], located[:, 1]
+    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per dataset in the batch.
+
+        A position of None gives a sample of the first dataset without loss, for filling up a batch.
+        """
+        located = [(0, None) if position is None else self.locate(int(position)) for position in positions]
+        numbers = np.array([number for number, _ in located], dtype=np.int64)
+        samples = [sample for _, sample in located]
         order = np.argsort(numbers, kind="stable")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         groups = np.split(order, starts[1:]) if len(order) else []
-        parts = [self.datasets[int(numbers[group[0]])].batch(samples[group]) for group in groups]
+        parts = [
+            self.datasets[int(numbers[group[0]])].batch([samples[row] for row in group.tolist()]) for group in groups
+        ]
         if not parts:
             parts = [self.datasets[0].batch(samples)]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

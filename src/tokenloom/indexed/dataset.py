@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.layout import (
     HEADER_BYTES,
     Header,
@@ -114,12 +114,15 @@ class IndexedDataset:
 
     def _open(self) -> None:
         tokens_path, index_path = bin_path(self.path_prefix), idx_path(self.path_prefix)
-        missing = [path for path in (index_path, tokens_path) if not os.path.exists(path)]
-        if missing:
+        try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
+            self.bin_reader: ByteSource = MappedFile(tokens_path) if self.mmap else PositionalFile(tokens_path)
+            data = map_file(index_path)
+        except StorageError:
+            missing = [path for path in (index_path, tokens_path) if not os.path.exists(path)]
+            if not missing:
+                raise
             message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
-            raise DatasetNotFoundError(message, hint=_missing_hint(self.path_prefix, missing))
-        self.bin_reader: ByteSource = MappedFile(tokens_path) if self.mmap else PositionalFile(tokens_path)
-        data = map_file(index_path)
+            raise DatasetNotFoundError(message, hint=_missing_hint(self.path_prefix, missing)) from None
         header = parse_header(data[:HEADER_BYTES].tobytes(), path=index_path)
         self._check_promises(header, index_path)
         arrays = parse_index(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokenloom.datasets.tensors import SampleBatch
@@ -11,7 +11,7 @@ from tokenloom.optional import require
 
 def build_dataloader(
     dataset: Any,
-    sampler: Iterable[list[int]],
+    sampler: Iterable[Sequence[int | None]],
     *,
     num_workers: int = 0,
     pin_memory: bool | None = None,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import mmap
+import errno
 import os
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.handles import HandlePool
 
 Bytes = NDArray[np.uint8]
 
@@ -40,43 +42,65 @@ def file_size(path: str) -> int:
 
 
 def map_file(path: str) -> Bytes:
-    """Returns a read-only view of the whole file: uint8[size]. The map lives as long as any view of it."""
-    with storage_errors("open", path), open(path, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size == 0:  # an empty file cannot be mapped
-            return np.empty(0, dtype=np.uint8)
-        return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
+    """Returns a read-only view of the whole file, uint8[size]; holds no descriptor, lives as long as any view of it."""
+    with storage_errors("open", path):
+        try:
+            return kernels.map_file(path)
+        except OSError as error:
+            if error.errno == errno.ENOMEM:
+                message = f"cannot map `{path}`: {error.strerror}"
+                hint = "too many mappings: raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
+                raise StorageError(message, hint=hint) from error
+            raise
 
 
 class MappedFile:
-    """A file mapped into memory: reads are views, and the page cache is shared by all processes of the node."""
+    """A file mapped into memory when it is first read: reads are views, and all processes share the page cache."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._bytes = map_file(path)
+        self._num_bytes = file_size(path)
+        self._bytes: Bytes | None = None
 
     @property
     def num_bytes(self) -> int:
-        return len(self._bytes)
+        return self._num_bytes
 
     @property
-    def mapped(self) -> Bytes | None:
+    def mapped(self) -> Bytes:
+        if self._bytes is None:
+            data = map_file(self.path)
+            if len(data) != self._num_bytes:
+                raise _changed(self.path, self._num_bytes, len(data))
+            self._bytes = data
         return self._bytes
 
     def read(self, offset: int, length: int) -> Bytes:
-        if offset < 0 or length < 0 or offset + length > len(self._bytes):
-            raise _outside(self.path, offset, length, len(self._bytes))
-        return self._bytes[offset : offset + length]
+        if offset < 0 or length < 0 or offset + length > self._num_bytes:
+            raise _outside(self.path, offset, length, self._num_bytes)
+        return self.mapped[offset : offset + length]
+
+
+_HANDLES = HandlePool(256)
+"""Shared by all files that are read by position: far below the usual limit of 1024 descriptors."""
 
 
 class PositionalFile:
-    """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited."""
+    """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited.
+
+    Its descriptor belongs to a bounded pool and may be closed between reads.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with storage_errors("open", path):
-            self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._num_bytes = os.fstat(self._handle).st_size
+        self._key = object()
+        status = self._status()
+        self._num_bytes = status.st_size
+        self._identity = (status.st_dev, status.st_ino)
+
+    def _status(self) -> os.stat_result:
+        with storage_errors("open", self.path):
+            return os.stat(self.path)
 
     @property
     def num_bytes(self) -> int:
@@ -92,9 +116,13 @@ class PositionalFile:
         data = np.empty(length, dtype=np.uint8)
         view = data.data
         done = 0
-        with storage_errors("read", self.path):
+        with storage_errors("read", self.path), _HANDLES.lease(self._key, self.path) as (handle, is_new):
+            if is_new:
+                status = os.fstat(handle)
+                if (status.st_dev, status.st_ino) != self._identity or status.st_size != self._num_bytes:
+                    raise _changed(self.path, self._num_bytes, status.st_size)
             while done < length:  # one call may return less than asked for
-                count = os.preadv(self._handle, [view[done:]], offset + done)
+                count = os.preadv(handle, [view[done:]], offset + done)
                 if count == 0:
                     message = (
                         f"`{self.path}` ended at byte {offset + done} while bytes "
@@ -105,8 +133,13 @@ class PositionalFile:
         return data
 
     def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            os.close(self._handle)
+        if hasattr(self, "_key"):
+            _HANDLES.forget(self._key)
+
+
+def _changed(path: str, expected: int, found: int) -> StorageError:
+    message = f"`{path}` was replaced after it was opened: expected {expected} bytes, found a file of {found}"
+    return StorageError(message, hint="open the dataset again")
 
 
 def _outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:

@@ -1,0 +1,78 @@
+"""A bounded number of open files for any number of files that are read by position."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Handle:
+    descriptor: int
+    num_users: int
+
+
+class HandlePool:
+    """Keeps files open for their next reader, at most `capacity` of them besides those in use.
+
+    The file that was used longest ago is closed first. Safe from several threads, and after a fork.
+
+    Args:
+        capacity: open files to keep.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._handles: OrderedDict[Hashable, _Handle] = OrderedDict()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+
+    @contextmanager
+    def lease(self, key: Hashable, path: str) -> Iterator[tuple[int, bool]]:
+        """Yields the descriptor of a file, and whether it was opened for this; it stays open while the context lasts.
+
+        Args:
+            key: of the file; two opened files of one path may differ.
+            path: of the file.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self._lock:
+            handle = self._handles.get(key)
+            is_new = handle is None
+            if handle is None:
+                handle = self._handles[key] = _Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0)
+            handle.num_users += 1
+            self._handles.move_to_end(key)
+            self._trim()
+        try:
+            yield handle.descriptor, is_new
+        finally:
+            with self._lock:
+                handle.num_users -= 1
+
+    def forget(self, key: Hashable) -> None:
+        """Closes a file that nobody will ask for again."""
+        with self._lock:
+            handle = self._handles.pop(key, None)
+        if handle is not None:
+            os.close(handle.descriptor)
+
+    def __len__(self) -> int:
+        """Files that are open now."""
+        return len(self._handles)
+
+    def _trim(self) -> None:
+        if len(self._handles) <= self.capacity:
+            return
+        idle = [key for key, handle in self._handles.items() if handle.num_users == 0]
+        for key in idle[: len(self._handles) - self.capacity]:
+            os.close(self._handles.pop(key).descriptor)

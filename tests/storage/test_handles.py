@@ -1,0 +1,100 @@
+"""The pool of open files."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from tokenloom.storage.handles import HandlePool
+from tokenloom.storage.local import MappedFile, PositionalFile
+
+
+def num_open() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def paths(tmp_path):
+    made = [tmp_path / f"{number}.bin" for number in range(12)]
+    for number, path in enumerate(made):
+        path.write_bytes(bytes([number]) * 10)
+    return [str(path) for path in made]
+
+
+def test_a_pool_keeps_at_most_its_capacity_open(paths):
+    pool = HandlePool(3)
+    before = num_open()
+    for path in paths * 2:
+        with pool.lease(path, path) as (handle, is_new):
+            assert is_new
+            assert os.pread(handle, 1, 0)
+    assert len(pool) == 3
+    assert num_open() == before + 3
+    for path in paths:
+        pool.forget(path)
+    assert num_open() == before
+
+
+def test_a_file_used_lately_stays_open(paths):
+    pool = HandlePool(2)
+    for path, expected in [(paths[0], True), (paths[1], True), (paths[0], False), (paths[2], True), (paths[0], False)]:
+        with pool.lease(path, path) as (_, is_new):
+            assert is_new is expected
+
+
+def test_a_file_in_use_is_not_closed(paths):
+    pool = HandlePool(1)
+    with pool.lease(paths[0], paths[0]) as (handle, _):
+        for path in paths[1:]:
+            with pool.lease(path, path):
+                pass
+        assert os.pread(handle, 10, 0) == bytes(10)
+
+
+def test_many_threads_share_a_small_pool(paths):
+    pool = HandlePool(2)
+    failures = []
+
+    def read(path: str, number: int) -> None:
+        for _ in range(300):
+            with pool.lease(path, path) as (handle, _):
+                if os.pread(handle, 10, 0) != bytes([number]) * 10:
+                    failures.append(number)
+
+    threads = [threading.Thread(target=read, args=(path, number)) for number, path in enumerate(paths)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_missing_file_leaves_nothing_in_the_pool(tmp_path):
+    pool = HandlePool(1)
+    with pytest.raises(FileNotFoundError), pool.lease("x", str(tmp_path / "x")):
+        pass
+    assert len(pool) == 0
+
+
+def test_a_forked_child_can_lease_though_a_thread_held_the_lock(paths):
+    pool = HandlePool(1)
+    with pool._lock:
+        child = os.fork()
+        if child == 0:
+            with pool.lease(paths[0], paths[0]) as (handle, _):
+                os._exit(0 if os.pread(handle, 10, 0) == bytes(10) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_two_thousand_files_are_read_with_few_descriptors(tmp_path):
+    files = []
+    before = num_open()
+    for number in range(2000):
+        path = tmp_path / str(number)
+        path.write_bytes(number.to_bytes(4, "little"))
+        files.append(PositionalFile(str(path)) if number % 2 else MappedFile(str(path)))
+    for number, file in enumerate(files):
+        assert int.from_bytes(file.read(0, 4).tobytes(), "little") == number
+    assert num_open() - before <= 256
