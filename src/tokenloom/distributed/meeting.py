@@ -4,7 +4,9 @@ Every rank reports to one rank, which answers each. Reports travel by one gather
 each connection which can break has somebody waiting on it: the collecting rank notices any rank that dies, all others
 notice the collecting rank, and the one answer that is always sent names the dead. (A ring, which `all_gather` is, tells
 the two neighbours only: the others wait for ever.) The collecting rank is the last one because the building rank is
-usually the first, and who builds for an hour notices nothing.
+usually the first, and who builds for an hour notices nothing. Who has its answer gives thanks, by a second gather that
+the collecting rank begins together with the first: so something is expected from every rank until the end, and the
+death of one that has reported is noticed while others keep all waiting.
 """
 
 from __future__ import annotations
@@ -37,6 +39,11 @@ _RECORD_BYTES = 8192
 _TEXT_CHARACTERS = 2000
 _ANSWER_TAG = 7_410_001
 _PROBE_TAG = 7_410_002  # nobody receives it
+
+_WILL = "tokenloom/lost"
+
+_SHORTEST_PAUSE_SECONDS = 0.0001
+_LONGEST_PAUSE_SECONDS = 0.02
 
 _FAREWELL_SECONDS = 0.5
 """What the bearer of bad news waits before it raises, since a process that ends cuts its messages off."""
@@ -101,6 +108,8 @@ class Meeting:
         self._torch = sys.modules["torch"]
         self._ranks = ranks
         self._collector = ranks.world_size - 1
+        self._hosts: dict[int, str] = {}
+        """Known after the first report, on the collecting rank."""
         try:
             self._group = _gloo_group(self._dist)
         except RuntimeError as error:
@@ -124,74 +133,117 @@ class Meeting:
         raise kind(answer["message"], hint=answer["hint"]) from (None if attempt is None else attempt.error)
 
     def _collect(self, record: Record, decide: Decision) -> Record:
-        others = range(self._collector)
+        reports, received = self._gather(self._encode(record))
+        thanks, _ = self._gather(self._bytes(1))
         try:
-            records = self._gather(record)
-        except RuntimeError as error:
-            return self._tell_of_the_lost(record["step"], error)
+            _wait_for(reports, unless_failed=thanks)
+            answers = self._answer([_decode(tensor) for tensor in received], decide)
+            sent: list[Any] = []
+            for rank in range(self._collector):
+                with suppress(RuntimeError):  # its thanks will be missing
+                    sent.append(self._send(self._encode(answers[rank]), rank, _ANSWER_TAG))
+            thanks.wait(_PATIENCE)
+        except RuntimeError as error:  # after the answers, others may have gone on; their next meeting fails
+            answer = self._tell_of_the_lost(record["step"], error)
+            self._break_off()
+            return answer
+        except BaseException:
+            self._break_off()
+            raise
+        return answers[self._collector]
+
+    def _answer(self, records: list[Record], decide: Decision) -> list[Record]:
+        self._hosts = {rank: report["host"] for rank, report in enumerate(records)}
         try:
             _same_step(records)
-            answers = decide(records)
+            return decide(records)
         except (BuildError, DivergenceError) as error:
             failure = {"failure": type(error).__name__, "message": error.message, "hint": error.hint}
-            answers = [failure] * self._ranks.world_size
-        sent = [self._send(rank, answers[rank]) for rank in others]
-        for rank, (work, _) in zip(others, sent, strict=True):
-            try:
-                work.wait(_PATIENCE)
-            except RuntimeError:
-                logger.warning("rank %d ended during %s", rank, record["step"])  # the next meeting will tell all
-        return answers[self._collector]
+            return [failure] * self._ranks.world_size
 
     def _consult(self, record: Record, step: str) -> Record:
         try:
-            self._gather(record)
-            answer = self._torch.zeros(_RECORD_BYTES, dtype=self._torch.uint8)
+            self._gather(self._encode(record))[0].wait(_PATIENCE)
+            answer = self._bytes(_RECORD_BYTES)
             self._dist.irecv(answer, self._collector, group=self._group, tag=_ANSWER_TAG).wait(_PATIENCE)
+            decoded = _decode(answer)
+            if "lost" not in decoded:
+                self._gather(self._bytes(1))[0].wait(_PATIENCE)
         except RuntimeError as error:
-            message = f"rank {self._collector}, which collects the reports of all, was lost during {step}"
-            hint = f"it died, or it ended after another rank died; look at its log first. torch says: {error}"
-            raise BuildError(message, hint=hint) from error
-        return _decode(answer)
+            will = self._find_will(step)
+            if will is None:
+                message = f"rank {self._collector} died or ended during {step}"
+                hint = f"if its log says that another rank was lost, look at the log of that rank; torch says: {error}"
+                raise BuildError(message, hint=hint) from error
+            return will
+        return decoded
 
-    def _gather(self, record: Record) -> list[Record]:
-        """Returns the records of all ranks on the collecting rank, and nothing elsewhere."""
-        torch, is_collector = self._torch, self._ranks.rank == self._collector
-        mine = self._encode(record)
-        count = self._ranks.world_size if is_collector else 0
-        received = [torch.zeros(_RECORD_BYTES, dtype=torch.uint8) for _ in range(count)]
-        options = self._dist.GatherOptions()
-        options.rootRank = self._collector
-        options.timeout = _PATIENCE
-        self._group.gather([received] if is_collector else [], [mine], options).wait(_PATIENCE)
-        return [_decode(tensor) for tensor in received]
-
-    def _send(self, rank: int, record: Record) -> tuple[Any, Any]:
-        """Returns what is under way, and the bytes, which must live until then."""
-        message = self._encode(record)
-        return self._dist.isend(message, rank, group=self._group, tag=_ANSWER_TAG), message
+    def _find_will(self, step: str) -> Record | None:
+        """Returns what the collecting rank wrote before it broke off all connections; a killed one writes nothing."""
+        try:
+            store = self._group.get_group_store()
+            if store.check([_WILL]):
+                will: Record = json.loads(store.get(_WILL))
+                return will
+        except RuntimeError as error:
+            logger.warning("the store of torch.distributed was lost during %s as well: %s", step, error)
+        return None
 
     def _tell_of_the_lost(self, step: str, error: RuntimeError) -> Record:
-        """Returns the answer that was sent to all ranks which can be reached."""
+        """Returns the answer that all ranks get which can be reached.
+
+        It is sent to those that wait for an answer, and left in the store for those that come later: their reports
+        cannot be received any more, and block the connection.
+        """
+        sent: list[Any] = []
         lost: list[int] = []
-        nothing = self._torch.zeros(1, dtype=self._torch.uint8)
         for rank in range(self._collector):
             try:  # a message to a broken connection fails at once, one to a rank that works elsewhere just lies there
-                _undelivered.append((self._dist.isend(nothing, rank, group=self._group, tag=_PROBE_TAG), nothing))
+                sent.append(self._send(self._bytes(1), rank, _PROBE_TAG))
             except RuntimeError:
                 lost.append(rank)
         alive = [rank for rank in range(self._ranks.world_size) if rank not in lost]
-        who = f"{name_ranks(lost)} died or ended" if lost else f"the connection to a rank failed ({error})"
+        names = [name_rank(rank, self._hosts[rank]) if rank in self._hosts else f"rank {rank}" for rank in lost]
+        who = f"{', '.join(names)} died or ended" if lost else f"the connection to a rank failed ({error})"
         answer = {
             "failure": "BuildError",
+            "lost": lost,
             "message": f"{who} during {step}; {name_ranks(alive)} could still be reached",
             "hint": "look at the log of the rank that was lost, and whether the system killed it for its memory",
         }
+        with suppress(RuntimeError):  # the store, too, may have died with that rank
+            self._group.get_group_store().set(_WILL, json.dumps(answer))
         for rank in alive[:-1]:
             with suppress(RuntimeError):
-                _undelivered.append(self._send(rank, answer))
+                sent.append(self._send(self._encode(answer), rank, _ANSWER_TAG))
         time.sleep(_FAREWELL_SECONDS)
         return answer
+
+    def _break_off(self) -> None:
+        """Closes all connections of the group, by a receive that times out.
+
+        Otherwise what is still expected from a rank that builds would keep this process from ending.
+        """
+        for rank in range(self._collector):
+            with suppress(RuntimeError):
+                work = self._dist.irecv(self._bytes(1), rank, group=self._group, tag=_PROBE_TAG)
+                work.wait(timedelta(milliseconds=1))
+
+    def _gather(self, mine: Any) -> tuple[Any, list[Any]]:
+        """Returns what is under way, and the tensors that it fills on the collecting rank."""
+        is_collector = self._ranks.rank == self._collector
+        received = [self._bytes(len(mine)) for _ in range(self._ranks.world_size if is_collector else 0)]
+        options = self._dist.GatherOptions()
+        options.rootRank = self._collector
+        options.timeout = _PATIENCE
+        return self._group.gather([received] if is_collector else [], [mine], options), received
+
+    def _send(self, message: Any, rank: int, tag: int) -> tuple[Any, Any]:
+        """Returns what is under way, and the bytes, which must live until then."""
+        return self._dist.isend(message, rank, group=self._group, tag=tag), message
+
+    def _bytes(self, count: int) -> Any:
+        return self._torch.zeros(count, dtype=self._torch.uint8, device="cpu")
 
     def _encode(self, record: Record) -> Any:
         """Returns uint8[_RECORD_BYTES]: JSON, filled up with zeros; the longest texts are cut if it must be."""
@@ -201,10 +253,18 @@ class Meeting:
         return self._torch.frombuffer(bytearray(data.ljust(_RECORD_BYTES, b"\0")), dtype=self._torch.uint8)
 
 
-_undelivered: list[tuple[Any, Any]] = []
-"""Messages to ranks that are still working; their bytes must live as long as they may be fetched."""
-
 _own_group: Any = None
+
+
+def _wait_for(work: Any, *, unless_failed: Any) -> None:
+    """Waits for a collective; raises what it, or the other one, raised."""
+    pause = _SHORTEST_PAUSE_SECONDS
+    while not work.is_completed():
+        if unless_failed.is_completed():
+            unless_failed.wait()
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    work.wait()
 
 
 def _decode(tensor: Any) -> Record:
