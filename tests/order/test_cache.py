@@ -17,16 +17,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support import equal_samples, make_dataset, write_corpus
+from tests.support import equal_samples, write_corpus
+from tests.support import make_dataset as make_unopened_dataset
 
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.identity import dataset_identity
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9], [], [12] * 30]
 ARRAYS = ["document_index", "sample_index", "shuffle_index"]
+
+
+def make_dataset(prefix, **settings):
+    """Makes a dataset and opens its indices, which else happens with the first sample."""
+    dataset = make_unopened_dataset(prefix, **settings)
+    if not settings.get("defer_npy_index_mmap"):
+        assert len(dataset.shuffle_index) == len(dataset)
+    return dataset
 
 
 @pytest.fixture
@@ -137,6 +148,7 @@ def test_an_entry_is_written_once_and_then_used(prefix, cache, caplog):
     assert sorted(path.name.rsplit("-", 1)[1] for path in cache.iterdir()) == [
         "description.txt",
         "document_index.npy",
+        "identity.json",
         "sample_index.npy",
         "shuffle_index.npy",
     ]
@@ -223,6 +235,60 @@ def test_an_entry_of_other_data_under_the_same_path_is_built_again(prefix, cache
     assert all(equal_samples(rebuilt.sample(k), fresh.sample(k)) for k in range(len(fresh)))
 
 
+def test_what_is_cached_is_opened_with_the_first_sample(prefix, cache):
+    expected = make_dataset(prefix, path_to_cache=str(cache)).sample(3)
+    path = cached_file(cache, "shuffle_index")
+    hidden = path.rename(cache / "hidden")
+    dataset = make_unopened_dataset(prefix, path_to_cache=str(cache))
+    hidden.rename(path)
+    assert equal_samples(dataset.sample(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("option", "before", "after"),
+    [("drop_last_partial_validation_sequence", True, False), ("add_extra_token_to_sequence", True, False)],
+)
+def test_an_option_that_the_key_forgets_is_a_miss(tmp_path, cache, caplog, option, before, after):
+    prefix = write_corpus(tmp_path / "whole", [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [3] * 7])  # 17 tokens: no difference
+    first = make_dataset(prefix, path_to_cache=str(cache), split=Split.valid, **{option: before})
+    second = make_dataset(prefix, path_to_cache=str(cache), split=Split.valid, **{option: after})
+    assert first.unique_description_hash == second.unique_description_hash
+    fresh = make_dataset(prefix, in_memory=True, split=Split.valid, **{option: after})
+    assert equal_samples(second.batch(range(4)), fresh.batch(range(4)))
+    (message,) = caplog.messages
+    assert message.startswith(f"cached index is rebuilt: `{cache}/")
+
+
+def test_data_with_other_tokens_of_the_same_lengths_is_a_miss(prefix, cache, caplog):
+    make_dataset(prefix, path_to_cache=str(cache))
+    write_corpus(prefix, [[token + 1 for token in document] for document in DOCUMENTS])
+    make_dataset(prefix, path_to_cache=str(cache))
+    (message,) = caplog.messages
+    assert "-identity.json`: built for bin_sample '" in message
+    caplog.clear()
+    make_dataset(prefix, path_to_cache=str(cache))
+    assert caplog.messages == []
+
+
+def test_a_copy_of_the_data_has_the_same_identity(prefix, tmp_path):
+    write_corpus(tmp_path / "copy", DOCUMENTS)
+    first, copy = IndexedDataset(prefix), IndexedDataset(tmp_path / "copy")
+    assert dataset_identity(first) == dataset_identity(copy)
+    assert dataset_identity(first)["num_sequences"] == 5
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"bin_bytes": 1}'])
+def test_a_damaged_record_of_the_data_is_named_and_the_entry_built_again(prefix, cache, caplog, text):
+    make_dataset(prefix, path_to_cache=str(cache))
+    before = contents(cache)
+    (path,) = cache.glob("*-identity.json")
+    path.write_text(text)
+    make_dataset(prefix, path_to_cache=str(cache))
+    (message,) = caplog.messages
+    assert message.startswith(f"cached index is rebuilt: `{path}`")
+    assert contents(cache) == before
+
+
 def test_an_entry_without_description_is_incomplete(prefix, cache):
     make_dataset(prefix, path_to_cache=str(cache))
     before = contents(cache)
@@ -280,7 +346,7 @@ def test_indices_are_mapped_so_that_processes_share_them(prefix, cache):
     for _ in range(2):
         dataset = make_dataset(prefix, path_to_cache=str(cache))
         for array in (dataset.document_index, dataset.sample_index, dataset.shuffle_index):
-            assert isinstance(array, np.memmap)
+            assert not array.flags.owndata
             assert not array.flags.writeable
 
 
@@ -436,7 +502,7 @@ def die_after(stage, prefix, cache):
     make_dataset(prefix, path_to_cache=cache)
 
 
-@pytest.mark.parametrize("stage", range(4))
+@pytest.mark.parametrize("stage", range(5))
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, cache, stage, stale):
     if stale:  # what lies there already is of other data, and its description is complete
@@ -446,7 +512,7 @@ def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, ca
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    if stage < (2 if stale else 3):  # the last array depends on the number of samples only
+    if stage < (4 if stale else 3):  # the record of what it was built from is older than the arrays
         with pytest.raises(IndexCacheError):
             make_dataset(prefix, path_to_cache=str(cache), fast_cache_load=True)
     dataset = make_dataset(prefix, path_to_cache=str(cache))

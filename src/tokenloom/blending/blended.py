@@ -81,7 +81,9 @@ class BlendedDataset:
         ).hexdigest()
         self._length = int(sum(self.weights)) if size is None else size
         self._cache = self._index_cache()
-        self._opened: Arrays | None = None if config.defer_npy_index_mmap else self._open_indices()
+        self._opened: Arrays | None = None
+        if not config.defer_npy_index_mmap and not (self._cache is not None and self._cache.exists()):
+            self._opened = self._open_indices()
 
     def _index_cache(self) -> IndexCache | None:
         folder = self.config.path_to_cache
@@ -152,8 +154,8 @@ class BlendedDataset:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        if self._opened is not None and isinstance(self._opened["dataset_index"], np.memmap):
-            state["_opened"] = None  # a mapped array would be copied into the pickle
+        if self._cache is not None and self._cache.exists():
+            state["_opened"] = None  # to be opened again: a mapped array would be copied into the pickle
         return state
 
     def __len__(self) -> int:

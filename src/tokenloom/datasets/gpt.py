@@ -19,6 +19,7 @@ from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, IndexCacheError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.identity import dataset_identity
 from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
 from tokenloom.order.epochs import EpochPlan, plan_epochs
@@ -98,7 +99,9 @@ class GPTDataset(MegatronDataset):
                 ShortDatasetWarning,
                 stacklevel=2,
             )
-        if not config.defer_npy_index_mmap:
+        # What is in the cache is opened, and checked, with the first sample: a start over thousands of datasets would
+        # otherwise open thousands of files.
+        if not config.defer_npy_index_mmap and not (self._cache is not None and self._cache.exists()):
             self._opened = self._open_indices()
 
     # --- building ---------------------------------------------------------------------------------------------
@@ -170,8 +173,17 @@ class GPTDataset(MegatronDataset):
             description=self.unique_description,
             name=self._name(),
             must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            identity=self._identity if isinstance(self.dataset, IndexedDataset) else None,
             may_stay_unwritten=self.config.path_to_cache is None,
         )
+
+    def _identity(self) -> dict[str, Any]:
+        """Returns what the indices are built from and their key does not say."""
+        return {
+            **dataset_identity(self.dataset),
+            "add_extra_token_to_sequence": bool(self._extra),
+            "drop_last_partial_validation_sequence": self.config.drop_last_partial_validation_sequence,
+        }
 
     def _misfit(self, indices: Arrays) -> str | None:
         """Returns why indices cannot be those of this data, or None."""
@@ -225,8 +237,8 @@ class GPTDataset(MegatronDataset):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.update(_reader=None, _filler=None, _shared_mask=None)
-        if self._opened is not None and isinstance(self._opened["sample_index"], np.memmap):
-            state["_opened"] = None  # a mapped array would be copied into the pickle
+        if self._cache is not None and self._cache.exists():
+            state["_opened"] = None  # to be opened again: a mapped array would be copied into the pickle
         if is_range(self.indices):  # 4 bytes per document otherwise
             first = int(self.indices[0])
             state["indices"] = range(first, first + len(self.indices)), self.indices.dtype

@@ -291,6 +291,11 @@ class IndexedDataset:
         """int64[num_documents + 1], the sequence at which each document starts, and the end."""
         return self.index.arrays.boundaries
 
+    @property
+    def idx_path(self) -> str:
+        """The path of the index."""
+        return idx_path(self.path_prefix)
+
     def get_document_indices(self) -> NDArray[np.int64]:
         """Returns `document_indices`; the reference's older spelling."""
         return self.document_indices

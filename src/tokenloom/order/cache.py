@@ -6,7 +6,10 @@ trusted counts as absent, with a logged warning that says why.
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import math
 import os
 import tokenize
 import warnings
@@ -22,10 +25,14 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError, StorageError
 from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.local import Bytes, map_file
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "description.txt"
+IDENTITY = "identity.json"
+
+_HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
 _UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError)
 """What NumPy raises over a damaged header, which it parses as Python (measured by flipping its bytes)."""
@@ -41,6 +48,7 @@ class ArraySpec:
 
 Arrays = dict[str, NDArray[Any]]
 Check = Callable[[Arrays], str | None]
+Identity = Callable[[], dict[str, Any]]
 
 
 class IndexCache:
@@ -59,29 +67,31 @@ class IndexCache:
         """Returns the path of one file."""
         return os.path.join(self.folder, f"{self.base}-{affix}")
 
-    def complete(self, names: Mapping[str, ArraySpec]) -> bool:
-        """Whether all files of an entry exist."""
-        return all(os.path.isfile(self.path(affix)) for affix in (DESCRIPTION, *(f"{name}.npy" for name in names)))
+    def exists(self) -> bool:
+        """Whether there is an entry, going by its description, which is written last; one stat."""
+        return os.path.isfile(self.path(DESCRIPTION))
 
-    def lookup(self, specs: Mapping[str, ArraySpec], check: Check) -> Arrays | None:
+    def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
         """Returns the arrays, mapped read-only, or None when there is no entry that can be trusted.
 
         An entry that exists and is unusable is named in a logged warning.
         """
-        if not self.complete(specs):
+        if not self.exists():
             return None
         try:
-            return self.load(specs, check)
+            return self.load(specs, check, identity)
         except IndexCacheError as error:
             logger.warning("cached index is rebuilt: %s", error.message)
             return None
 
-    def load(self, specs: Mapping[str, ArraySpec], check: Check) -> Arrays:
-        """Returns the arrays, mapped read-only, after checking dtype, shape and, by `check`, contents.
+    def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
+        """Returns the arrays, mapped read-only, after checking dtype, shape, contents and what they were built from.
 
         Args:
             specs: what each array must be.
             check: returns what is wrong with the contents, or None.
+            identity: returns what the arrays are built from; compared with what was recorded, if anything was (an
+                entry of the reference has no record).
 
         Raises:
             IndexCacheError: a file is missing, truncated, or not what it must be.
@@ -90,7 +100,24 @@ class IndexCache:
         if (problem := check(arrays)) is not None:
             message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
             raise IndexCacheError(message, hint="remove these files, and the index is built again")
+        if identity is not None and (recorded := self._recorded_identity()) is not None:
+            _compare(self.path(IDENTITY), recorded, identity())
         return arrays
+
+    def _recorded_identity(self) -> dict[str, Any] | None:
+        path = self.path(IDENTITY)
+        try:
+            with open(path, "rb") as stream:
+                recorded = json.load(stream)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            message = f"`{path}` cannot be read: {error}"
+            raise IndexCacheError(message, hint="remove it, and the index is built again") from error
+        if not isinstance(recorded, dict):
+            message = f"`{path}`: expected a JSON object, found {type(recorded).__name__}"
+            raise IndexCacheError(message, hint="remove it, and the index is built again")
+        return recorded
 
     def _load(self, name: str, spec: ArraySpec) -> NDArray[Any]:
         if 0 in spec.shape:  # cannot be mapped, and holds nothing that could be wrong
@@ -98,27 +125,60 @@ class IndexCache:
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
-            # Not `np.load`, which also opens archives; this refuses pickles too.
-            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-        except FileNotFoundError as error:
-            message = f"no file `{path}`"
-            raise IndexCacheError(message, hint="build the index first, without deferred or fast loading") from error
+            found, data = _map_array(path)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                message = f"no file `{path}`"
+                hint = "build the index first, without deferred or fast loading"
+                raise IndexCacheError(message, hint=hint) from error
+            raise IndexCacheError(error.message, hint=error.hint) from error
         except _UNREADABLE as error:
             message = f"`{path}` cannot be read: {error}"
             raise IndexCacheError(message, hint=hint) from error
-        found = ArraySpec(array.dtype, array.shape)
-        if found != spec or not array.flags.c_contiguous:
+        if found != spec:
             message = f"`{path}`: expected {spec.dtype}{list(spec.shape)}, found {found.dtype}{list(found.shape)}"
             raise IndexCacheError(message, hint=hint)
+        num_bytes = spec.dtype.itemsize * math.prod(spec.shape)
+        if len(data) != num_bytes:
+            message = f"`{path}` cannot be read: expected {num_bytes} bytes of numbers, found {len(data)}"
+            raise IndexCacheError(message, hint=hint)
+        array: NDArray[Any] = data.view(spec.dtype).reshape(spec.shape)
         return array
 
-    def writer(self, description: str) -> IndexCacheWriter:
+    def writer(self, description: str, identity: dict[str, Any] | None = None) -> IndexCacheWriter:
         """Returns a context that writes an entry while it is built.
 
         Args:
             description: the text behind the key.
+            identity: what the arrays are built from, to be recorded beside them.
         """
-        return IndexCacheWriter(self, description)
+        return IndexCacheWriter(self, description, identity)
+
+
+def _compare(path: str, recorded: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    for name in sorted({*recorded, *found}):
+        if recorded.get(name) != found.get(name):
+            message = f"`{path}`: built for {name} {recorded.get(name)!r}, found {found.get(name)!r}"
+            hint = "the data or an option changed since; remove these files, and the index is built again"
+            raise IndexCacheError(message, hint=hint)
+
+
+def _map_array(path: str) -> tuple[ArraySpec, Bytes]:
+    """Returns what a `.npy` file says it holds, and the bytes of it; refuses pickles and column order."""
+    data = map_file(path)
+    stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
+    version = np.lib.format.read_magic(stream)
+    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
+        version
+    )
+    if read_header is None:
+        message = f"expected format version 1.0 or 2.0, found {version}"
+        raise ValueError(message)
+    shape, in_columns, dtype = read_header(stream)
+    if in_columns or dtype.hasobject:
+        message = f"expected plain numbers in row order, found {dtype} in {'column' if in_columns else 'row'} order"
+        raise ValueError(message)
+    return ArraySpec(dtype, shape), data[stream.tell() :]
 
 
 class IndexCacheWriter:
@@ -128,8 +188,9 @@ class IndexCacheWriter:
         IndexCacheError: the folder cannot be written: on entry where that can be told, else on exit. `add` never fails.
     """
 
-    def __init__(self, cache: IndexCache, description: str) -> None:
+    def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None) -> None:
         self._cache = cache
+        self._identity = identity
         self._description = description
         self._written: list[Future[None]] = []
 
@@ -159,6 +220,9 @@ class IndexCacheWriter:
                 with _cache_errors():
                     for future in self._written:
                         future.result()
+                    if self._identity is not None:
+                        with PendingFile(self._cache.path(IDENTITY)) as file:
+                            file.write(json.dumps(self._identity, indent=1).encode())
                     self._last.write(self._description.encode())
                     self._last.publish()
         finally:
@@ -174,6 +238,7 @@ def open_or_build(
     description: str,
     name: str,
     must_exist: bool,
+    identity: Identity | None = None,
     may_stay_unwritten: bool = False,
 ) -> Arrays:
     """Returns index arrays: from the cache where that can be trusted, else built and then cached.
@@ -186,6 +251,7 @@ def open_or_build(
         description: the text behind the key.
         name: of what is indexed, for messages.
         must_exist: never build; what is not in the cache is an error.
+        identity: returns what the arrays are built from, beyond what the key says.
         may_stay_unwritten: keep built arrays in memory, with a warning, where the cache cannot be written.
 
     Raises:
@@ -194,13 +260,13 @@ def open_or_build(
     if cache is None:
         return dict(build())
     if must_exist:
-        return cache.load(specs, check)
-    if (found := cache.lookup(specs, check)) is not None:
+        return cache.load(specs, check, identity)
+    if (found := cache.lookup(specs, check, identity)) is not None:
         logger.info("loaded the indices of %s from %s", name, cache.folder)
         return found
     built: Arrays = {}
     try:
-        with cache.writer(description) as writer:
+        with cache.writer(description, None if identity is None else identity()) as writer:
             for array_name, array in build():
                 built[array_name] = array
                 writer.add(array_name, array)
