@@ -1,0 +1,338 @@
+"""One rank of a case in `test_distributed.py`: runs in a process of its own, started from a server that has torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from tokenloom.distributed.agreement import agree
+from tokenloom.distributed.building import build_together
+from tokenloom.distributed.ranks import HOST_VARIABLE, current_ranks
+from tokenloom.errors import IndexCacheError, TokenloomError
+from tokenloom.loading.digest import check_same_batches
+
+POLL_SECONDS = 0.01
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
+    """Polls; raises when it takes too long."""
+    stop = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > stop:
+            raise TimeoutError
+        time.sleep(POLL_SECONDS)
+
+
+class Stub(dist.ProcessGroup):
+    """A default group that moves nothing, as NCCL's cannot move CPU tensors."""
+
+    def getBackendName(self) -> str:
+        return "stub"
+
+
+dist.Backend.register_backend("stub", lambda store, rank, size, timeout: Stub(rank, size), devices=["cpu"])
+
+
+class Rank:
+    """What a case sees: its rank, a folder that all share, and work that leaves a trace of every call."""
+
+    def __init__(self, rank: int, world_size: int, shared: Path) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.shared = shared
+        self.folder = shared / "cache"
+
+    def note(self, what: str) -> None:
+        """Leaves a file that others can wait for, with the time of the system-wide clock in it."""
+        (self.shared / f"{what}.new-{self.rank}").write_text(str(time.monotonic()))
+        (self.shared / f"{what}.new-{self.rank}").rename(self.shared / what)
+
+    def noted(self, what: str) -> bool:
+        return (self.shared / what).exists()
+
+    def wait_for(self, *what: str) -> None:
+        wait_until(lambda: all(map(self.noted, what)))
+
+    def wait_for_any(self, pattern: str) -> None:
+        wait_until(lambda: any(path.suffix == "" for path in self.shared.glob(pattern)))
+
+    def work(self) -> str:
+        """Builds if nothing is there; returns which rank built."""
+        result = self.folder / "result"
+        if result.exists():
+            self.note(f"loaded-{self.rank}")
+            return result.read_text()
+        self.note(f"built-{self.rank}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"pending-{self.rank}").write_text(f"built by {self.rank}")
+        (self.folder / f"pending-{self.rank}").rename(result)
+        return result.read_text()
+
+    def die(self) -> None:
+        self.note("killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def build(self, work: Callable[[], Any] | None = None, **options: Any) -> Any:
+        return build_together(work or self.work, folder=os.fspath(self.folder), **options)
+
+
+# --- cases: each runs on every rank, and returns or raises what its test looks at ------------------------------------
+
+
+def build(me: Rank, wanted: tuple[int, ...] = (0, 1, 2, 3), builders: Any = "auto") -> Any:
+    return me.build(is_built_on_rank=lambda: me.rank in wanted, builders=builders)
+
+
+def build_in_memory(me: Rank) -> Any:
+    def work() -> int:
+        me.note(f"working-{me.rank}")
+        me.wait_for(*(f"working-{rank}" for rank in range(me.world_size)))  # all at the same time
+        return me.rank
+
+    return build_together(work, folder=None)
+
+
+def build_on_hosts(me: Rank, hosts: str, folders: str, builders: Any = "auto", wanted: Any = (0, 1, 2, 3)) -> Any:
+    """`hosts` and `folders` have a letter per rank; a capital folder cannot be written."""
+    os.environ[HOST_VARIABLE] = f"host-{hosts[me.rank]}"
+    me.folder = me.shared / f"cache-{folders[me.rank].lower()}"
+    if folders[me.rank].isupper():
+        me.folder = Path("/proc/nowhere/cache")
+        return me.build(lambda: me.note(f"built-{me.rank}"), is_built_on_rank=lambda: me.rank in wanted)
+    return me.build(is_built_on_rank=lambda: me.rank in wanted, builders=builders)
+
+
+def fail(me: Rank, who: tuple[int, ...], text: str = "broken data") -> Any:
+    def work() -> Any:
+        if me.rank in who:
+            raise IndexCacheError(text, hint="mend the data")
+        return me.work()
+
+    return me.build(work)
+
+
+def fail_to_choose(me: Rank) -> Any:
+    def wanted() -> bool:
+        if me.rank == 1:
+            raise ZeroDivisionError("no idea")
+        return True
+
+    return me.build(is_built_on_rank=wanted)
+
+
+def fail_then_succeed(me: Rank) -> Any:
+    try:
+        fail(me, (0,))
+    except TokenloomError:
+        return me.build()
+    raise AssertionError
+
+
+def die_while_building(me: Rank, victim: int) -> Any:
+    def work() -> Any:
+        if me.rank == 0 and victim == 0:
+            me.die()
+        if me.rank == 0:
+            os.kill(int((me.shared / f"pid-{victim}").read_text()), signal.SIGKILL)
+            me.note("killed")
+        return me.work()
+
+    return me.build(work)
+
+
+def die_while_loading(me: Rank, victim: int) -> Any:
+    def work() -> Any:
+        if me.rank == victim:
+            me.die()
+        return me.work()
+
+    return me.build(work)
+
+
+def die_during_a_long_build(me: Rank, victim: int) -> Any:
+    """All others notice while rank 0 still builds; rank 0 notices afterwards."""
+
+    def work() -> Any:
+        if me.rank == 0:
+            os.kill(int((me.shared / f"pid-{victim}").read_text()), signal.SIGKILL)
+            me.note("killed")
+            me.wait_for(*(f"raised-{rank}" for rank in range(1, me.world_size) if rank != victim))
+        return me.work()
+
+    try:
+        return me.build(work)
+    finally:
+        me.note(f"raised-{me.rank}")
+
+
+def end_during_a_long_build(me: Rank) -> Any:
+    """Rank 2 dies; the others not only notice but leave the group while rank 0 still builds."""
+
+    def work() -> Any:
+        if me.rank == 0:
+            os.kill(int((me.shared / "pid-2").read_text()), signal.SIGKILL)
+            me.note("killed")
+            me.wait_for("ended-1", "ended-3")
+        return me.work()
+
+    try:
+        return me.build(work)
+    finally:
+        dist.destroy_process_group()  # waits for what is under way
+        me.note(f"ended-{me.rank}")
+
+
+def die_long_before(me: Rank) -> Any:
+    if me.rank == 1:
+        me.die()
+    me.wait_for("killed")
+    return me.build()
+
+
+def die_at_any_moment(me: Rank, victim: int, delay_seconds: float) -> Any:
+    """The victim dies while all build and compare for ever."""
+    if me.rank == victim:
+        threading.Timer(delay_seconds, me.die).start()
+    while True:
+        me.build()
+        agree("the colour", "blue")
+
+
+def build_longer_than_the_timeout(me: Rank) -> Any:
+    """A build of four times what the group waits for; a collective with that wait then fails, to show it is set."""
+    _set_pg_timeout(timedelta(seconds=0.5))
+    start = time.monotonic()
+
+    def work() -> str:
+        if me.rank == 0:
+            wait_until(lambda: time.monotonic() > start + 2)
+        return me.work()
+
+    built = me.build(work)
+    if me.rank == 0:
+        me.wait_for("timed-out")
+        return built, "timed out"
+    try:
+        dist.all_reduce(torch.zeros(1))
+    except RuntimeError:
+        me.note("timed-out")
+        return built, "timed out"
+    return built, "waited"
+
+
+def agree_on(me: Rank, values: list[str | None]) -> None:
+    agree("the colour", values[me.rank])
+
+
+def fail_to_agree(me: Rank) -> None:
+    def value() -> str:
+        if me.rank == 2:
+            raise OSError("disk on fire")
+        return "same"
+
+    agree("the colour", value)
+
+
+def be_at_different_steps(me: Rank) -> Any:
+    if me.rank == 1:
+        agree("the colour", "blue")
+    return me.build()
+
+
+class Dataset:
+    """Samples that are their position, or nearly."""
+
+    def __init__(self, error: int = 0, size: int = 100) -> None:
+        self._error = error
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def batch(self, positions: Any) -> dict[str, np.ndarray]:
+        return {"tokens": np.asarray(positions)[:, None] + np.arange(4) + self._error}
+
+
+def check_batches(me: Rank, datasets: str) -> None:
+    kinds = {"a": Dataset(), "b": Dataset(error=1), "longer": Dataset(size=101), "-": None}
+    check_same_batches(kinds[datasets[me.rank]])
+
+
+def default_device_is_elsewhere(me: Rank) -> Any:
+    torch.set_default_device("meta")
+    return me.build()
+
+
+def end_and_begin_again(me: Rank) -> list[Any]:
+    """A second default group in the same process, and a second group of our own beside it."""
+    first = build(me)
+    dist.destroy_process_group()
+    initialize(me, "stub", "again")
+    return [first, build(me)]
+
+
+def ranks(me: Rank) -> Any:
+    mine = current_ranks()
+    assert mine is not None
+    return mine.rank, mine.world_size
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def initialize(me: Rank, backend: str, name: str = "store") -> None:
+    """Forms the default group, beside a file, or beside a server that lives and dies with rank 0."""
+    store: Any
+    if backend.endswith(" by TCP"):
+        if me.rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            me.note(f"port={store.port}")
+        me.wait_for_any("port=*")
+        port = int(next(me.shared.glob("port=*")).name.removeprefix("port="))
+        if me.rank != 0:
+            store = dist.TCPStore("127.0.0.1", port, wait_for_workers=False)
+    else:
+        store = dist.FileStore(str(me.shared / name), me.world_size)
+    dist.init_process_group(backend.split()[0], store=store, rank=me.rank, world_size=me.world_size)
+
+
+def _chain(error: BaseException) -> Iterator[str]:
+    while (cause := error.__cause__) is not None:
+        yield f"{type(cause).__name__}: {cause.args[0] if cause.args else ''}"
+        error = cause
+
+
+def main(
+    connection: Connection, rank: int, world_size: int, shared: Path, backend: str, case: str, options: Any
+) -> None:
+    """Runs a case, sends what came of it, and waits for the word to end."""
+    me = Rank(rank, world_size, shared)
+    outcome: dict[str, Any] = {"rank": rank}
+    initialize(me, backend)
+    (shared / f"pid-{rank}.new").write_text(str(os.getpid()))
+    (shared / f"pid-{rank}.new").rename(shared / f"pid-{rank}")
+    me.wait_for(*(f"pid-{other}" for other in range(world_size)))
+    try:
+        outcome["result"] = globals()[case](me, **options)
+    except TokenloomError as error:
+        outcome |= {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        outcome["causes"] = list(_chain(error))
+    except Exception:  # noqa: BLE001  shown by the test that fails
+        outcome |= {"kind": "unexpected", "message": traceback.format_exc()}
+    outcome["time"] = time.monotonic()
+    connection.send(outcome)
+    connection.poll(30)  # the test has heard from all
+    os._exit(0)  # not through torch's goodbyes, which wait for the dead

@@ -1,0 +1,373 @@
+"""Real processes that build together, fail together and are killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenloom.distributed.agreement import agree
+from tokenloom.distributed.building import build_together
+from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.errors import ConfigError
+
+pytest.importorskip("torch")
+
+PATIENCE_SECONDS = 60
+"""Before a case counts as hanging; the slowest takes 3 seconds on an idle machine."""
+
+NOTICE_SECONDS = 10
+"""Within which all survivors must have raised; a tenth of a second is usual, and 0.5 for the last rank."""
+
+
+@dataclass
+class Outcomes:
+    """What became of each rank that lived, by rank; and which files the ranks left."""
+
+    by_rank: dict[int, dict[str, Any]]
+    shared: Path
+
+    @property
+    def results(self) -> list[Any]:
+        assert not [outcome for outcome in self.by_rank.values() if "kind" in outcome], self.by_rank
+        return [self.by_rank[rank]["result"] for rank in sorted(self.by_rank)]
+
+    @property
+    def errors(self) -> list[tuple[str, str]]:
+        assert all("kind" in outcome for outcome in self.by_rank.values()), self.by_rank
+        return [(outcome["kind"], outcome["message"]) for _, outcome in sorted(self.by_rank.items())]
+
+    def noted(self, prefix: str) -> list[int]:
+        return sorted(int(path.name.split("-")[1]) for path in self.shared.glob(f"{prefix}-?"))
+
+    def seconds_after_the_kill(self) -> float:
+        killed = float((self.shared / "killed").read_text())
+        return max(outcome["time"] for outcome in self.by_rank.values()) - killed
+
+
+@pytest.fixture(scope="module")
+def context():
+    """Processes start as forks of one that has imported torch: 50 ms each instead of 2 s."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.distributed_worker"])
+    yield context
+    multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.fixture
+def run(context, tmp_path):
+    """Runs a case of `distributed_worker` on every rank of a group."""
+    processes = []
+
+    def run(case, *, world_size=4, backend="gloo", **options):
+        worker = __import__("tests.distributed_worker", fromlist=["main"]).main
+        connections = []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, rank, world_size, tmp_path, backend, case, options)
+            processes.append(context.Process(target=worker, args=arguments, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            connections.append(ours)
+        by_rank = {}
+        waiting, stop = dict(enumerate(connections)), time.monotonic() + PATIENCE_SECONDS
+        while waiting:
+            ready = multiprocessing.connection.wait(waiting.values(), timeout=stop - time.monotonic())
+            assert ready, f"{case} hangs on ranks {list(waiting)}; so far: {by_rank}"
+            for rank in [rank for rank, connection in waiting.items() if connection in ready]:
+                try:
+                    by_rank[rank] = waiting[rank].recv()
+                except EOFError:  # killed
+                    connections[rank].close()
+                del waiting[rank]
+        for connection in connections:
+            if not connection.closed:
+                connection.close()
+        for process in processes:
+            process.join(10)
+        return Outcomes(by_rank, tmp_path)
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def no_leftovers(folder):
+    return sorted(path.name for path in folder.iterdir()) == ["result"]
+
+
+# --- everything goes well ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["gloo", "stub"])
+@pytest.mark.parametrize("builders", ["auto", "rank0", "node"])
+def test_one_rank_builds_and_the_others_load(run, backend, builders):
+    outcomes = run("build", backend=backend, builders=builders)
+    assert outcomes.results == ["built by 0"] * 4
+    assert (outcomes.noted("built"), outcomes.noted("loaded")) == ([0], [1, 2, 3])
+    assert no_leftovers(outcomes.shared / "cache")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "results", "built"),
+    [
+        ((0, 2), ["built by 0", None, "built by 0", None], [0]),
+        ((1, 3), [None, "built by 1", None, "built by 1"], [1]),
+        ((3,), [None, None, None, "built by 3"], [3]),
+        ((), [None] * 4, []),
+    ],
+)
+def test_ranks_without_the_dataset_only_wait_for_the_others(run, wanted, results, built):
+    outcomes = run("build", wanted=wanted)
+    assert (outcomes.results, outcomes.noted("built")) == (results, built)
+
+
+def test_without_a_folder_all_ranks_build_at_once(run):
+    assert run("build_in_memory").results == [0, 1, 2, 3]
+
+
+def test_a_group_of_one_builds_alone(run):
+    assert run("build", world_size=1).results == ["built by 0"]
+
+
+def test_a_build_may_take_longer_than_the_timeout_of_the_group(run):
+    assert run("build_longer_than_the_timeout").results == [("built by 0", "timed out")] * 4
+
+
+def test_the_default_device_does_not_matter(run):
+    assert run("default_device_is_elsewhere").results == ["built by 0"] * 4
+
+
+def test_process_groups_may_end_and_begin_again(run):
+    assert run("end_and_begin_again", backend="stub").results == [["built by 0", "built by 0"]] * 4
+
+
+def test_ranks_are_values(run):
+    assert run("ranks", world_size=2).results == [(0, 2), (1, 2)]
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hosts", "folders", "builders", "built"),
+    [
+        ("aabb", "xxyy", "auto", [0, 2]),  # disks of their own
+        ("aabb", "xxxx", "auto", [0]),  # one disk for all
+        ("aabc", "xxxy", "auto", [0, 3]),
+        ("abab", "xyxy", "auto", [0, 1]),
+        ("abcd", "xyzz", "auto", [0, 1, 2, 3]),  # told apart by what they see of rank 0's folder only
+        ("aabb", "xxxx", "node", [0, 2]),
+        ("aabb", "xxxx", "rank0", [0]),
+        ("aabb", "xxyy", "rank0", [0, 2, 3]),  # not as told, but each has it in the end
+        ("aabb", "XXXX", "auto", [0, 1, 2, 3]),  # nowhere to leave a probe
+    ],
+)
+def test_each_disk_has_one_builder(run, hosts, folders, builders, built):
+    outcomes = run("build_on_hosts", hosts=hosts, folders=folders, builders=builders)
+    if builders == "node" and folders == "xxxx":  # rank 2 may find what rank 0 builds at the same time
+        assert outcomes.noted("built") in ([0, 2], [0], [2])
+    elif builders == "rank0" and folders == "xxyy":  # ranks 2 and 3 race; one of them may find what the other built
+        assert set(outcomes.noted("built")) in ({0, 2}, {0, 3}, {0, 2, 3})
+    elif folders == "xyzz":
+        assert outcomes.noted("built") in ([0, 1, 2, 3], [0, 1, 2], [0, 1, 3])
+    else:
+        assert outcomes.noted("built") == built
+    if not folders.isupper():
+        assert None not in outcomes.results
+        assert all(no_leftovers(folder) for folder in outcomes.shared.glob("cache-*"))
+
+
+def test_a_disk_whose_first_rank_is_not_built_on_has_another_builder(run):
+    outcomes = run("build_on_hosts", hosts="aabb", folders="xxyy", wanted=(1, 3))
+    assert (outcomes.results, outcomes.noted("built")) == ([None, "built by 1", None, "built by 3"], [1, 3])
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_build_fails_on_all_ranks_with_its_cause(run):
+    outcomes = run("fail", who=(0,))
+    for kind, message in outcomes.errors:
+        assert kind == "BuildError"
+        assert message.startswith("rank 0 on `")
+        assert message.endswith("` failed in the build: IndexCacheError: broken data")
+    assert {outcome["hint"] for outcome in outcomes.by_rank.values()} == {"mend the data"}
+    assert [outcomes.by_rank[rank]["causes"] for rank in range(4)] == [["IndexCacheError: broken data"], [], [], []]
+
+
+@pytest.mark.parametrize("who", [2, 3])
+def test_a_failing_load_fails_on_all_ranks_with_its_cause(run, who):
+    outcomes = run("fail", who=(who,))
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
+    assert all(message.startswith(f"rank {who} on `") for _, message in outcomes.errors)
+    assert all("failed in loading what was built: IndexCacheError: broken data" in text for _, text in outcomes.errors)
+    assert outcomes.by_rank[who]["causes"] == ["IndexCacheError: broken data"]
+
+
+def test_several_failures_are_counted_and_the_first_is_told(run):
+    outcomes = run("fail", who=(1, 2, 3))
+    assert all("(and ranks 2-3 as well): IndexCacheError: broken data" in message for _, message in outcomes.errors)
+
+
+def test_a_long_cause_is_cut(run):
+    outcomes = run("fail", who=(0,), text="\udc80\N{PILE OF POO}" * 5000)
+    assert all(400 < len(message) < 2500 for _, message in outcomes.errors)
+
+
+def test_a_failing_choice_fails_on_all_ranks(run):
+    outcomes = run("fail_to_choose")
+    assert all("failed in choosing who builds: ZeroDivisionError: no idea" in message for _, message in outcomes.errors)
+
+
+def test_after_a_failure_the_same_ranks_may_try_again(run):
+    assert run("fail_then_succeed").results == ["built by 0"] * 4
+
+
+def test_ranks_at_different_steps_are_told_apart(run):
+    outcomes = run("be_at_different_steps")
+    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
+    assert outcomes.errors[0][1] == (
+        "ranks are at different steps: ranks 0, 2-3 at 'choosing who builds (auto)', rank 1 at 'comparing the colour'"
+    )
+
+
+# --- deaths -----------------------------------------------------------------------------------------------------------
+
+
+def check_survivors(outcomes, victim, step):
+    assert set(outcomes.by_rank) == {0, 1, 2, 3} - {victim}
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 3
+    assert outcomes.seconds_after_the_kill() < NOTICE_SECONDS
+    for _, message in outcomes.errors:
+        assert message.startswith(f"rank {victim}")
+        assert "died or ended" in message
+        assert step in message
+
+
+@pytest.mark.parametrize("backend", ["gloo", "gloo by TCP", "stub"])
+@pytest.mark.parametrize("victim", [0, 2, 3])
+def test_a_rank_killed_during_the_build_fails_all_others(run, victim, backend):
+    check_survivors(run("die_while_building", victim=victim, backend=backend), victim, "during ")
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_rank_killed_while_loading_fails_all_others(run, victim):
+    outcomes = run("die_while_loading", victim=victim)
+    check_survivors(outcomes, victim, "during loading what was built")
+
+
+@pytest.mark.parametrize("victim", [2, 3])
+def test_those_who_wait_notice_a_death_while_another_still_builds(run, victim):
+    check_survivors(run("die_during_a_long_build", victim=victim), victim, "during ")
+
+
+def test_after_a_death_ranks_may_end_while_another_still_builds(run):
+    outcomes = run("end_during_a_long_build")
+    check_survivors(outcomes, 2, "during ")
+
+
+def test_a_rank_killed_before_it_came_fails_all_others(run):
+    check_survivors(run("die_long_before"), 1, "during choosing who builds")
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+def test_a_rank_killed_at_any_moment_fails_all_others(run, rng, victim):
+    outcomes = run("die_at_any_moment", victim=victim, delay_seconds=float(rng.uniform(0, 0.05)))
+    check_survivors(outcomes, victim, "during ")
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+def test_equal_values_pass(run):
+    assert run("agree_on", values=["blue"] * 4).results == [None] * 4
+
+
+def test_ranks_without_a_value_are_not_compared(run):
+    assert run("agree_on", values=["blue", None, "blue", None]).results == [None] * 4
+
+
+def test_unequal_values_name_the_ranks_that_hold_them(run):
+    outcomes = run("agree_on", values=["blue", "red", "blue", "blue"])
+    expected = "ranks differ in the colour: 'blue' on ranks 0, 2-3, 'red' on rank 1"
+    assert outcomes.errors == [("DivergenceError", expected)] * 4
+
+
+def test_long_values_are_compared_as_a_whole(run):
+    outcomes = run("agree_on", values=["a" * 20_000 + "b", "a" * 20_001], world_size=2)
+    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 2
+
+
+def test_failing_to_compute_a_value_fails_all_ranks(run):
+    outcomes = run("fail_to_agree")
+    assert all("failed in comparing the colour: OSError: disk on fire" in message for _, message in outcomes.errors)
+
+
+def test_ranks_with_the_same_batches_pass(run):
+    assert run("check_batches", datasets="aa-a").results == [None] * 4
+
+
+def test_ranks_with_other_batches_are_named(run):
+    outcomes = run("check_batches", datasets="aaba")
+    for kind, message in outcomes.errors:
+        assert kind == "DivergenceError"
+        assert message.startswith("ranks differ in the first samples: '100 samples, ")
+        assert message.endswith("on rank 2")
+
+
+# --- without torch.distributed ----------------------------------------------------------------------------------------
+
+
+def test_without_torch_distributed_work_is_called_and_torch_stays_away(tmp_path):
+    code = (
+        "import sys\n"
+        "from tokenloom.distributed.agreement import agree\n"
+        "from tokenloom.distributed.building import build_together\n"
+        "from tokenloom.distributed.ranks import current_ranks\n"
+        "assert current_ranks() is None\n"
+        "agree('the colour', 'blue')\n"
+        "print(build_together(lambda: 'built', folder='nowhere', builders='node'), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("built False\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_alone_errors_come_as_they_are():
+    def work():
+        raise KeyError("missing")
+
+    assert current_ranks() is None
+    with pytest.raises(KeyError, match="missing"):
+        build_together(work, folder=None)
+    with pytest.raises(KeyError, match="missing"):
+        agree("the colour", work)
+    assert build_together(work, folder=None, is_built_on_rank=lambda: False) is None
+
+
+def test_builders_are_checked():
+    with pytest.raises(ConfigError, match="expected builders to be 'auto', 'rank0' or 'node', found 'all'"):
+        build_together(lambda: 1, folder=None, builders="all")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([0, 1], "ranks 0-1"),
+        ([0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
+        (range(0, 100, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, …"),
+    ],
+)
+def test_ranks_are_named_shortly(ranks, text):
+    assert name_ranks(ranks) == text
