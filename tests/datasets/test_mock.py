@@ -52,7 +52,7 @@ def test_nothing_is_cached_unless_a_folder_is_named(tmp_path, monkeypatch):
     dataset = make_mock()
     assert list(tmp_path.iterdir()) == []
     cached = make_mock(path_to_cache="cache")
-    assert len(list((tmp_path / "cache").iterdir())) == 4
+    assert len(list((tmp_path / "cache").iterdir())) == 5
     assert equal_samples(cached.batch(range(200)), dataset.batch(range(200)))
 
 

@@ -264,7 +264,7 @@ def test_data_with_other_tokens_of_the_same_lengths_is_a_miss(prefix, cache, cap
     write_corpus(prefix, [[token + 1 for token in document] for document in DOCUMENTS])
     make_dataset(prefix, path_to_cache=str(cache))
     (message,) = caplog.messages
-    assert "-identity.json`: built for bin_sample '" in message
+    assert "-identity.json`: expected bin_sample '" in message
     caplog.clear()
     make_dataset(prefix, path_to_cache=str(cache))
     assert caplog.messages == []
@@ -277,7 +277,7 @@ def test_a_copy_of_the_data_has_the_same_identity(prefix, tmp_path):
     assert dataset_identity(first)["num_sequences"] == 5
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"bin_bytes": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"arrays": {}}', '{"arrays": 1, "data": null}'])
 def test_a_damaged_record_of_the_data_is_named_and_the_entry_built_again(prefix, cache, caplog, text):
     make_dataset(prefix, path_to_cache=str(cache))
     before = contents(cache)

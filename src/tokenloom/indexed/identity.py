@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.storage.local import ByteSource, MappedFile
-
-_NUM_PROBES = 32
-_PROBE_BYTES = 512
+from tokenloom.storage.local import MappedFile
+from tokenloom.storage.sampling import sampled_hash
 
 
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
@@ -26,16 +23,6 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
         "num_boundaries": header.num_boundaries,
         "idx_bytes": index.num_bytes,
         "bin_bytes": dataset.bin_reader.num_bytes,
-        "idx_sample": _sampled_hash(index),
-        "bin_sample": _sampled_hash(dataset.bin_reader),
+        "idx_sample": sampled_hash(index.read, index.num_bytes),
+        "bin_sample": sampled_hash(dataset.bin_reader.read, dataset.bin_reader.num_bytes),
     }
-
-
-def _sampled_hash(source: ByteSource) -> str:
-    """Returns the hash of pieces spread over the source, the first and the last bytes among them."""
-    digest = hashlib.sha256()
-    last = max(source.num_bytes - _PROBE_BYTES, 0)
-    for probe in range(_NUM_PROBES):
-        start = last * probe // (_NUM_PROBES - 1)
-        digest.update(source.read(start, min(_PROBE_BYTES, source.num_bytes - start)).data)
-    return digest.hexdigest()

@@ -1,7 +1,9 @@
 """Indices on disk, under the reference's names and with its bytes: either side can use the other's.
 
-Files appear atomically and hold no pickles. What is read is checked against what it must be; a file that cannot be
-trusted counts as absent, with a logged warning that says why.
+Files appear atomically and hold no pickles. What is read is checked: dtype and shape, the ends of some windows, and
+hashes of pieces of the arrays and of the data they were built from, recorded beside them. A file that cannot be trusted
+counts as absent, with a logged warning that says why. So nothing need wait for the disk: after a loss of power an index
+is whole, or built again.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from numpy.typing import NDArray
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError, StorageError
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.local import Bytes, map_file
+from tokenloom.storage.sampling import sampled_hash
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
+_BACKGROUND_BYTES = 1 << 20
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
 _UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError)
@@ -100,11 +104,15 @@ class IndexCache:
         if (problem := check(arrays)) is not None:
             message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
             raise IndexCacheError(message, hint="remove these files, and the index is built again")
-        if identity is not None and (recorded := self._recorded_identity()) is not None:
-            _compare(self.path(IDENTITY), recorded, identity())
+        if (recorded := self._record()) is not None:
+            path = self.path(IDENTITY)
+            _compare(path, recorded.get("arrays"), {name: _array_hash(array) for name, array in arrays.items()})
+            if identity is not None:
+                _compare(path, recorded.get("data"), identity())
         return arrays
 
-    def _recorded_identity(self) -> dict[str, Any] | None:
+    def _record(self) -> dict[str, Any] | None:
+        """Returns what was recorded when the entry was built: of its data, and of the arrays themselves."""
         path = self.path(IDENTITY)
         try:
             with open(path, "rb") as stream:
@@ -155,11 +163,19 @@ class IndexCache:
         return IndexCacheWriter(self, description, identity)
 
 
-def _compare(path: str, recorded: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def _array_hash(array: NDArray[Any]) -> str:
+    data = array.reshape(-1).view(np.uint8)
+    return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
+
+
+def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
+    if not isinstance(recorded, dict):
+        message = f"`{path}`: expected a record of data and arrays, found {type(recorded).__name__}"
+        raise IndexCacheError(message, hint="remove it, and the index is built again")
     for name in sorted({*recorded, *found}):
         if recorded.get(name) != found.get(name):
-            message = f"`{path}`: built for {name} {recorded.get(name)!r}, found {found.get(name)!r}"
-            hint = "the data or an option changed since; remove these files, and the index is built again"
+            message = f"`{path}`: expected {name} {recorded.get(name)!r}, found {found.get(name)!r}"
+            hint = "the data, an option or the file changed since; remove these files, and the index is built again"
             raise IndexCacheError(message, hint=hint)
 
 
@@ -191,6 +207,8 @@ class IndexCacheWriter:
     def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None) -> None:
         self._cache = cache
         self._identity = identity
+        self._hashes: dict[str, str] = {}
+        self._failure: StorageError | None = None
         self._description = description
         self._written: list[Future[None]] = []
 
@@ -198,31 +216,43 @@ class IndexCacheWriter:
         with _cache_errors():
             with storage_errors("create", self._cache.folder):
                 os.makedirs(self._cache.folder, exist_ok=True)
-            self._last = PendingFile(self._cache.path(DESCRIPTION))
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenloom-cache")
+            self._last = PendingFile(self._cache.path(DESCRIPTION), durable=False)
+        self._executor: ThreadPoolExecutor | None = None
         return self
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Takes an array, which must not change any more."""
+        if array.nbytes < _BACKGROUND_BYTES and self._executor is None:  # a thread would take longer to start
+            try:
+                self._write(name, array)
+            except StorageError as error:
+                self._failure = self._failure or error
+            return
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenloom-cache")
         self._written.append(self._executor.submit(self._write, name, array))
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
-        with PendingFile(self._cache.path(f"{name}.npy")) as file:
+        self._hashes[name] = _array_hash(array)
+        with PendingFile(self._cache.path(f"{name}.npy"), durable=False) as file:
             # Not `np.save`, which loses the reason when the disk is full.
             np.lib.format.write_array(file, array, allow_pickle=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._executor.shutdown(cancel_futures=kind is not None)
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=kind is not None)
         try:
             if kind is None:
                 with _cache_errors():
+                    if self._failure is not None:
+                        raise self._failure
                     for future in self._written:
                         future.result()
-                    if self._identity is not None:
-                        with PendingFile(self._cache.path(IDENTITY)) as file:
-                            file.write(json.dumps(self._identity, indent=1).encode())
+                    record = {"data": self._identity, "arrays": self._hashes}
+                    with PendingFile(self._cache.path(IDENTITY), durable=False) as file:
+                        file.write(json.dumps(record, indent=1).encode())
                     self._last.write(self._description.encode())
                     self._last.publish()
         finally:

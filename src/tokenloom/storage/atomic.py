@@ -34,10 +34,16 @@ class PendingFile:
     The temporary name is hidden and unique, so that two writers of the same path do not meet; whichever publishes
     last wins, whole. Anything but `publish` (an exception, garbage collection, `discard`) removes it. After a
     `kill -9` a hidden `.NAME.*.tmp` file stays behind; it never counts as the file itself.
+
+    Args:
+        path: where the file will be.
+        durable: whether it survives a loss of power once published. Without, it is much cheaper, and after such a loss
+            may hold anything: for what can be checked and made again.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         self.path = os.fspath(path)
+        self._durable = durable
         folder, name = os.path.split(self.path)
         self.temporary_path = os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         self._owner = os.getpid()
@@ -75,15 +81,18 @@ class PendingFile:
     def publish(self) -> None:
         """Makes the file durable and gives it its name, replacing what had it."""
         try:
-            self.sync()
-            self.stream.close()
+            if self._durable:
+                self.sync()
+            with storage_errors("write", self.path):
+                self.stream.close()
             with storage_errors("publish", self.path):
                 os.replace(self.temporary_path, self.path)
         except BaseException:
             self.discard()
             raise
         self._stream = None
-        _sync_folder(os.path.dirname(self.path) or ".")
+        if self._durable:
+            _sync_folder(os.path.dirname(self.path) or ".")
 
     def discard(self) -> None:
         """Removes the temporary file; harmless when repeated, and in a forked child (which does not own it)."""
