@@ -1,0 +1,136 @@
+"""The kernel that orders blends, against its readable twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.reference.blend import blending_indices
+from tokenloom import kernels
+
+
+def by_weight(weights, size):
+    chosen, samples = kernels.build_blending_indices(np.array(weights, dtype=np.float64), size=size)
+    return chosen.tolist(), samples.tolist()
+
+
+def exhaustively(sizes):
+    counts = np.array(sizes, dtype=np.int64)
+    chosen, samples = kernels.build_blending_indices(counts / float(sum(sizes)), size=sum(sizes), sizes=counts)
+    return chosen.tolist(), samples.tolist()
+
+
+def normalized(weights):
+    array = np.array(weights, dtype=np.float64)
+    return (array / array.sum()).tolist()
+
+
+def test_literal_blends_by_weight():
+    assert by_weight([1.0], 4) == ([0, 0, 0, 0], [0, 1, 2, 3])
+    assert by_weight([0.5, 0.5], 5) == ([0, 1, 0, 1, 0], [0, 0, 1, 1, 2])
+    assert by_weight([0.25, 0.75], 8) == ([1, 0, 1, 1, 0, 1, 1, 1], [0, 0, 1, 2, 1, 3, 4, 5])
+    assert by_weight([0.5, 0.25, 0.25], 8) == ([0, 1, 2, 0, 0, 1, 2, 0], [0, 0, 0, 1, 2, 1, 1, 3])
+    assert by_weight([0.3, 0.7], 0) == ([], [])
+
+
+def test_literal_blends_that_use_everything_up():
+    assert exhaustively([3]) == ([0, 0, 0], [0, 1, 2])
+    assert exhaustively([1, 3]) == ([1, 0, 1, 1], [0, 0, 1, 2])
+    assert exhaustively([2, 2]) == ([0, 1, 0, 1], [0, 0, 1, 1])
+
+
+skewed = st.floats(-12, 0).map(lambda exponent: 10.0**exponent)
+few_values = st.sampled_from([1.0, 2.0, 3.0, 1e-6, 1 / 3])
+strange = st.sampled_from([0.0, 5e-324, 1e-310, 1e-300, 1.0, 1.0, 0.1])
+kinds = [st.floats(1e-3, 1.0), skewed, few_values, st.just(1.0), strange, st.one_of(skewed, few_values)]
+
+
+@st.composite
+def weights_of_many(draw, most=400):
+    """Draws the weights of 1 to `most` datasets: smooth, repeated, equal, over 12 decades, or next to nothing."""
+    kind = draw(st.sampled_from(kinds))
+    number = draw(st.one_of(st.integers(1, 20), st.integers(20, most)))
+    if number <= 20:
+        weights = draw(st.lists(kind, min_size=number, max_size=number))
+    else:  # drawing hundreds of numbers one by one is slow
+        pool = draw(st.lists(kind, min_size=1, max_size=12))
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        weights = rng.choice(pool, size=number)
+        if draw(st.booleans()):
+            weights = weights * rng.uniform(0.5, 1.5, size=number)
+        weights = weights.tolist()
+    return weights if sum(weights) > 0 else [*weights, 1.0]
+
+
+@given(weights=weights_of_many(), size=st.integers(0, 1200))
+@example(weights=[1.0] * 400, size=1200)
+@example(weights=[1.0, 1e-12] * 30, size=1000)
+@example(weights=[5e-324] * 20 + [1.0], size=100)
+def test_blends_by_weight_equal_the_twin(weights, size):
+    shares = normalized(weights)
+    expected = blending_indices(shares, size)
+    assert by_weight(shares, size) == expected
+    counts = kernels.blending_counts(np.array(shares), size)
+    assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
+
+
+@st.composite
+def sizes_of_many(draw):
+    number = draw(st.one_of(st.integers(1, 12), st.integers(13, 200)))
+    largest = draw(st.sampled_from([1, 2, 5, 30]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = rng.integers(1, largest + 1, size=number)
+    if draw(st.booleans()):
+        sizes[int(rng.integers(number))] += draw(st.integers(0, 400))
+    return sizes.tolist()
+
+
+@given(sizes=sizes_of_many())
+@example(sizes=[1] * 200)
+@example(sizes=[1000, 1])
+def test_blends_that_use_everything_up_equal_the_twin(sizes):
+    total = sum(sizes)
+    chosen, samples = exhaustively(sizes)
+    assert (chosen, samples) == blending_indices([size / float(total) for size in sizes], total, sizes)
+    assert sorted(zip(chosen, samples, strict=True)) == [
+        (number, sample) for number, size in enumerate(sizes) for sample in range(size)
+    ]
+
+
+@given(weights=weights_of_many(most=60), size=st.integers(1, 2000))
+def test_no_dataset_gets_ahead_of_its_share(weights, size):
+    shares = np.array(normalized(weights))
+    counts = kernels.blending_counts(shares, size)
+    assert counts.sum() == size
+    assert (counts < shares * size + 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(32767, np.int16), (32768, np.int32), (40000, np.int32)])
+def test_ids_are_wide_enough(number, dtype):
+    shares = np.full(number, 1 / number)
+    chosen, samples = kernels.build_blending_indices(shares, size=number + 5)
+    assert chosen.dtype == dtype
+    assert chosen.tolist() == [*range(number), *range(5)]
+    assert samples.tolist() == [0] * number + [1] * 5
+    sizes = np.ones(number, dtype=np.int64)
+    chosen, samples = kernels.build_blending_indices(shares, size=number, sizes=sizes)
+    assert chosen.dtype == dtype
+    assert chosen.tolist() == list(range(number))
+
+
+def test_ids_beyond_int16_are_ordered_by_weight_too(rng):
+    shares = np.array(normalized(rng.dirichlet(np.ones(33000)).tolist()))
+    shares[32900] += 0.5
+    chosen, samples = kernels.build_blending_indices(shares, size=400)
+    for step, number in enumerate(chosen[:40].tolist()):  # the twin, one step by a vector operation
+        counts = np.bincount(chosen[:step], minlength=len(shares))
+        assert number == int(np.argmax(shares * max(step, 1) - counts))
+    assert (chosen == 32900).sum() > 100
+    assert samples[chosen == 32900].tolist() == list(range(int((chosen == 32900).sum())))
+
+
+def test_asking_for_more_than_there_is_is_our_own_bug():
+    with pytest.raises(IndexError, match="no dataset has samples left"):
+        kernels.build_blending_indices(np.ones(2) / 2, size=5, sizes=np.array([2, 2]))
