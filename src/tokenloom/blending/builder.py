@@ -151,13 +151,15 @@ class BlendedMegatronDatasetBuilder:
             else build_sizes(shares, size, surplus=self.config.mid_level_dataset_surplus)
             for size in sizes
         ]
-        with ThreadPoolExecutor(max_workers=max(self.config.num_dataset_builder_threads, 1)) as executor:
-            built = list(
-                executor.map(
-                    lambda number: self._build_splits(prefixes[number], matrix, [each[number] for each in per_split]),
-                    range(len(prefixes)),
-                )
-            )
+
+        def build(number: int) -> list[Any]:
+            return self._build_splits(prefixes[number], matrix, [each[number] for each in per_split])
+
+        if (num_threads := self.config.num_dataset_builder_threads) > 1:
+            with ThreadPoolExecutor(max_workers=num_threads) as executor:
+                built = list(executor.map(build, range(len(prefixes))))
+        else:
+            built = [build(number) for number in range(len(prefixes))]
         return [
             None
             if matrix[split.value] is None
