@@ -170,24 +170,21 @@ class Meeting:
             if "lost" not in decoded:
                 self._gather(self._bytes(1))[0].wait(_PATIENCE)
         except RuntimeError as error:
-            will = self._find_will(step)
-            if will is None:
-                message = f"rank {self._collector} died or ended during {step}"
-                hint = f"if its log says that another rank was lost, look at the log of that rank; torch says: {error}"
-                raise BuildError(message, hint=hint) from error
-            return will
+            return self._read_will(step, error)
         return decoded
 
-    def _find_will(self, step: str) -> Record | None:
-        """Returns what the collecting rank wrote before it broke off all connections; a killed one writes nothing."""
+    def _read_will(self, step: str, error: RuntimeError) -> Record:
+        """Returns what the collecting rank left before it broke off all connections; a killed one leaves nothing."""
+        who, hint = f"rank {self._collector} died or ended", "look at the log of that rank"
         try:
             store = self._group.get_group_store()
             if store.check([_WILL]):
                 will: Record = json.loads(store.get(_WILL))
                 return will
-        except RuntimeError as error:
-            logger.warning("the store of torch.distributed was lost during %s as well: %s", step, error)
-        return None
+        except RuntimeError:  # then it is likely that the death of its host made the collecting rank break off
+            who = f"rank {self._collector} or the host of the store of `torch.distributed`, often rank 0, died or ended"
+            hint = "look at the logs of these ranks"
+        return {"failure": "BuildError", "message": f"{who} during {step}", "hint": f"{hint}; torch says: {error}"}
 
     def _tell_of_the_lost(self, step: str, error: RuntimeError) -> Record:
         """Returns the answer that all ranks get which can be reached.
