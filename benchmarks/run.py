@@ -10,6 +10,8 @@ SCRIPTS = (
     ("index_build.py", "--documents", "10000000", "--rounds", "3"),
     ("samples.py",),
     ("builder.py", "--documents", "2000000"),
+    ("blending.py",),
+    ("startup.py",),
     ("preprocess.py",),
 )
 

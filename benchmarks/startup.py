@@ -1,0 +1,115 @@
+"""Start-up over many small datasets beside megatron-core: one blend built cold, then opened warm, and the fast path.
+
+Each run is a process of its own; imports are not counted; sides alternate. "fast" is the peer with its three flags
+(fast_cache_load, defer_npy_index_mmap, sequences_per_dataset); ours runs it without any flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+
+import common
+import numpy as np
+import peers
+
+MODES = ("cold", "warm", "fast")
+DOCUMENTS = 40
+
+
+def write_datasets(folder: str, count: int) -> None:
+    """Writes small pairs."""
+    import tokenloom
+
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        lengths = rng.integers(50, 500, size=DOCUMENTS).astype(np.int32)
+        with tokenloom.IndexedDatasetBuilder(f"{folder}/{number:05d}.bin", dtype=np.uint16) as builder:
+            builder.append_block(rng.integers(1, 1000, size=int(lengths.sum())), lengths)
+            builder.finalize(f"{folder}/{number:05d}.idx")
+
+
+def child(side: str, mode: str, folder: str, count: int) -> None:
+    """Builds the blend once; reports the descriptors that stay open."""
+
+    def prepare():
+        _, _, dataset, config, _ = peers.modules(side)
+        prefixes = [f"{folder}/{number:05d}" for number in range(count)]
+        settings = {
+            "random_seed": 1,
+            "sequence_length": 128,
+            "tokenizer": peers.Tokenizer(),
+            "reset_position_ids": False,
+            "reset_attention_mask": False,
+            "eod_mask_loss": False,
+            "create_attention_mask": False,
+            "path_to_cache": f"{folder}/cache-{side}",
+            "blend_per_split": [(prefixes, [1.0] * count), None, None],
+        }
+        if side == peers.OURS:
+            from tokenloom import BlendedMegatronDatasetBuilder as builder_class
+        else:
+            import torch.distributed as dist
+            from megatron.core.datasets.blended_megatron_dataset_builder import (
+                BlendedMegatronDatasetBuilder as builder_class,
+            )
+
+            # The peer's blends with a cache need a process group, even of one.
+            dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+            if mode == "fast":
+                settings |= {"fast_cache_load": True, "defer_npy_index_mmap": True}
+                settings["sequences_per_dataset"] = {prefix: [DOCUMENTS, DOCUMENTS + 1] for prefix in prefixes}
+
+        def work():
+            built = builder_class(dataset, [50 * count, None, None], lambda: True, config(**settings)).build()
+            assert len(built[0]) >= 50 * count
+            return len(os.listdir("/proc/self/fd"))
+
+        return work
+
+    common.measure(prepare)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        side, mode, folder, count = options.child
+        child(side, mode, folder, int(count))
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_datasets(folder, options.datasets)
+        for mode in MODES:
+
+            def run(side: str, mode: str = mode):
+                if mode == "cold":
+                    shutil.rmtree(f"{folder}/cache-{side}", ignore_errors=True)
+                return common.run_child("startup.py", "--child", side, mode, folder, options.datasets)
+
+            results = common.alternate(peers.SIDES, options.rounds, run)
+            ours, peer = results[peers.OURS], results[peers.PEER]
+            rows.append(
+                [
+                    mode,
+                    f"{ours['seconds']:.3f}",
+                    f"{peer['seconds']:.3f}",
+                    f"{peer['seconds'] / ours['seconds']:.1f}x",
+                    ours["result"],
+                    peer["result"],
+                ]
+            )
+    common.print_rows(
+        f"Start-up over {options.datasets} datasets (medians)",
+        ("mode", "ours s", "peer s", "speed-up", "ours open files", "peer open files"),
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    main()
