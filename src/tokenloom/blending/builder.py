@@ -7,18 +7,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-
-from tokenloom import kernels
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.quota import build_sizes, normalize, target_sizes
+from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
-from tokenloom.datasets.splits import Split, SplitMatrix, split_indices
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.distributed.building import Builders, build_together
-from tokenloom.errors import ConfigError
-
-Sizes = Sequence[int | None]
 
 
 class BlendedMegatronDatasetBuilder:
@@ -58,21 +52,14 @@ class BlendedMegatronDatasetBuilder:
         *,
         builders: Builders = "auto",
     ) -> None:
-        if len(sizes) != len(Split):
-            message = f"expected {len(Split)} sizes (train, valid, test), found {len(sizes)}"
-            raise ConfigError(message)
         self.cls = cls
+        self.quotas = quotas(config, sizes)
         self.sizes = list(sizes)
         if config.full_validation:
             self.sizes[Split.valid.value] = None
         self.is_built_on_rank = is_built_on_rank
         self.config = config
         self.builders: Builders = builders
-        for split in Split:
-            blend = self._blend_of(split)
-            if self.sizes[split.value] is None and blend is not None and self._weights_need_size(blend, split):
-                message = f"expected a size for {split.name}, whose blend has weights, found None"
-                raise ConfigError(message, hint="name how many samples to blend, or leave the weights out")
 
     def build(self) -> list[Any]:
         """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.
@@ -89,112 +76,66 @@ class BlendedMegatronDatasetBuilder:
         )
         return [None] * len(Split) if datasets is None else datasets
 
-    def _blend_of(self, split: Split) -> Blend | None:
-        if self.config.blend_per_split is not None and any(self.config.blend_per_split):
-            return self.config.blend_per_split[split.value]
-        return self.config.blend
-
-    def _weights_need_size(self, blend: Blend, split: Split) -> bool:
-        prefixes, weights = blend
-        if weights is None:
-            return False
-        alone = len(prefixes) == 1 and self.config.blend is None
-        return not alone and not self._is_list(split)
-
-    def _is_list(self, split: Split) -> bool:
-        """Whether a split of `blend_per_split` becomes a list of datasets."""
-        return self.config.blend is None and bool(self.config.multiple_validation_sets) and split is Split.valid
-
     def _folder(self) -> str | None:
         """Returns where the indices go, for the ranks to find out whether they see the same place."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
-        prefix = next(blend[0][0] for blend in map(self._blend_of, Split) if blend is not None)
-        return os.path.dirname(os.path.abspath(prefix))
+        prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
+        return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
     def _build(self) -> list[Any]:
-        config = self.config
-        if config.mock:
-            assert config.split_matrix is not None
-            return self._build_splits(None, config.split_matrix, self.sizes)
-        if config.blend is not None:
-            assert config.split_matrix is not None
-            prefixes, weights = config.blend
-            if len(prefixes) == 1 and weights is None:
-                return self._build_splits(prefixes[0], config.split_matrix, self.sizes)
-            return self._build_blend(config.blend, config.split_matrix, self.sizes)
-        return [self._build_split(split) for split in Split]
-
-    def _build_split(self, split: Split) -> Any:
-        """Returns the dataset (or list of datasets) of a split with a blend of its own."""
-        if (blend := self._blend_of(split)) is None:
-            return None
-        matrix: SplitMatrix = [None] * len(Split)
-        matrix[split.value] = (0.0, 1.0)
-        sizes: list[int | None] = [0] * len(Split)
-        sizes[split.value] = self.sizes[split.value]
-        prefixes, _ = blend
-        if len(prefixes) == 1:
-            return self._build_splits(prefixes[0], matrix, sizes)[split.value]
-        if self._is_list(split):
-            return [self._build_splits(prefix, matrix, sizes)[split.value] for prefix in prefixes]
-        return self._build_blend(blend, matrix, sizes)[split.value]
-
-    def _build_blend(self, blend: Blend, matrix: SplitMatrix, sizes: Sizes) -> list[Any]:
-        """Returns the blends of several datasets (or of one with a weight), for each split that is not empty."""
-        prefixes, weights = blend
-        shares = None if weights is None else normalize(weights)
-        # Without weights, one epoch of each dataset, whatever the size of the blend.
-        per_split = [
-            [None] * len(prefixes)
-            if shares is None or size is None
-            else build_sizes(shares, size, surplus=self.config.mid_level_dataset_surplus)
-            for size in sizes
-        ]
-
-        def build(number: int) -> list[Any]:
-            return self._build_splits(prefixes[number], matrix, [each[number] for each in per_split])
-
+        """Returns the splits; each low-level dataset is opened once, for all of them."""
+        wanted: dict[str | None, list[tuple[Quota, int]]] = {}
+        for quota in filter(None, self.quotas):
+            for number, prefix in enumerate(quota.prefixes):
+                wanted.setdefault(prefix, []).append((quota, number))
+        built: dict[tuple[Split, int], Any] = {}
         if (num_threads := self.config.num_dataset_builder_threads) > 1:
             with ThreadPoolExecutor(max_workers=num_threads) as executor:
-                built = list(executor.map(build, range(len(prefixes))))
+                for datasets in executor.map(self._build_datasets, wanted, wanted.values()):
+                    built.update(datasets)
         else:
-            built = [build(number) for number in range(len(prefixes))]
+            for prefix, places in wanted.items():
+                built.update(self._build_datasets(prefix, places))
         return [
-            None
-            if matrix[split.value] is None
-            else self._blend([datasets[split.value] for datasets in built], shares, sizes[split.value])
-            for split in Split
+            None if quota is None else self._join(quota, [built[quota.split, i] for i in range(len(quota.prefixes))])
+            for quota in self.quotas
         ]
 
-    def _blend(self, datasets: list[Any], shares: list[float] | None, size: int | None) -> BlendedDataset:
-        if shares is not None and size is not None:
-            size = sum(target_sizes(shares, size))
-            if self.config.extend_short_datasets:
-                datasets = self._extend(datasets, shares, size)
-            return BlendedDataset(datasets, shares, size, self.config)
-        lengths = [len(dataset) for dataset in datasets]
-        return BlendedDataset(datasets, lengths, None if size is None else min(size, sum(lengths)), self.config)
+    def _build_datasets(
+        self, prefix: str | None, places: Sequence[tuple[Quota, int]]
+    ) -> dict[tuple[Split, int], MegatronDataset]:
+        """Returns the datasets of one prefix, by split and number in it."""
+        low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
+        num_elements = self.cls.numel_low_level_dataset(low_level)
+        return {
+            (quota.split, number): self.cls(
+                low_level,
+                prefix,
+                split_indices(quota.bounds, num_elements),
+                quota.num_samples[number],
+                quota.split,
+                self.config,
+            )
+            for quota, number in places
+        }
 
-    def _extend(self, datasets: list[Any], shares: list[float], size: int) -> list[Any]:
+    def _join(self, quota: Quota, datasets: list[Any]) -> Any:
+        """Returns a split, made of its datasets."""
+        if not quota.is_blend:
+            return datasets[0] if quota.kind == "single" else datasets
+        weights, size = quota.blend_arguments([len(dataset) for dataset in datasets])
+        if quota.kind == "weighted" and self.config.extend_short_datasets:
+            datasets = self._extend(datasets, quota)
+        return BlendedDataset(datasets, weights, size, self.config)
+
+    def _extend(self, datasets: list[Any], quota: Quota) -> list[Any]:
         """Returns the datasets, with those of which the blend takes too many samples built for as many as it takes."""
-        owed = kernels.blending_counts(np.array(normalize(shares), dtype=np.float64), size).tolist()
         return [
             dataset
             if count <= len(dataset)
             else self.cls(
                 dataset.dataset, dataset.dataset_path, dataset.indices, count, dataset.index_split, self.config
             )
-            for dataset, count in zip(datasets, owed, strict=True)
-        ]
-
-    def _build_splits(self, prefix: str | None, matrix: SplitMatrix, sizes: Sizes) -> list[Any]:
-        """Returns the datasets of one prefix, for each split that is not empty."""
-        low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
-        num_elements = self.cls.numel_low_level_dataset(low_level)
-        return [
-            None
-            if bounds is None
-            else self.cls(low_level, prefix, split_indices(bounds, num_elements), size, split, self.config)
-            for split, bounds, size in zip(Split, matrix, sizes, strict=True)
+            for dataset, count in zip(datasets, quota.owed([len(dataset) for dataset in datasets]), strict=True)
         ]

@@ -1,11 +1,147 @@
-"""How many samples a blend asks of each dataset."""
+"""What each split of a build is made of, and how many samples it asks of each dataset: the owner of these numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+
+Sizes = Sequence[int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What one split is made of.
+
+    Attributes:
+        split: which.
+        kind: "single": the samples of one dataset. "list": of several, apart from each other. "weighted": a blend by
+            the user's weights. "proportional": a blend by the lengths of the datasets.
+        prefixes: of the datasets; (None,) for made-up data.
+        weights: as configured; None without, or where they mean nothing.
+        bounds: the interval of each dataset's elements that the split exposes, in [0, 1].
+        size: samples wanted of the split at least; None for one epoch.
+        num_samples: samples asked of each dataset at least; None for one epoch.
+    """
+
+    split: Split
+    kind: Literal["single", "list", "weighted", "proportional"]
+    prefixes: tuple[str | None, ...]
+    weights: tuple[float, ...] | None
+    bounds: tuple[float, float]
+    size: int | None
+    num_samples: tuple[int | None, ...]
+
+    @property
+    def is_blend(self) -> bool:
+        """Whether the split is one `BlendedDataset`."""
+        return self.kind in ("weighted", "proportional")
+
+    def targets(self) -> list[int]:
+        """Returns the samples meant for each dataset of a weighted blend: its share, rounded up."""
+        assert self.weights is not None
+        assert self.size is not None
+        return target_sizes(normalize(self.weights), self.size)
+
+    def blend_arguments(self, lengths: Sequence[int]) -> tuple[list[float], int | None]:
+        """Returns weights and size of the `BlendedDataset`.
+
+        Args:
+            lengths: samples that each dataset has.
+        """
+        if self.kind == "weighted":
+            assert self.weights is not None
+            return normalize(self.weights), sum(self.targets())
+        return list(lengths), None if self.size is None else min(self.size, sum(lengths))
+
+    def owed(self, lengths: Sequence[int]) -> list[int]:
+        """Returns how many samples a blend takes of each dataset; 10 to 100 ns per sample of a blend with a size.
+
+        Args:
+            lengths: samples that each dataset has.
+        """
+        weights, size = self.blend_arguments(lengths)
+        return list(lengths) if size is None else blend_counts(weights, size).tolist()
+
+
+def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> list[Quota | None]:
+    """Returns what train, valid and test are made of; None for a split without data.
+
+    Args:
+        config: the settings.
+        sizes: samples wanted at least from train, valid and test; None for one epoch.
+
+    Raises:
+        ConfigError: the sizes are not three, weights come without a size, or a weight vanishes beside the others.
+    """
+    if len(sizes) != len(Split):
+        message = f"expected {len(Split)} sizes (train, valid, test), found {len(sizes)}"
+        raise ConfigError(message)
+    for split, size in zip(Split, sizes, strict=True):
+        if size is not None and size < 0:
+            message = f"expected a size of at least 0 for {split.name}, found {size!r}"
+            raise ConfigError(message)
+    if config.full_validation:
+        sizes = [None if split is Split.valid else size for split, size in zip(Split, sizes, strict=True)]
+    return [_quota(config, split, size) for split, size in zip(Split, sizes, strict=True)]
+
+
+def _quota(config: BlendedMegatronDatasetConfig, split: Split, size: int | None) -> Quota | None:
+    per_split = config.blend_per_split is not None and any(config.blend_per_split)
+    blend: Blend | None
+    bounds: tuple[float, float] | None
+    if per_split:
+        assert config.blend_per_split is not None
+        blend, bounds = config.blend_per_split[split.value], (0.0, 1.0)
+    else:
+        assert config.split_matrix is not None
+        blend, bounds = config.blend, config.split_matrix[split.value]
+        if bounds is None:
+            return None
+    if config.mock:
+        prefixes: tuple[str | None, ...] = (None,)
+        weights = None
+    elif blend is None:
+        return None
+    else:
+        prefixes, weights = tuple(blend[0]), None if blend[1] is None else tuple(blend[1])
+    kind: Literal["single", "list", "weighted", "proportional"] = "proportional" if weights is None else "weighted"
+    if len(prefixes) == 1 and (per_split or weights is None):
+        kind, weights = "single", None  # the only dataset of a split has all of it, whatever its weight
+    elif per_split and config.multiple_validation_sets and split is Split.valid:
+        kind, weights = "list", None
+    num_samples: tuple[int | None, ...] = (size,) * len(prefixes)
+    if weights is not None:
+        num_samples = _weighted_sizes(prefixes, weights, size, split, surplus=config.mid_level_dataset_surplus)
+    elif kind == "proportional":  # one epoch of each, whatever the size of the blend
+        num_samples = (None,) * len(prefixes)
+    return Quota(
+        split=split, kind=kind, prefixes=prefixes, weights=weights, bounds=bounds, size=size, num_samples=num_samples
+    )
+
+
+def _weighted_sizes(
+    prefixes: Sequence[str | None], weights: Sequence[float], size: int | None, split: Split, *, surplus: float
+) -> tuple[int, ...]:
+    if size is None:
+        message = f"expected a size for {split.name}, whose blend has weights, found None"
+        raise ConfigError(message, hint="name how many samples to blend, or leave the weights out")
+    with np.errstate(over="ignore"):
+        shares, total = normalize(weights), float(np.sum(weights))
+    for prefix, weight, share in zip(prefixes, weights, shares, strict=True):
+        if not share > 0:
+            message = f"the weight {weight!r} of `{prefix}` ({split.name}) is nothing beside the sum of all, {total!r}"
+            raise ConfigError(message, hint="leave the dataset out, or use weights that are nearer to each other")
+    return tuple(build_sizes(shares, size, surplus=surplus))
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
@@ -27,4 +163,16 @@ def target_sizes(weights: Sequence[float], size: int) -> list[int]:
 
 def build_sizes(weights: Sequence[float], size: int, *, surplus: float) -> list[int]:
     """Returns the samples to build of each dataset: the target and a share of it more, rounded up."""
-    return [math.ceil(target * (1 + surplus)) for target in target_sizes(weights, size)]
+    return [with_surplus(target, surplus) for target in target_sizes(weights, size)]
+
+
+def with_surplus(target: int, surplus: float) -> int:
+    """Returns a number of samples and a share of it more, rounded up."""
+    return math.ceil(target * (1 + surplus))
+
+
+def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
+    """Returns how many samples a `BlendedDataset` of these weights and this size takes of each dataset."""
+    if size == 0:
+        return np.zeros(len(weights), dtype=np.int64)
+    return kernels.blending_counts(np.array(normalize(weights), dtype=np.float64), size)

@@ -110,6 +110,19 @@ def _check_blend(blend: Blend, name: str) -> None:
     if weights is not None and len(prefixes) != len(weights):
         message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
         raise ConfigError(message)
+    for prefix, weight in zip(prefixes, weights or [], strict=False):
+        check_weight(weight, f"`{prefix}` in `{name}`")
+
+
+def check_weight(weight: float, name: str) -> None:
+    """Checks that a blend can use a weight.
+
+    Raises:
+        ConfigError: it is not a number, not finite, or not above 0.
+    """
+    if not 0 < weight < float("inf"):
+        message = f"expected a finite weight above 0 for {name}, found {weight!r}"
+        raise ConfigError(message, hint="leave the dataset out" if weight == 0 else None)
 
 
 @dataclass
