@@ -71,7 +71,7 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
     assert cli.main([*command, "--split", "90,5,5"]) == 0  # valid and test hold nothing here
     assert not recwarn.list
     names = os.listdir(f"{prefix}/cache/GPTDataset_indices")
-    assert len(names) == 4
+    assert len(names) == 5
     assert all("-GPTDataset-train-" in name for name in names)
 
 
