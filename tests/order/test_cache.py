@@ -369,6 +369,23 @@ def test_a_damaged_index_never_ends_a_loop_quietly(prefix, cache):
         assert caught.value.hint == "remove them from the index cache, and they are built again"
 
 
+def test_any_flipped_entry_is_found_by_building_again(tmp_path, cache, rng):
+    prefix = write_corpus(tmp_path / "long", [[1] * 9] * 9000)
+    dataset = make_dataset(prefix, path_to_cache=str(cache))
+    assert dataset.verify_indices() == []
+    path = cached_file(cache, "shuffle_index")
+    shuffled = np.load(path)
+    row = int(rng.integers(1000, len(shuffled) - 1000))
+    first, second = shuffled[row : row + 2].tolist()
+    shuffled[row] = second  # a window twice, another one never
+    with open(path, "r+b") as stream:
+        stream.seek(-shuffled.nbytes, os.SEEK_END)
+        stream.write(shuffled.tobytes())
+    assert dataset.verify_indices() == [
+        f"the shuffle_index of `{prefix}` (train) differs in 1 rows: expected {first} in row {row}, found {second}"
+    ]
+
+
 # --- folders that cannot be written -----------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, OversampledError
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, differences, open_or_build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class BlendedDataset:
             build=self._build_indices,
             check=self._misfit,
             description=self.unique_description,
-            name=f"the blend of {len(self.datasets)} datasets ({self.split.name})",
+            name=self._name(),
             must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
         )
 
@@ -135,6 +135,14 @@ class BlendedDataset:
             if not 0 <= sample < len(self.datasets[number]):
                 return f"row {row} names sample {sample} of {len(self.datasets[number])} of dataset {number}"
         return None
+
+    def verify_indices(self) -> list[str]:
+        """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
+        problems = differences(self._name(), self._indices, self._build_indices())
+        return [*problems, *(problem for dataset in self.datasets for problem in dataset.verify_indices())]
+
+    def _name(self) -> str:
+        return f"the blend of {len(self.datasets)} datasets ({self.split.name})"
 
     @property
     def _indices(self) -> Arrays:

@@ -21,7 +21,7 @@ from tokenloom.errors import ConfigError, IndexCacheError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, differences, open_or_build
 from tokenloom.order.epochs import EpochPlan, plan_epochs
 from tokenloom.order.shuffles import (
     build_document_index,
@@ -207,6 +207,13 @@ class GPTDataset(MegatronDataset):
         )
         yield "shuffle_index", build_shuffle_index(plan, random)
         logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
+
+    def verify_indices(self) -> list[str]:
+        """Builds the indices again and returns one sentence for each that differs from the one in use; O(documents).
+
+        Finds what opening does not: a permutation that is none, any flipped bit.
+        """
+        return differences(self._name(), self._indices, self._build_indices())
 
     @property
     def _indices(self) -> Arrays:

@@ -313,6 +313,20 @@ def open_or_build(
     return cache.load(specs, check)  # mapped: all processes of a node share one copy
 
 
+def differences(name: str, used: Arrays, rebuilt: Iterable[tuple[str, NDArray[Any]]]) -> list[str]:
+    """Returns one sentence for each array in use that is not what building it again gives."""
+    problems = []
+    for array_name, expected in rebuilt:
+        unequal = np.flatnonzero((used[array_name] != expected).reshape(len(expected), -1).any(axis=1))
+        if len(unequal):
+            row = int(unequal[0])
+            problems.append(
+                f"the {array_name} of {name} differs in {len(unequal)} rows: expected {expected[row].tolist()} in row "
+                f"{row}, found {used[array_name][row].tolist()}"
+            )
+    return problems
+
+
 @contextmanager
 def _cache_errors() -> Iterator[None]:
     try:
