@@ -350,12 +350,13 @@ def test_indices_are_mapped_so_that_processes_share_them(prefix, cache):
             assert not array.flags.writeable
 
 
-def test_a_damaged_index_never_ends_a_loop_quietly(prefix, cache):
+def test_a_damaged_index_never_ends_a_loop_quietly(tmp_path, cache):
+    prefix = write_corpus(tmp_path / "long", [[1] * 9] * 2500)  # small arrays are not mapped
     dataset = make_dataset(prefix, path_to_cache=str(cache))
     expected = len(list(dataset))
     path = cached_file(cache, "shuffle_index")
     shuffled = np.load(path)
-    shuffled[3] = 1000  # not among the few samples that are looked at on opening, were there more of them
+    shuffled[3] = 100_000  # not among the few samples that are looked at on opening, were there more of them
     with open(path, "r+b") as stream:
         stream.seek(-shuffled.nbytes, os.SEEK_END)
         stream.write(shuffled.tobytes())
@@ -364,7 +365,7 @@ def test_a_damaged_index_never_ends_a_loop_quietly(prefix, cache):
         with pytest.raises(IndexCacheError) as caught:
             look(dataset)  # its files are mapped: it sees what was written
         assert caught.value.message == (
-            f"the indices of `{prefix}` (train) do not fit the data: shuffle index names window 1000 of {expected}"
+            f"the indices of `{prefix}` (train) do not fit the data: shuffle index names window 100000 of {expected}"
         )
         assert caught.value.hint == "remove them from the index cache, and they are built again"
 

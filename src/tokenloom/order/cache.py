@@ -36,6 +36,7 @@ DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
 _BACKGROUND_BYTES = 1 << 20
+_COPIED_BYTES = 1 << 14
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
 _UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError)
@@ -182,6 +183,9 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
 def _map_array(path: str) -> tuple[ArraySpec, Bytes]:
     """Returns what a `.npy` file says it holds, and the bytes of it; refuses pickles and column order."""
     data = map_file(path)
+    if len(data) <= _COPIED_BYTES:  # mappings are limited, and a run over ten thousand datasets has many small files
+        data = data.copy()
+        data.flags.writeable = False
     stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
     version = np.lib.format.read_magic(stream)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
