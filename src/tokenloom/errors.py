@@ -108,3 +108,7 @@ class CacheNotWrittenWarning(TokenloomWarning):
 
 class AmbiguousPadWarning(TokenloomWarning):
     """The tokenizer's pad id is also another special token."""
+
+
+class DuplicateDataWarning(TokenloomWarning):
+    """The same data are named twice, in one blend or in two splits."""

@@ -1,0 +1,267 @@
+"""The blend as users write it: lists, files, globs and directories, into what a configuration takes."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from tokenloom.datasets.config import Blend, check_weight
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, DatasetNotFoundError, DuplicateDataWarning
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+
+StrPath = str | os.PathLike[str]
+
+
+class BlendSettings(TypedDict):
+    """One setting of a configuration: `blend`, or `blend_per_split`."""
+
+    blend: NotRequired[Blend]
+    blend_per_split: NotRequired[list[Blend | None]]
+
+
+def parse_blend(
+    entries: Sequence[str] | None = None,
+    *,
+    per_split: StrPath | Mapping[str, Sequence[Any] | None] | None = None,
+    args_file: StrPath | None = None,
+) -> BlendSettings:
+    """Returns the setting of a configuration for data as users name them; exactly one argument is given.
+
+    An entry is a prefix, with or without `.bin` or `.idx`; a glob such as `data/*_document` (`**` for any depth); or a
+    directory, for the pairs right in it. Globs and directories stand for their pairs in sorted order, and a weight of
+    theirs is divided among these in proportion to their tokens. A pair goes before a directory of the same name. Paths
+    with a scheme, such as `s3://`, are taken as they are. Costs a look at every pair.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tokenloom import IndexedDatasetBuilder
+        >>> folder = tempfile.mkdtemp()
+        >>> for name in ("books", "web_0", "web_1"):
+        ...     builder = IndexedDatasetBuilder(os.path.join(folder, f"{name}.bin"))
+        ...     builder.add_document([1] * 30, [30])
+        ...     builder.finalize(os.path.join(folder, f"{name}.idx"))
+        >>> prefixes, weights = parse_blend(["40", f"{folder}/books", "60", f"{folder}/web_*"])["blend"]
+        >>> [os.path.basename(prefix) for prefix in prefixes], weights
+        (['books', 'web_0', 'web_1'], [40.0, 30.0, 30.0])
+
+        Then `GPTDatasetConfig(..., **parse_blend([...]))`.
+
+    Args:
+        entries: prefixes, or weights and prefixes by turns, see `get_blend_from_list`.
+        per_split: {"train": entries, "valid": entries, "test": entries}, or the path of a JSON file with that; None or
+            absent for a split without data.
+        args_file: the path of a text file with the entries, separated by white space.
+
+    Raises:
+        ConfigError: entries contradict each other, or a weight is unusable; the message quotes the entry.
+        DatasetNotFoundError: an entry names no pair.
+    """
+    if [entries, per_split, args_file].count(None) != 2:
+        message = "expected exactly one of a list of entries, entries per split, and a file of entries"
+        raise ConfigError(message)
+    if per_split is not None:
+        return {"blend_per_split": _parse_per_split(per_split)}
+    where = "the blend"
+    if args_file is not None:
+        where = f"`{os.fspath(args_file)}`"
+        entries = _read_text(args_file).split()
+    assert entries is not None
+    blend = _parse_entries(entries, where)
+    _warn_of_duplicates([(where, blend)])
+    return {"blend": blend}
+
+
+def get_blend_from_list(blend: Sequence[str] | None) -> Blend | None:
+    """Returns (prefixes, weights or None) of a flat list, by the reference's rules; None for None.
+
+    A list of odd length holds prefixes only. One of even length holds weights and prefixes by turns, if its first,
+    third, fifth, … entries are numbers, and prefixes only, if none of them is.
+
+    Example:
+        >>> get_blend_from_list(["30", "books", "70", "web"])
+        (['books', 'web'], [30.0, 70.0])
+        >>> get_blend_from_list(["books", "web"])
+        (['books', 'web'], None)
+
+    Raises:
+        ConfigError: some of those entries are numbers and some are not, or a weight is not a finite number above 0.
+    """
+    return None if blend is None else _by_turns(blend, "the blend")
+
+
+def _by_turns(entries: Sequence[str], where: str) -> Blend:
+    if isinstance(entries, str):
+        message = f"expected a list of entries in {where}, found the string {entries!r}"
+        raise ConfigError(message)
+    if not entries:
+        message = f"expected at least one entry in {where}, found none"
+        raise ConfigError(message)
+    prefixes, weights = list(entries), None
+    if len(entries) % 2 == 0:
+        numbers = [_as_number(entry) for entry in entries[::2]]
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(numbers):
+            prefixes, weights = list(entries[1::2]), known
+        elif known:
+            number, name = numbers.index(known[0]), numbers.index(None)
+            message = (
+                f"expected weights and prefixes by turns in {where}, or prefixes only, found the number "
+                f"{entries[2 * number]!r} at entry {2 * number + 1} and no number, {entries[2 * name]!r}, "
+                f"at entry {2 * name + 1}"
+            )
+            raise ConfigError(message)
+    prefixes = [prefix.strip() for prefix in prefixes]
+    if "" in prefixes:
+        message = f"expected prefixes in {where}, found an empty one"
+        raise ConfigError(message)
+    for prefix, weight in zip(prefixes, weights or [], strict=False):
+        check_weight(weight, f"`{prefix}` in {where}")
+    return prefixes, weights
+
+
+def _as_number(entry: str) -> float | None:
+    try:
+        return float(entry)
+    except ValueError:
+        return None
+
+
+def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> list[Blend | None]:
+    where = "the entries per split"
+    if isinstance(source, (str, os.PathLike)):
+        where = f"`{os.fspath(source)}`"
+        try:
+            source = json.loads(_read_text(source))
+        except json.JSONDecodeError as error:
+            message = f"{where} is not JSON: {error}"
+            raise ConfigError(message) from error
+    names = [split.name for split in Split]
+    if not isinstance(source, Mapping) or not set(source) <= set(names):
+        found = sorted(set(source) - set(names)) if isinstance(source, Mapping) else type(source).__name__
+        message = f"expected a mapping with the keys {', '.join(names)} in {where}, found {found!r}"
+        raise ConfigError(message)
+    blends: list[Blend | None] = []
+    for name in names:
+        if (entries := source.get(name)) is None:
+            blends.append(None)
+            continue
+        if not isinstance(entries, Sequence) or isinstance(entries, str):
+            message = f"expected a list for {name} in {where}, found {entries!r}"
+            raise ConfigError(message)
+        for entry in entries:
+            if not isinstance(entry, (str, int, float)) or isinstance(entry, bool):
+                message = f"expected prefixes and weights for {name} in {where}, found {entry!r}"
+                raise ConfigError(message)
+        blends.append(_parse_entries([str(entry) for entry in entries], f"{name} of {where}"))
+    if not any(blends):
+        message = f"expected data for at least one split in {where}, found none"
+        raise ConfigError(message)
+    _warn_of_duplicates([(name, blend) for name, blend in zip(names, blends, strict=True) if blend is not None])
+    return blends
+
+
+def _read_text(path: StrPath) -> str:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"`{os.fspath(path)}` cannot be read: {error}"
+        raise ConfigError(message) from error
+
+
+def _parse_entries(entries: Sequence[str], where: str) -> Blend:
+    written, shared = _by_turns(entries, where)
+    prefixes: list[str] = []
+    weights: list[float] = []
+    for number, entry in enumerate(written):
+        found = _expand(entry, entries, where)
+        prefixes += found
+        if shared is not None:
+            weights += _divide(shared[number], found, entry)
+    _check_halves(written)
+    return prefixes, None if shared is None else weights
+
+
+def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
+    """Returns the prefixes that an entry stands for."""
+    if "://" in entry:
+        return [entry]
+    prefix = prefix_of(entry)
+    if IndexedDataset.exists(prefix):
+        return [prefix]
+    if os.path.isdir(entry):
+        return _pairs_in(entry)
+    if glob.has_magic(entry):
+        found = sorted(prefix_of(path) for path in glob.glob(idx_path(prefix), recursive=True))
+        folders = sorted(path for path in glob.glob(entry, recursive=True) if os.path.isdir(path))
+        found = found or [pair for folder in folders for pair in _pairs_in(folder)]
+        if not found:
+            message = f"{entry!r} in {where} matches no pair"
+            raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+        for pair in found:
+            _check_pair(pair, f"{entry!r} matches `{pair}`")
+        return found
+    hint = None
+    if any(_as_number(text) is not None for text in entries):
+        hint = f"{where} has {len(entries)} entries: weights and prefixes by turns begin with a weight, and are even"
+    _check_pair(prefix, f"{entry!r} in {where}", hint=hint)
+    return [prefix]
+
+
+def _pairs_in(folder: str) -> list[str]:
+    names = sorted({prefix_of(name) for name in os.listdir(folder) if name.endswith((".bin", ".idx"))})
+    if not names:
+        message = f"the directory `{folder}` holds no pair"
+        raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+    pairs = [os.path.join(folder, name) for name in names]
+    for pair in pairs:
+        _check_pair(pair, f"the directory `{folder}`")
+    return pairs
+
+
+def _check_pair(prefix: str, where: str, *, hint: str | None = None) -> None:
+    if IndexedDataset.exists(prefix):
+        return
+    try:
+        IndexedDataset(prefix, mmap=False)
+    except DatasetNotFoundError as error:
+        message = f"{where}: {error.message}"
+        raise DatasetNotFoundError(message, hint=hint or error.hint) from None
+
+
+def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
+    """Returns the weight of each prefix: that of an entry, in proportion to tokens."""
+    if len(prefixes) == 1:
+        return [weight]
+    tokens = [IndexedDataset(prefix, mmap=False).num_tokens for prefix in prefixes]
+    for prefix, count in zip(prefixes, tokens, strict=True):
+        if count == 0:
+            message = f"`{prefix}` of {entry!r} holds no tokens, so it has no part of the weight {weight!r}"
+            raise ConfigError(message, hint="move it away, or name the others one by one")
+    total = sum(tokens)
+    return [weight * count / total for count in tokens]
+
+
+def _check_halves(written: Sequence[str]) -> None:
+    """Refuses both files of one pair, which an unquoted glob of a shell gives."""
+    for entry in written:
+        if entry.endswith(".bin") and idx_path(prefix_of(entry)) in written:
+            message = f"expected one entry per pair, found `{entry}` and `{idx_path(prefix_of(entry))}`"
+            raise ConfigError(message, hint="quote a glob, so that the shell leaves it as it is")
+
+
+def _warn_of_duplicates(blends: Sequence[tuple[str, Blend]]) -> None:
+    seen: dict[str, str] = {}
+    for where, (prefixes, _) in blends:
+        for prefix in prefixes:
+            same = prefix if "://" in prefix else os.path.realpath(bin_path(prefix))
+            if same in seen:
+                place = f"twice in {where}" if seen[same] == where else f"in {seen[same]} and in {where}"
+                warnings.warn(f"the data of `{prefix}` are {place}", DuplicateDataWarning, stacklevel=3)
+            seen[same] = where
