@@ -6,6 +6,8 @@ package loads neither torch nor a tokenizer library; what needs them imports the
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.plan import BuildPlan, plan_build
+from tokenloom.blending.spec import get_blend_from_list, parse_blend
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -20,9 +22,11 @@ from tokenloom.errors import (
     DatasetFormatError,
     DatasetNotFoundError,
     DivergenceError,
+    DuplicateDataWarning,
     IndexCacheError,
     InputError,
     MissingExtraError,
+    OversampledError,
     ShortDatasetWarning,
     StorageError,
     TokenizerError,
@@ -55,6 +59,7 @@ __all__ = [
     "BlendedMegatronDatasetBuilder",
     "BlendedMegatronDatasetConfig",
     "BuildError",
+    "BuildPlan",
     "CacheNotWrittenWarning",
     "ConfigError",
     "DType",
@@ -62,6 +67,7 @@ __all__ = [
     "DatasetNotFoundError",
     "DatasetStatistics",
     "DivergenceError",
+    "DuplicateDataWarning",
     "GPTDataset",
     "GPTDatasetConfig",
     "HuggingFaceTokenizer",
@@ -77,6 +83,7 @@ __all__ = [
     "MissingExtraError",
     "MockGPTDataset",
     "MockGPTLowLevelDataset",
+    "OversampledError",
     "RampupPretrainingSampler",
     "SampleBatch",
     "ShortDatasetWarning",
@@ -90,7 +97,10 @@ __all__ = [
     "VerifyReport",
     "build_dataloader",
     "check_same_batches",
+    "get_blend_from_list",
     "load_tokenizer",
     "merge_datasets",
+    "parse_blend",
+    "plan_build",
     "verify_dataset",
 ]

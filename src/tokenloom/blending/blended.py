@@ -51,7 +51,7 @@ class BlendedDataset:
 
     Raises:
         ConfigError: datasets and weights do not fit together, or a weight is not positive.
-        OversampledError: the blend takes more samples from a dataset than it has; `shortages` lists all of them.
+        OversampledError: the blend takes more samples from a dataset than it has.
     """
 
     def __init__(

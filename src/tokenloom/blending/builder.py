@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.plan import epochs_of, remedy_for, smallest_surplus
 from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.distributed.building import Builders, build_together
+from tokenloom.errors import OversampledError
 
 
 class BlendedMegatronDatasetBuilder:
@@ -127,7 +130,25 @@ class BlendedMegatronDatasetBuilder:
         weights, size = quota.blend_arguments([len(dataset) for dataset in datasets])
         if quota.kind == "weighted" and self.config.extend_short_datasets:
             datasets = self._extend(datasets, quota)
-        return BlendedDataset(datasets, weights, size, self.config)
+        try:
+            return BlendedDataset(datasets, weights, size, self.config)
+        except OversampledError as error:
+            remedy = remedy_for(self._sufficient_surplus(quota, datasets))
+            raise OversampledError(error.message, hint=remedy) from error
+
+    def _sufficient_surplus(self, quota: Quota, datasets: list[Any]) -> float | None:
+        """Returns the smallest surplus with which all datasets have what a weighted blend takes of them."""
+        needed = []
+        owed = quota.owed([len(dataset) for dataset in datasets])
+        for dataset, target, count in zip(datasets, quota.targets(), owed, strict=True):
+            if count > len(dataset):
+                # A dataset of another class has as many samples as are asked of it, or more.
+                samples_of: Callable[[int], int] = int
+                if isinstance(dataset, GPTDataset):
+                    epochs = epochs_of(self.config, quota.split, dataset.epoch_plan.tokens_per_epoch)
+                    samples_of = epochs.num_samples
+                needed.append(smallest_surplus(target, count, samples_of))
+        return max((surplus for surplus in needed if surplus is not None), default=None)
 
     def _extend(self, datasets: list[Any], quota: Quota) -> list[Any]:
         """Returns the datasets, with those of which the blend takes too many samples built for as many as it takes."""

@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tokenloom.cli import demo, info, merge, preprocess, show, verify
+from tokenloom.cli import demo, info, merge, plan, preprocess, show, verify
 from tokenloom.errors import TokenloomError
 
-COMMANDS = (preprocess, merge, info, show, verify, demo)
+COMMANDS = (preprocess, merge, info, plan, show, verify, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

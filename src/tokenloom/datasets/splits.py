@@ -68,11 +68,14 @@ def split_matrix(shares: Sequence[float]) -> SplitMatrix:
     return [None if stop <= start else (start, stop) for start, stop in itertools.pairwise(ends)]
 
 
-def split_indices(bounds: tuple[float, float], num_elements: int) -> NDArray[Any]:
-    """Returns the elements of a dataset that an interval of the split matrix selects: consecutive integers.
-
-    int32, or int64 where that is too narrow.
-    """
+def split_range(bounds: tuple[float, float], num_elements: int) -> range:
+    """Returns the elements of a dataset that an interval of the split matrix selects."""
     start, stop = (round(bound * float(num_elements)) for bound in bounds)
+    return range(start, stop)
+
+
+def split_indices(bounds: tuple[float, float], num_elements: int) -> NDArray[Any]:
+    """Returns `split_range` as an array: int32, or int64 where that is too narrow."""
+    chosen = split_range(bounds, num_elements)
     dtype = np.int32 if num_elements <= np.iinfo(np.int32).max else np.int64
-    return np.arange(start, stop, dtype=dtype)
+    return np.arange(chosen.start, chosen.stop, dtype=dtype)

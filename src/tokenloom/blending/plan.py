@@ -1,0 +1,327 @@
+"""What a build will do, from the indices of the data alone: tokens, samples and epochs of every dataset and split."""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tokenloom.blending.quota import Quota, Sizes, quotas, with_surplus
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.splits import Split, split_range
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.order.epochs import EpochPlan, plan_epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPlan:
+    """What one dataset gives to one split.
+
+    Attributes:
+        name: its path.
+        num_sequences: that the split exposes.
+        num_tokens: in these, hence in an epoch.
+        weight: as configured, or None.
+        share: of the samples of the split, in [0, 1].
+        num_samples_owed: that the split takes of it.
+        num_epochs_owed: how often that goes through its tokens.
+        num_samples_built: that it will have; at least those owed, unless it runs short.
+        num_epochs_built: passes over its documents that these take.
+    """
+
+    name: str
+    num_sequences: int
+    num_tokens: int
+    weight: float | None
+    share: float
+    num_samples_owed: int
+    num_epochs_owed: float
+    num_samples_built: int
+    num_epochs_built: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A dataset that cannot give what a split takes of it, so that the build will fail.
+
+    Attributes:
+        split: which.
+        dataset: its number in the split.
+        name: its path.
+        owed: samples the split takes of it.
+        available: samples it will have.
+        surplus: the smallest `mid_level_dataset_surplus` with which it has enough; None if nothing helps.
+        remedy: what to do.
+    """
+
+    split: Split
+    dataset: int
+    name: str
+    owed: int
+    available: int
+    surplus: float | None
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlan:
+    """What one split is made of.
+
+    Attributes:
+        split: which.
+        kind: "single", "list", "weighted" or "proportional", see `Quota`.
+        size: samples wanted at least; None for one epoch.
+        num_samples: that it will have.
+        num_tokens: of all its datasets, once each.
+        datasets: in the order of the blend.
+        problems: why it cannot be built.
+    """
+
+    split: Split
+    kind: str
+    size: int | None
+    num_samples: int
+    num_tokens: int
+    datasets: tuple[DatasetPlan, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPlan:
+    """What a build will do.
+
+    Attributes:
+        sequence_length: tokens per sample.
+        splits: train, valid and test; None for a split without data.
+    """
+
+    sequence_length: int
+    splits: tuple[SplitPlan | None, ...]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why the build will fail, of all splits."""
+        return tuple(problem for split in self.splits if split is not None for problem in split.problems)
+
+    @property
+    def surplus(self) -> float | None:
+        """The smallest `mid_level_dataset_surplus` that solves all problems; None without problems, or if none does."""
+        needed = [problem.surplus for problem in self.problems]
+        known = [surplus for surplus in needed if surplus is not None]
+        return max(known) if known and len(known) == len(needed) else None
+
+
+def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> BuildPlan:
+    """Returns what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build, exactly.
+
+    Opens each pair for a moment and reads two rows of its index per split, whatever its size. How many samples a
+    weighted blend takes of each dataset is counted as the build counts it, 10 to 100 ns per sample. Problems are
+    reported, not raised.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tokenloom import BlendedMegatronDatasetConfig, IndexedDatasetBuilder
+        >>> prefix = os.path.join(tempfile.mkdtemp(), "corpus")
+        >>> builder = IndexedDatasetBuilder(f"{prefix}.bin")
+        >>> builder.add_document([1] * 100, [100])
+        >>> builder.finalize(f"{prefix}.idx")
+        >>> config = BlendedMegatronDatasetConfig(
+        ...     random_seed=0, sequence_length=8, blend=([prefix], None), split="1"
+        ... )
+        >>> dataset = plan_build(config, [30, None, None]).splits[0].datasets[0]
+        >>> dataset.num_tokens, dataset.num_samples_owed, dataset.num_epochs_owed, dataset.num_epochs_built
+        (100, 30, 2.4, 3)
+
+    Args:
+        config: the settings; no tokenizer is needed. What only a `GPTDatasetConfig` says has its default there.
+        sizes: samples wanted at least from train, valid and test; None for one epoch.
+
+    Raises:
+        ConfigError: the data are made up, or weights come without a size.
+        DatasetNotFoundError, DatasetFormatError: of a pair that cannot be opened.
+    """
+    if config.mock:
+        message = "expected data to plan for, found none: `blend` and `blend_per_split` are empty"
+        raise ConfigError(message)
+    wanted = quotas(config, sizes)
+    counts: dict[tuple[Split, int], tuple[int, int]] = {}
+    places: dict[str | None, list[tuple[Quota, int]]] = {}
+    for quota in filter(None, wanted):
+        for number, prefix in enumerate(quota.prefixes):
+            places.setdefault(prefix, []).append((quota, number))
+    for prefix, each in places.items():
+        assert prefix is not None
+        data = IndexedDataset(prefix, mmap=False)
+        for quota, number in each:
+            counts[quota.split, number] = _count(data, split_range(quota.bounds, len(data)))
+    return BuildPlan(
+        sequence_length=config.sequence_length,
+        splits=tuple(
+            None
+            if quota is None
+            else _plan_split(config, quota, [counts[quota.split, number] for number in range(len(quota.prefixes))])
+            for quota in wanted
+        ),
+    )
+
+
+def _count(data: IndexedDataset, rows: range) -> tuple[int, int]:
+    """Returns sequences and tokens of consecutive rows, in O(1): sequences lie back to back in the `.bin` file."""
+    pointers, num_bytes = data.index.sequence_pointers, data.bin_reader.num_bytes
+    begin, end = (int(pointers[row]) if row < len(data) else num_bytes for row in (rows.start, rows.stop))
+    return len(rows), (end - begin) // data.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epochs:
+    """How many samples a GPT dataset has, and from how many epochs, as a function of the samples asked of it.
+
+    Attributes:
+        num_tokens: in an epoch.
+        sequence_length: tokens from one window to the next.
+        extra: tokens a window reads beyond its length.
+        keep_partial: whether a last, incomplete window counts.
+    """
+
+    num_tokens: int
+    sequence_length: int
+    extra: int
+    keep_partial: bool
+
+    def plan(self, num_samples: int | None) -> EpochPlan | None:
+        """Returns the epochs for that many samples; None if there are no tokens to make them of."""
+        if num_samples and self.num_tokens == 0:
+            return None
+        return plan_epochs(
+            self.num_tokens,
+            num_samples,
+            sequence_length=self.sequence_length,
+            extra=self.extra,
+            keep_partial=self.keep_partial,
+        )
+
+    def num_samples(self, asked: int | None) -> int:
+        """Returns how many samples there will be."""
+        plan = self.plan(asked)
+        return 0 if plan is None else plan.num_samples
+
+
+def epochs_of(config: BlendedMegatronDatasetConfig, split: Split, num_tokens: int) -> Epochs:
+    """Returns what a GPT dataset of that many tokens will have, by the rules that `GPTDataset` follows."""
+    extra, keep_partial = 1, False
+    if isinstance(config, GPTDatasetConfig):
+        extra = int(config.add_extra_token_to_sequence)
+        keep_partial = split is Split.valid and not config.drop_last_partial_validation_sequence
+    return Epochs(num_tokens=num_tokens, sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial)
+
+
+def smallest_surplus(target: int, owed: int, samples_of: Callable[[int], int]) -> float | None:
+    """Returns the smallest `mid_level_dataset_surplus` with which a dataset has what a blend takes of it.
+
+    Exact: with the next smaller float64 it would not. None if the dataset never has enough.
+
+    Args:
+        target: samples meant for the dataset, before any surplus.
+        owed: samples that the blend takes of it, more than it has.
+        samples_of: samples it has when so many are asked of it; rising, and never fewer than asked, or 0.
+    """
+    if samples_of(owed) < owed:
+        return None
+    asked = bisect.bisect_left(range(owed + 1), owed, key=samples_of)
+    # The bits of positive floats, as integers, are in the order of the floats.
+    enough = _bits(asked / target)
+    bits = bisect.bisect_left(range(enough + 1), asked, key=lambda bits: with_surplus(target, _float(bits)))
+    return _float(bits)
+
+
+def _bits(value: float) -> int:
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits
+
+
+def _float(bits: int) -> float:
+    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return value
+
+
+def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, counts: Sequence[tuple[int, int]]) -> SplitPlan:
+    epochs = [epochs_of(config, quota.split, num_tokens) for _, num_tokens in counts]
+    asked = list(quota.num_samples)
+    lengths = [each.num_samples(count) for each, count in zip(epochs, asked, strict=True)]
+    if quota.is_blend:
+        owed = quota.owed(lengths)
+    else:
+        owed = [length if quota.size is None else quota.size for length in lengths]
+    if quota.kind == "weighted" and config.extend_short_datasets:
+        for number, (length, count) in enumerate(zip(lengths, owed, strict=True)):
+            if count > length:
+                asked[number], lengths[number] = count, epochs[number].num_samples(count)
+    total = sum(owed)
+    datasets = tuple(
+        _plan_dataset(quota, number, counts[number], epochs[number], asked[number], owed[number], total)
+        for number in range(len(counts))
+    )
+    problems = (_problem(quota, number, dataset, epochs[number]) for number, dataset in enumerate(datasets))
+    return SplitPlan(
+        split=quota.split,
+        kind=quota.kind,
+        size=quota.size,
+        num_samples=total if quota.is_blend else sum(lengths),
+        num_tokens=sum(num_tokens for _, num_tokens in counts),
+        datasets=datasets,
+        problems=tuple(problem for problem in problems if problem is not None),
+    )
+
+
+def _plan_dataset(
+    quota: Quota, number: int, counts: tuple[int, int], epochs: Epochs, asked: int | None, owed: int, total: int
+) -> DatasetPlan:
+    num_sequences, num_tokens = counts
+    plan = epochs.plan(asked)
+    return DatasetPlan(
+        name=str(quota.prefixes[number]),
+        num_sequences=num_sequences,
+        num_tokens=num_tokens,
+        weight=None if quota.weights is None else quota.weights[number],
+        share=owed / total if total else 0.0,
+        num_samples_owed=owed,
+        num_epochs_owed=owed * epochs.sequence_length / num_tokens if num_tokens else 0.0,
+        num_samples_built=0 if plan is None else plan.num_samples,
+        num_epochs_built=0 if plan is None else plan.num_epochs,
+    )
+
+
+def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) -> Problem | None:
+    """Returns why a dataset makes the build fail, or None."""
+    owed, available = dataset.num_samples_owed, dataset.num_samples_built
+    has_none = available == 0 and bool(quota.num_samples[number] or quota.kind == "proportional")
+    if owed <= available and not has_none:
+        return None
+    surplus = None
+    remedy = "it holds too few tokens for one sample: leave it out, or shorten the samples"
+    if not has_none:
+        surplus = smallest_surplus(quota.targets()[number], owed, epochs.num_samples)
+        remedy = remedy_for(surplus)
+    return Problem(
+        split=quota.split,
+        dataset=number,
+        name=dataset.name,
+        owed=owed,
+        available=available,
+        surplus=surplus,
+        remedy=remedy,
+    )
+
+
+def remedy_for(surplus: float | None) -> str:
+    """Returns what to do about datasets that run short of samples.
+
+    Args:
+        surplus: the smallest that suffices, or None if that is not known.
+    """
+    to_what = (
+        "raise `mid_level_dataset_surplus`" if surplus is None else f"`mid_level_dataset_surplus={surplus!r}` or more"
+    )
+    return f"set `extend_short_datasets=True` to take further epochs, or {to_what}, or lower the weight"

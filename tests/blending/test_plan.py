@@ -1,0 +1,265 @@
+"""What a plan says before the build is what the build does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import make_config, write_corpus
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.plan import epochs_of, plan_build, smallest_surplus
+from tokenloom.blending.quota import with_surplus
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OversampledError
+
+
+def build(config, sizes):
+    return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
+
+
+def corpus(folder, name, *lengths):
+    return write_corpus(folder / name, [[1] * length for length in lengths])
+
+
+@pytest.fixture
+def two(tmp_path):
+    """100 tokens in ten documents, and 300 in ten."""
+    return [corpus(tmp_path, "small", *[10] * 10), corpus(tmp_path, "large", *[30] * 10)]
+
+
+# --- literal plans ------------------------------------------------------------------------------------------------
+
+
+def test_a_weighted_blend(two):
+    plan = plan_build(make_config(None, blend=(two, [1.0, 1.0]), split="50,50,0"), [30, 10, None])
+    train, valid, test = plan.splits
+    assert test is None
+    assert (train.split, train.kind, train.size, train.num_samples, train.num_tokens) == (
+        Split.train,
+        "weighted",
+        30,
+        30,
+        200,
+    )
+    small, large = train.datasets
+    assert (small.name, small.num_sequences, small.num_tokens, small.weight, small.share) == (two[0], 5, 50, 1.0, 0.5)
+    assert (small.num_samples_owed, small.num_epochs_owed) == (15, 1.2)
+    assert (small.num_samples_built, small.num_epochs_built) == (24, 2)
+    assert (large.num_samples_owed, large.num_epochs_owed) == (15, 0.4)
+    assert (large.num_samples_built, large.num_epochs_built) == (37, 1)
+    assert valid.num_samples == 10
+    assert plan.problems == ()
+    assert plan.surplus is None
+
+
+def test_a_blend_without_weights_takes_one_epoch_of_each(two):
+    config = make_config(None, blend=(two, None), split="1")
+    train = plan_build(config, [None, None, None]).splits[0]
+    assert (train.kind, train.num_samples) == ("proportional", 24 + 74)
+    assert [(each.num_samples_owed, each.num_samples_built) for each in train.datasets] == [(24, 24), (74, 74)]
+    train = plan_build(config, [40, None, None]).splits[0]
+    assert (train.num_samples, train.size) == (40, 40)
+    assert [each.num_samples_owed for each in train.datasets] == [10, 30]
+    assert plan_build(config, [4000, None, None]).splits[0].num_samples == 98
+
+
+def test_one_dataset_and_lists_of_them(two):
+    config = make_config(None, blend_per_split=[(two[:1], [5.0]), (two, None), None], multiple_validation_sets=True)
+    train, valid, test = plan_build(config, [30, None, None]).splits
+    assert (train.kind, train.num_samples, train.datasets[0].weight) == ("single", 49, None)
+    assert (train.datasets[0].num_samples_owed, train.datasets[0].num_epochs_built) == (30, 2)
+    assert (valid.kind, valid.num_samples) == ("list", 98)
+    assert test is None
+
+
+def test_without_a_tokenizer(two):
+    config = BlendedMegatronDatasetConfig(random_seed=0, sequence_length=4, blend=(two[:1], None), split="1")
+    assert plan_build(config, [None] * 3).splits == plan_build(make_config(two[0]), [None] * 3).splits
+
+
+def test_made_up_data_have_no_plan():
+    with pytest.raises(ConfigError, match=r"^expected data to plan for, found none"):
+        plan_build(make_config(None), [1, 1, 1])
+
+
+def test_weights_without_a_size(two):
+    with pytest.raises(ConfigError, match="expected a size for train, whose blend has weights, found None"):
+        plan_build(make_config(None, blend=(two, [1.0, 2.0]), split="1"), [None, 1, 1])
+
+
+def test_data_that_cannot_be_opened_are_named(tmp_path, two):
+    with pytest.raises(DatasetNotFoundError, match="absent"):
+        plan_build(make_config(None, blend=([*two, f"{tmp_path}/absent"], None), split="1"), [None] * 3)
+    with open(f"{two[1]}.bin", "r+b") as stream:
+        stream.truncate(7)
+    with pytest.raises(DatasetFormatError, match=r"`.*large.bin`: expected 600 bytes .* found 7"):
+        plan_build(make_config(None, blend=(two, None), split="1"), [None] * 3)
+
+
+# --- problems -----------------------------------------------------------------------------------------------------
+
+
+def find_short(tmp_path, rng):
+    """Returns a blend that runs short without a surplus, found by trying."""
+    prefixes = [corpus(tmp_path, f"p{number}", 17) for number in range(12)]
+    for _ in range(300):
+        weights = (rng.dirichlet(np.ones(12)) + 1e-3).tolist()
+        sizes = [int(rng.integers(20, 200)), None, None]
+        config = make_config(
+            None,
+            sequence_length=16,
+            blend=(prefixes, weights),
+            split="1",
+            mid_level_dataset_surplus=0.0,
+            path_to_cache=f"{tmp_path}/cache",
+        )
+        plan = plan_build(config, sizes)
+        if plan.problems:
+            return config, sizes, plan
+    pytest.fail("no blend runs short")
+
+
+def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path, rng):
+    config, sizes, plan = find_short(tmp_path, rng)
+    problem = plan.problems[0]
+    assert problem.owed > problem.available
+    assert problem.name == config.blend[0][problem.dataset]
+    with pytest.raises(OversampledError) as caught:
+        build(config, sizes)
+    assert caught.value.message.startswith(
+        f"the blend (train) takes {problem.owed} samples from `{problem.name}`, which has {problem.available}"
+    )
+    assert f"`mid_level_dataset_surplus={plan.surplus!r}` or more" in caught.value.hint
+
+    # The remedy is exact: the next smaller surplus is too small.
+    config.mid_level_dataset_surplus = plan.surplus
+    assert plan_build(config, sizes).problems == ()
+    assert len(build(config, sizes)[0]) == plan.splits[0].num_samples
+    config.mid_level_dataset_surplus = math.nextafter(plan.surplus, 0)
+    assert plan_build(config, sizes).problems != ()
+    with pytest.raises(OversampledError):
+        build(config, sizes)
+
+    # So is the other.
+    config.mid_level_dataset_surplus = 0.0
+    config.extend_short_datasets = True
+    extended = plan_build(config, sizes)
+    assert extended.problems == ()
+    assert_is_built(extended, build(config, sizes))
+
+
+@pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning")
+def test_datasets_without_samples_are_problems(tmp_path, two):
+    empty = corpus(tmp_path, "empty", 2)
+    for weights, size, owed in ((None, None, 0), (None, 10, 0)):
+        plan = plan_build(make_config(None, blend=([*two, empty], weights), split="1"), [size, None, None])
+        (problem,) = plan.problems
+        assert (problem.name, problem.owed, problem.available, problem.surplus) == (empty, owed, 0, None)
+        assert problem.remedy == "it holds too few tokens for one sample: leave it out, or shorten the samples"
+        assert plan.surplus is None
+        config = make_config(None, blend=([*two, empty], weights), split="1")
+        with pytest.raises(ConfigError, match="expected a weight above 0"):
+            build(config, [size, None, None])
+    nothing = corpus(tmp_path, "nothing", 0)
+    config = make_config(None, blend=([*two, nothing], [1.0, 1.0, 1.0]), split="1")
+    (problem,) = plan_build(config, [30, None, None]).problems
+    assert (problem.name, problem.owed, problem.available) == (nothing, 10, 0)
+    with pytest.raises(ConfigError, match="the documents hold no tokens"):
+        build(config, [30, None, None])
+
+
+@given(
+    target=st.integers(1, 10**9),
+    more=st.integers(1, 1000),
+    tokens=st.integers(1, 10**6),
+    sequence_length=st.integers(1, 1000),
+)
+def test_the_surplus_is_the_smallest(target, more, tokens, sequence_length):
+    config = BlendedMegatronDatasetConfig(
+        random_seed=0, sequence_length=sequence_length, blend=(["a"], None), split="1"
+    )
+    samples_of = epochs_of(config, Split.train, tokens).num_samples
+    owed = samples_of(target) + more
+    surplus = smallest_surplus(target, owed, samples_of)
+    assert surplus > 0
+    assert samples_of(with_surplus(target, surplus)) >= owed
+    assert samples_of(with_surplus(target, math.nextafter(surplus, 0))) < owed
+
+
+def test_no_surplus_makes_samples_of_nothing():
+    assert smallest_surplus(3, 4, lambda asked: 0) is None
+
+
+# --- the build does what the plan said ----------------------------------------------------------------------------
+
+
+def assert_is_built(plan, datasets):
+    for planned, built in zip(plan.splits, datasets, strict=True):
+        assert (planned is None) == (built is None)
+        if planned is None:
+            continue
+        parts = {"single": lambda one: [one], "list": list}.get(planned.kind, lambda blend: blend.datasets)(built)
+        if planned.kind == "list":
+            assert planned.num_samples == sum(map(len, built))
+        else:
+            assert planned.num_samples == len(built)
+        assert planned.num_tokens == sum(part.epoch_plan.tokens_per_epoch for part in parts)
+        for each, part in zip(planned.datasets, parts, strict=True):
+            assert each.name == part.dataset_path
+            assert each.num_sequences == len(part.indices)
+            assert each.num_tokens == part.epoch_plan.tokens_per_epoch
+            assert each.num_samples_built == len(part)
+            assert each.num_epochs_built == part.epoch_plan.num_epochs
+        owed = [each.num_samples_owed for each in planned.datasets]
+        if planned.kind in ("weighted", "proportional"):
+            assert owed == np.bincount(built.dataset_index, minlength=len(parts)).tolist()
+        assert [each.share for each in planned.datasets] == [count / max(sum(owed), 1) for count in owed]
+
+
+def draw_blend(rng, prefixes):
+    chosen = rng.choice(prefixes, size=int(rng.integers(1, 8))).tolist()
+    if rng.random() < 0.4:
+        return chosen, None
+    return chosen, (10.0 ** rng.uniform(-4, 1, size=len(chosen))).tolist()
+
+
+@pytest.mark.parametrize("turn", range(30))
+@pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning")
+def test_random_builds_do_what_their_plan_said(tmp_path, seed, turn):
+    rng = np.random.default_rng([seed, turn])
+    prefixes = [
+        corpus(tmp_path, f"p{number}", *rng.integers(0, 40, size=int(rng.integers(1, 40))).tolist())
+        for number in range(6)
+    ]
+    settings = {
+        "sequence_length": int(rng.integers(1, 12)),
+        "path_to_cache": f"{tmp_path}/cache",
+        "mid_level_dataset_surplus": float(rng.choice([0.0, 0.005, 0.5])),
+        "extend_short_datasets": bool(rng.integers(2)),
+        "add_extra_token_to_sequence": bool(rng.integers(2)),
+        "drop_last_partial_validation_sequence": bool(rng.integers(2)),
+        "num_dataset_builder_threads": int(rng.integers(1, 4)),
+    }
+    sizes = [None if rng.random() < 0.2 else int(rng.integers(0, 300)) for _ in Split]
+    if rng.random() < 0.5:
+        blends = [None if rng.random() < 0.2 else draw_blend(rng, prefixes) for _ in Split]
+        settings |= {"blend_per_split": blends, "multiple_validation_sets": bool(rng.integers(2))}
+    else:
+        settings |= {"blend": draw_blend(rng, prefixes), "split": str(rng.choice(["1", "70,20,10", "9,1"]))}
+    config = make_config(None, **settings)
+    if config.mock:
+        return
+    if any(blend is not None and blend[1] is not None for blend in (config.blend, *(config.blend_per_split or []))):
+        sizes = [50 if size is None else size for size in sizes]  # weights need one
+    plan = plan_build(config, sizes)
+    if plan.problems:
+        with pytest.raises((ConfigError, OversampledError)):
+            build(config, sizes)
+    else:
+        assert_is_built(plan, build(config, sizes))
