@@ -16,7 +16,7 @@ from tokenloom import kernels
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch, to_tensors
-from tokenloom.errors import ConfigError, OversampledError
+from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, differences, open_or_build
 
 
@@ -175,27 +175,34 @@ class BlendedDataset:
         if not -len(self) <= idx < len(self):
             message = f"sample {idx} of a blend was asked for, but it has {len(self)}"
             raise IndexError(message)
-        return int(self.dataset_index[idx]), int(self.dataset_sample_index[idx])
+        number, sample = int(self.dataset_index[idx]), int(self.dataset_sample_index[idx])
+        if not (0 <= number < len(self.datasets) and 0 <= sample < len(self.datasets[number])):
+            # Not an `IndexError`, which would end a loop over the dataset as if nothing had happened.
+            message = f"the indices of {self._name()} are damaged: row {idx} names sample {sample} of dataset {number}"
+            raise IndexCacheError(message, hint="remove them from the index cache, and they are built again")
+        return number, sample
 
     def __getitem__(self, idx: int | None) -> dict[str, Any]:
         """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss."""
         if idx is None:
-            return {"dataset_id": np.int16(0), **self.datasets[0][None]}
+            return {"dataset_id": self.dataset_index.dtype.type(0), **self.datasets[0][None]}
         number, sample = self.locate(idx)
         return {"dataset_id": self.dataset_index[idx], **self.datasets[number][sample]}
 
     def sample(self, idx: int) -> dict[str, Any]:
         """Returns a sample as NumPy arrays."""
         number, sample = self.locate(idx)
-        return {"dataset_id": np.array(number), **self.datasets[number].sample(sample)}
+        return {"dataset_id": np.array(number, dtype=self.dataset_index.dtype), **self.datasets[number].sample(sample)}
 
     def spans(self, idx: int) -> Any:
         """Returns the pieces of documents that make up a sample, within its own dataset."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
-    def __getitems__(self, positions: Sequence[int | None]) -> SampleBatch:
+    def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
+        if not all(hasattr(dataset, "batch") for dataset in self.datasets):  # a user's own class
+            return [self[position] for position in positions]
         return SampleBatch(to_tensors(self.batch(positions)), len(positions))
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> dict[str, Any]:
@@ -217,7 +224,10 @@ class BlendedDataset:
         if not parts:
             parts = [self.datasets[0].batch(samples)]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return {"dataset_id": numbers, **{name: array[back] for name, array in joined.items()}}
+        return {
+            "dataset_id": numbers.astype(self.dataset_index.dtype),
+            **{name: array[back] for name, array in joined.items()},
+        }
 
 
 def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:

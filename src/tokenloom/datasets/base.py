@@ -23,6 +23,42 @@ class MegatronDataset(ABC):
 
     Works as a map-style dataset of torch without inheriting from it, so that importing needs no torch.
 
+    A class of your own needs the four methods below; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then split,
+    size and blend it. It must have `num_samples` samples or more. Settings of its own go into a subclass of the config.
+
+    Example:
+        >>> import os, tempfile
+        >>> from dataclasses import dataclass
+        >>> from tokenloom import BlendedMegatronDatasetBuilder, BlendedMegatronDatasetConfig
+        >>> @dataclass
+        ... class LinesConfig(BlendedMegatronDatasetConfig):
+        ...     uppercase: bool = False
+        >>> class LinesDataset(MegatronDataset):
+        ...     @staticmethod
+        ...     def build_low_level_dataset(dataset_path, config):
+        ...         with open(dataset_path) as stream:
+        ...             return stream.read().splitlines()
+        ...     @staticmethod
+        ...     def numel_low_level_dataset(low_level_dataset):
+        ...         return len(low_level_dataset)
+        ...     def __len__(self):
+        ...         return len(self.indices) if self.num_samples is None else self.num_samples
+        ...     def __getitem__(self, idx):
+        ...         line = self.dataset[self.indices[idx % len(self.indices)]]
+        ...         return {"line": line.upper() if self.config.uppercase else line}
+        >>> paths = [os.path.join(tempfile.mkdtemp(), name) for name in ("prose", "verse")]
+        >>> for path in paths:
+        ...     with open(path, "w") as stream:
+        ...         _ = stream.write("".join(f"{os.path.basename(path)} {i}\\n" for i in range(4)))
+        >>> config = LinesConfig(
+        ...     random_seed=1, sequence_length=8, blend=(paths, [3.0, 1.0]), split="3,1", uppercase=True
+        ... )
+        >>> train, valid, _ = BlendedMegatronDatasetBuilder(LinesDataset, [8, 2, 0], lambda: True, config).build()
+        >>> [train[k]["line"] for k in range(len(train))]
+        ['PROSE 0', 'VERSE 0', 'PROSE 1', 'PROSE 2', 'PROSE 0', 'VERSE 1', 'PROSE 1', 'PROSE 2']
+        >>> valid[1]
+        {'dataset_id': np.int16(1), 'line': 'VERSE 3'}
+
     Args:
         dataset: the low-level dataset, for example an `IndexedDataset`.
         dataset_path: its path, for cache keys and messages; None for made-up data.

@@ -1,0 +1,272 @@
+"""Several datasets as one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support import equal_samples, make_config, random_documents, write_corpus
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import (
+    ConfigError,
+    DatasetFormatError,
+    DatasetNotFoundError,
+    IndexCacheError,
+    OversampledError,
+)
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+
+
+class Numbers(MegatronDataset):
+    """A user's own class: the number of the element, and nothing but the required methods."""
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path, config):
+        return range(int(dataset_path))
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset):
+        return len(low_level_dataset)
+
+    def __len__(self):
+        return len(self.indices) if self.num_samples is None else self.num_samples
+
+    def __getitem__(self, idx):
+        return {"number": self.dataset[int(self.indices[idx % len(self.indices)])]}
+
+
+def numbers(length, *, split=Split.train):
+    return Numbers(range(length), str(length), np.arange(length), None, split, make_config(None))
+
+
+def blend(lengths, weights, size, **changes):
+    return BlendedDataset([numbers(length) for length in lengths], weights, size, make_config(None, **changes))
+
+
+def build(config, sizes=(None, None, None), *, cls=GPTDataset):
+    return BlendedMegatronDatasetBuilder(cls, sizes, lambda: True, config).build()
+
+
+@pytest.fixture
+def mixed(tmp_path, rng):
+    """A blend of three corpora, cached."""
+    prefixes = [
+        write_corpus(tmp_path / name, random_documents(rng, count=40, longest=30, vocab_size=90)) for name in "abc"
+    ]
+    config = make_config(None, blend=(prefixes, [1.0, 5.0, 2.0]), split="1", path_to_cache=f"{tmp_path}/cache")
+    return build(config, (60, None, None))[0]
+
+
+# --- the order ----------------------------------------------------------------------------------------------------
+
+
+def test_by_weight():
+    dataset = blend([10, 10], [1, 3], 8)
+    assert len(dataset) == 8
+    assert dataset.dataset_index.tolist() == [1, 0, 1, 1, 0, 1, 1, 1]
+    assert dataset.dataset_sample_index.tolist() == [0, 0, 1, 2, 1, 3, 4, 5]
+    assert dataset.locate(3) == (1, 2)
+    assert dataset.locate(-1) == (1, 5)
+    assert dataset[3] == {"dataset_id": 1, "number": 2}
+    assert [each["number"] for each in dataset] == [0, 0, 1, 2, 1, 3, 4, 5]
+
+
+def test_everything_once():
+    dataset = blend([1, 3], [1, 3], None)
+    assert [dataset.locate(k) for k in range(len(dataset))] == [(1, 0), (0, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("position", [8, -9])
+def test_there_is_no_sample_beyond_the_ends(position):
+    with pytest.raises(IndexError, match=rf"^sample {position} of a blend was asked for, but it has 8$"):
+        blend([10, 10], [1, 3], 8)[position]
+
+
+def test_a_blend_of_more_datasets_than_int16_can_count():
+    dataset = BlendedDataset([numbers(1)] * 32768, [1] * 32768, 32768, make_config(None))
+    assert dataset.dataset_index.dtype == np.int32
+    assert dataset.locate(-1) == (32767, 0)
+
+
+# --- samples ------------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_their_samples(mixed, rng):
+    positions = rng.integers(-len(mixed), len(mixed), size=25)
+    batch = mixed.batch(positions)
+    assert batch["dataset_id"].dtype == np.int16
+    for row, position in enumerate(positions.tolist()):
+        number, sample = mixed.locate(position)
+        expected = mixed.sample(position)
+        assert equal_samples({name: array[row] for name, array in batch.items()}, expected)
+        assert expected["dataset_id"] == number
+        assert (expected["tokens"] == mixed.datasets[number].sample(sample)["tokens"]).all()
+        assert (mixed[position]["tokens"].numpy() == expected["tokens"]).all()
+        spans, own = mixed.spans(position), mixed.datasets[number].spans(sample)
+        assert spans.documents.tolist() == own.documents.tolist()
+        assert spans.starts.tolist() == own.starts.tolist()
+    empty = mixed.batch([])
+    assert {name: len(array) for name, array in empty.items()} == dict.fromkeys(batch, 0)
+
+
+def test_a_loader_yields_the_samples(mixed):
+    sampler = MegatronPretrainingSampler(len(mixed), 0, 4, data_parallel_rank=0, data_parallel_size=1)
+    seen = [batch["dataset_id"] for batch in build_dataloader(mixed, sampler)]
+    assert np.concatenate(seen).tolist() == mixed.dataset_index[: 4 * len(seen)].tolist()
+
+
+def test_a_copy_by_pickle_gives_the_same(mixed, tmp_path):
+    for original in (mixed, blend([10, 10], [1, 3], 8)):
+        copy = pickle.loads(pickle.dumps(original))
+        assert len(copy) == len(original)
+        assert [copy.locate(k) for k in range(len(copy))] == [original.locate(k) for k in range(len(original))]
+    assert len(pickle.dumps(mixed)) < 100_000
+
+
+# --- the cache ----------------------------------------------------------------------------------------------------
+
+
+def blend_files(tmp_path, name):
+    (path,) = (path for path in Path(tmp_path / "cache").glob(f"*-BlendedDataset-train-{name}.npy"))
+    return path
+
+
+@pytest.mark.parametrize("name", ["dataset_index", "dataset_sample_index"])
+@pytest.mark.parametrize("damage", ["truncated", "rewritten", "another"])
+def test_a_damaged_cache_is_built_again(mixed, tmp_path, name, damage):
+    path, expected = blend_files(tmp_path, name), [mixed.locate(k) for k in range(len(mixed))]
+    good = path.read_bytes()
+    path.unlink()
+    if damage == "truncated":
+        path.write_bytes(good[:-5])
+    elif damage == "rewritten":
+        np.save(path, np.full(len(mixed), 9999, dtype=mixed.dataset_index.dtype))
+    else:
+        np.save(path, np.zeros(3, dtype=np.int64))
+    again = BlendedDataset(mixed.datasets, mixed.weights, len(mixed), mixed.config)
+    assert [again.locate(k) for k in range(len(again))] == expected
+    assert path.read_bytes() == good
+
+
+def test_a_damaged_row_is_no_end_of_the_dataset(mixed):
+    names = ("dataset_index", "dataset_sample_index")
+    damaged = {name: getattr(mixed, name).copy() for name in names}
+    damaged["dataset_index"][5], damaged["dataset_sample_index"][7] = -1, 10**6
+    mixed._opened = damaged
+    for row in (5, 7):
+        with pytest.raises(IndexCacheError, match=rf"^the indices of the blend of 3 datasets .* damaged: row {row} "):
+            mixed[row]
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+def test_asking_for_too_much_names_the_dataset_and_the_numbers():
+    with pytest.raises(OversampledError) as caught:
+        blend([5, 4, 2], [1, 2, 1], 12)
+    assert str(caught.value) == (
+        "the blend (train) takes 6 samples from `4`, which has 4; 1 more datasets are short too\n"
+        "hint: set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
+        "or lower their weights"
+    )
+    assert isinstance(caught.value, IndexError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [], 4), "expected as many weights as datasets, at least one, found 0 for 0"),
+        (([5, 5], [1.0], 4), "expected as many weights as datasets, at least one, found 1 for 2"),
+        (([5, 5], [1.0, -2.0], 4), r"expected a weight above 0 for dataset 1 \(`5`, train\), found -2.0"),
+        (([5, 5], [1.0, float("nan")], 4), r"expected a weight above 0 for dataset 1 \(`5`, train\), found nan"),
+        (([5, 5], [1.0, float("inf")], 4), r"expected a weight above 0 for dataset 1 \(`5`, train\), found inf"),
+        (([5, 5], [1, 6], None), r"expected how many of its 5 samples dataset 1 \(`5`, train\) gives, found weight 6"),
+        (
+            ([5, 5], [1, 1.5], None),
+            r"expected how many of its 5 samples dataset 1 \(`5`, train\) gives, found weight 1",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        blend(*arguments)
+
+
+def test_datasets_of_several_kinds_are_refused():
+    class Others(Numbers):
+        pass
+
+    other = Others(range(3), "3", np.arange(3), None, Split.train, make_config(None))
+    with pytest.raises(
+        ConfigError, match=r"^expected datasets of one class in a blend, found \['Numbers', 'Others'\]$"
+    ):
+        BlendedDataset([numbers(3), other], [1, 1], 2, make_config(None))
+    with pytest.raises(ConfigError, match=r"^expected datasets of one split in a blend, found \['train', 'valid'\]$"):
+        BlendedDataset([numbers(3), numbers(3, split=Split.valid)], [1, 1], 2, make_config(None))
+
+
+# --- the builder, with many datasets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_one_bad_pair_among_many_is_named(tmp_path, threads):
+    prefixes = [write_corpus(tmp_path / f"p{number}", [[1] * 10]) for number in range(200)]
+    settings = {"split": "1", "path_to_cache": f"{tmp_path}/cache", "num_dataset_builder_threads": threads}
+    with pytest.raises(DatasetNotFoundError, match=r"absent\.idx` and `.*absent\.bin`"):
+        build(make_config(None, blend=([*prefixes, f"{tmp_path}/absent"], None), **settings))
+    with open(f"{prefixes[150]}.bin", "r+b") as stream:
+        stream.truncate(13)
+    with pytest.raises(DatasetFormatError, match=r"^`.*p150\.bin`: expected 20 bytes .*, found 13"):
+        build(make_config(None, blend=(prefixes, None), **settings))
+
+
+@pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning")
+def test_a_dataset_of_less_than_one_sample_is_named(tmp_path):
+    prefixes = [write_corpus(tmp_path / name, [[1] * length]) for name, length in (("a", 30), ("b", 3))]
+    settings = {"split": "1", "path_to_cache": f"{tmp_path}/cache"}
+    with pytest.raises(ConfigError) as caught:
+        build(make_config(None, blend=(prefixes, None), **settings))
+    assert str(caught.value) == (
+        f"expected a weight above 0 for dataset 1 (`{prefixes[1]}`, train), found 0\n"
+        "hint: it holds too few tokens for one sample: leave it out, or shorten the samples"
+    )
+    train = build(make_config(None, blend=(prefixes, [9.0, 1.0]), **settings), (50, None, None))[0]
+    assert train.datasets[1].epoch_plan.num_epochs > 1  # with a size, it takes further epochs
+
+
+def test_datasets_that_run_short_can_be_extended(tmp_path):
+    prefixes = [write_corpus(tmp_path / name, [[1] * 5]) for name in "abc"]
+    settings = {"blend": (prefixes, [7.0, 2.0, 1.0]), "split": "1", "mid_level_dataset_surplus": 0.0}
+    with pytest.raises(OversampledError) as caught:
+        build(make_config(None, **settings), (1, None, None))
+    assert str(caught.value) == (
+        f"the blend (train) takes 2 samples from `{prefixes[0]}`, which has 1\n"
+        "hint: set `extend_short_datasets=True` to take further epochs, or `mid_level_dataset_surplus="
+        "1.1102230246251568e-16` or more, or lower the weight"
+    )
+    train = build(make_config(None, **settings, extend_short_datasets=True), (1, None, None))[0]
+    assert [dataset.epoch_plan.num_epochs for dataset in train.datasets] == [2, 1, 1]
+    assert [train.locate(k) for k in range(len(train))] == [(0, 0), (1, 0), (0, 1)]
+
+
+def test_a_class_of_ones_own_is_split_sized_and_blended():
+    config = make_config(None, blend=(["8", "4"], [1.0, 1.0]), split="1,1,0", extend_short_datasets=True)
+    train, valid, test = build(config, (6, 2, None), cls=Numbers)
+    assert test is None
+    assert [train[k] for k in range(3)] == [
+        {"dataset_id": 0, "number": 0},
+        {"dataset_id": 1, "number": 0},
+        {"dataset_id": 0, "number": 1},
+    ]
+    assert [valid[k]["number"] for k in range(2)] == [4, 2]
+    sampler = MegatronPretrainingSampler(6, 0, 3, data_parallel_rank=0, data_parallel_size=1)
+    batches = [(batch["dataset_id"].tolist(), batch["number"].tolist()) for batch in build_dataloader(train, sampler)]
+    assert batches == [([0, 1, 0], [0, 0, 1]), ([1, 0, 1], [1, 2, 0])]
