@@ -35,6 +35,7 @@ from tokenloom.errors import (
     TokenRangeError,
 )
 from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.merge import merge_datasets
@@ -102,5 +103,6 @@ __all__ = [
     "merge_datasets",
     "parse_blend",
     "plan_build",
+    "sequence_counts",
     "verify_dataset",
 ]

@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tokenloom.cli import demo, info, merge, plan, preprocess, show, verify
+from tokenloom.cli import demo, info, merge, plan, prepare_cache, preprocess, sequences_per_dataset, show, verify
 from tokenloom.errors import TokenloomError
 
-COMMANDS = (preprocess, merge, info, plan, show, verify, demo)
+COMMANDS = (preprocess, merge, info, plan, prepare_cache, sequences_per_dataset, show, verify, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

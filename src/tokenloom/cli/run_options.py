@@ -1,0 +1,88 @@
+"""The options by which commands learn what a run reads: data, split, sample length and counts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.blending.spec import BlendSettings, parse_blend
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Declares how the data is named."""
+    data = parser.add_mutually_exclusive_group(required=True)
+    data.add_argument(
+        "--data-path",
+        nargs="+",
+        metavar="ENTRY",
+        help="prefixes, globs or directories; or weights and these by turns",
+    )
+    data.add_argument("--data-args-path", metavar="FILE", help="a text file with such entries")
+    data.add_argument(
+        "--per-split-data-args-path", metavar="FILE", help="a JSON file with such a list for train, valid and test each"
+    )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Declares what decides the number of samples."""
+    add_data_options(parser)
+    parser.add_argument("--split", help='weights of train, valid and test; default "969,30,1"')
+    parser.add_argument("--sequence-length", type=int, required=True, metavar="S", help="tokens per sample")
+    group = parser.add_argument_group("samples wanted at least (default one epoch)")
+    for split in Split:
+        group.add_argument(f"--{split.name}-samples", type=_size, metavar="N")
+    group.add_argument("--sizes", type=_sizes, metavar="A,B,C", help='all three at once, such as "100000,1000,none"')
+    group.add_argument("--full-validation", action="store_true", help="validate on one whole epoch")
+    group.add_argument(
+        "--multiple-validation-sets", action="store_true", help="one validation dataset per prefix, not a blend"
+    )
+    group = parser.add_argument_group("what happens to datasets that run short")
+    group.add_argument(
+        "--mid-level-dataset-surplus",
+        type=float,
+        default=0.005,
+        metavar="SHARE",
+        help="samples built beyond what is needed of each dataset; default 0.005",
+    )
+    group.add_argument("--extend-short-datasets", action="store_true", help="take further epochs of them")
+
+
+def data_settings(options: argparse.Namespace) -> BlendSettings:
+    """Returns the setting of a configuration that the data options name."""
+    return parse_blend(options.data_path, args_file=options.data_args_path, per_split=options.per_split_data_args_path)
+
+
+def run_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of a configuration that the run options name."""
+    data = data_settings(options)
+    return {
+        "sequence_length": options.sequence_length,
+        "split": options.split or (None if "blend_per_split" in data else "969,30,1"),
+        "full_validation": options.full_validation,
+        "multiple_validation_sets": options.multiple_validation_sets,
+        "mid_level_dataset_surplus": options.mid_level_dataset_surplus,
+        "extend_short_datasets": options.extend_short_datasets,
+        **data,
+    }
+
+
+def wanted_sizes(options: argparse.Namespace) -> list[int | None]:
+    """Returns the samples wanted from train, valid and test."""
+    single = [options.train_samples, options.valid_samples, options.test_samples]
+    if options.sizes is None:
+        return single
+    if any(size is not None for size in single):
+        message = "--sizes and the samples of single splits exclude each other, found both"
+        raise ConfigError(message)
+    sizes: list[int | None] = options.sizes
+    return sizes
+
+
+def _size(text: str) -> int | None:
+    return None if text.strip().lower() == "none" else int(text)
+
+
+def _sizes(text: str) -> list[int | None]:
+    return [_size(part) for part in text.split(",")]

@@ -1,0 +1,39 @@
+"""`tokenloom sequences-per-dataset`: record the counts of a blend's datasets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from tokenloom.cli.run_options import add_data_options, data_settings
+from tokenloom.indexed.counts import sequence_counts
+from tokenloom.storage.atomic import PendingFile
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "sequences-per-dataset",
+        help="record the counts of a blend's datasets",
+        description="Record the sequences and document boundaries of each dataset of a blend as JSON, for the setting "
+        "`sequences_per_dataset`: a run refuses data whose counts have changed.",
+    )
+    add_data_options(parser)
+    parser.add_argument("--output", metavar="FILE", help="default: standard output")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the JSON."""
+    settings = data_settings(options)
+    blends = [settings.get("blend"), *settings.get("blend_per_split", [])]
+    prefixes = dict.fromkeys(prefix for blend in blends if blend is not None for prefix in blend[0])
+    text = json.dumps(sequence_counts(list(prefixes)), indent=4)
+    if options.output is None:
+        print(text)
+    else:
+        with PendingFile(options.output) as file:
+            file.write(text.encode() + b"\n")
+        print(f"{options.output}: {len(prefixes)} datasets")
+    return 0

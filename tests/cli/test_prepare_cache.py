@@ -1,0 +1,111 @@
+"""`tokenloom prepare-cache` and `tokenloom sequences-per-dataset`: before a run starts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tests.support import write_corpus
+
+import tokenloom
+from tokenloom import cli
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer_path):
+    shutil.copy(tokenizer_path, tmp_path / "tokenizer.json")
+    for name, count in (("books", 40), ("web", 90)):
+        write_corpus(tmp_path / name, [[number % 60 + 1] * (number % 11 + 2) for number in range(count)])
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def tokenizer_path(tmp_path_factory):
+    """A tokenizer of a few words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {f"w{number}": number + 1 for number in range(99)} | {"<|endoftext|>": 0}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="w1"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def prepare(folder, *more):
+    data = ["--data-path", "30", f"{folder}/books", "70", f"{folder}/web", "--split", "80,20,0"]
+    settings = ["--sequence-length", "8", "--train-samples", "50", "--valid-samples", "9", "--test-samples", "0"]
+    where = ["--path-to-cache", f"{folder}/cache", "--tokenizer", f"{folder}/tokenizer.json", "--seed", "5"]
+    return cli.main(["prepare-cache", *data, *settings, *where, *more])
+
+
+def build(folder, **settings):
+    config = tokenloom.GPTDatasetConfig(
+        random_seed=5,
+        sequence_length=8,
+        blend=([f"{folder}/books", f"{folder}/web"], [30.0, 70.0]),
+        split="80,20,0",
+        path_to_cache=f"{folder}/cache",
+        tokenizer=tokenloom.load_tokenizer(folder / "tokenizer.json"),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        **settings,
+    )
+    return tokenloom.BlendedMegatronDatasetBuilder(tokenloom.GPTDataset, [50, 9, 0], lambda: True, config).build()
+
+
+def test_a_run_finds_all_its_indices_prepared(folder, capsys):
+    assert prepare(folder) == 0
+    assert capsys.readouterr().out == (
+        "train: 50 samples of 8 tokens (BlendedDataset)\n"
+        f"valid: 10 samples of 8 tokens (BlendedDataset)\nindices in {folder}/cache\n"
+    )
+    before = {path: path.stat().st_mtime_ns for path in (folder / "cache").iterdir()}
+    plain, deferred = build(folder), build(folder, defer_npy_index_mmap=True)
+    for mine, theirs in zip(plain, deferred, strict=True):
+        if mine is not None:
+            for position in range(len(mine)):
+                assert np.array_equal(mine.sample(position)["tokens"], theirs.sample(position)["tokens"])
+    assert {path: path.stat().st_mtime_ns for path in (folder / "cache").iterdir()} == before
+
+
+def test_verifying_finds_a_flipped_entry(folder, capsys):
+    assert prepare(folder, "--verify") == 0
+    assert capsys.readouterr().out.endswith(f"indices in {folder}/cache, verified\n")
+    path = next((folder / "cache").glob("*-BlendedDataset-train-dataset_index.npy"))
+    chosen = np.load(path)
+    chosen[7] ^= 1
+    np.save(path, chosen)
+    next((folder / "cache").glob("*-BlendedDataset-train-identity.json")).unlink()  # as an entry of the reference
+    assert prepare(folder, "--verify") == 1
+    out = capsys.readouterr().out
+    assert "problem: the dataset_index of the blend of 2 datasets (train) differs in 1 rows: expected " in out
+    assert out.endswith(f"indices in {folder}/cache\n")
+
+
+def test_counts_are_those_that_a_configuration_takes(folder, capsys):
+    assert cli.main(["sequences-per-dataset", "--data-path", f"{folder}/books", f"{folder}/web.bin"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts == {f"{folder}/books": [40, 41], f"{folder}/web": [90, 91]}
+    assert len(build(folder, sequences_per_dataset=counts)[0]) == 50
+    counts[f"{folder}/web"] = [91, 92]
+    with pytest.raises(tokenloom.DatasetFormatError, match=r"expected \(91, 92\) sequences and documents, found"):
+        build(folder, sequences_per_dataset=counts)
+
+
+def test_counts_go_to_a_file(folder, capsys):
+    command = ["sequences-per-dataset", "--data-path", f"{folder}/books", "--output", f"{folder}/counts.json"]
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out == f"{folder}/counts.json: 1 datasets\n"
+    assert json.loads((folder / "counts.json").read_text()) == {f"{folder}/books": [40, 41]}
+
+
+def test_counts_of_a_foreign_index_are_refused(folder, capsys):
+    (folder / "web.idx").write_bytes(b"x" * 100)
+    assert cli.main(["sequences-per-dataset", "--data-path", f"{folder}/web"]) == 1
+    assert "expected the magic bytes" in capsys.readouterr().err
