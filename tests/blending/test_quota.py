@@ -85,3 +85,9 @@ def test_negative_sizes_are_refused():
 def test_numpy_sizes_are_sizes():
     quota = quotas(make_config(None, blend=(PREFIXES, [1.0, 1.0, 1.0]), split="1"), [np.int64(10), None, None])[0]
     assert quota.num_samples == (5, 5, 5)
+
+
+@pytest.mark.parametrize("surplus", [-0.1, float("nan"), float("inf")])
+def test_a_surplus_is_a_share(surplus):
+    with pytest.raises(ConfigError, match=r"^expected mid_level_dataset_surplus of at least 0, found "):
+        make_config("a", mid_level_dataset_surplus=surplus)

@@ -65,6 +65,9 @@ class BlendedMegatronDatasetConfig:
         if self.sequence_length < 1:
             message = f"expected sequence_length of at least 1, found {self.sequence_length!r}"
             raise ConfigError(message)
+        if not 0 <= self.mid_level_dataset_surplus < float("inf"):
+            message = f"expected mid_level_dataset_surplus of at least 0, found {self.mid_level_dataset_surplus!r}"
+            raise ConfigError(message)
         self._check_cache_options()
         if self.blend_per_split is not None and any(self.blend_per_split):
             self._check_blend_per_split(self.blend_per_split)
