@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
+import tokenloom
+from tests.support import StandInTokenizer
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.ranks import HOST_VARIABLE, current_ranks
@@ -313,6 +315,47 @@ def _chain(error: BaseException) -> Iterator[str]:
     while (cause := error.__cause__) is not None:
         yield f"{type(cause).__name__}: {cause.args[0] if cause.args else ''}"
         error = cause
+
+
+class Watched(tokenloom.GPTDataset):
+    """Leaves a trace when it builds an index, and fails or dies on a rank where it is told to."""
+
+    rank, shared, breaks = 0, Path(), ""
+
+    def __init__(self, *arguments: Any) -> None:
+        if type(self).breaks == "raise":
+            raise IndexCacheError("broken data", hint="mend the data")
+        if type(self).breaks == "die":
+            (self.shared / "killed.new").write_text(str(time.monotonic()))
+            (self.shared / "killed.new").rename(self.shared / "killed")
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__init__(*arguments)
+
+    def _build_indices(self) -> Any:
+        with open(self.shared / f"indices-built-{self.rank}", "a") as stream:
+            stream.write(f"{self.dataset_path}\n")
+        yield from super()._build_indices()
+
+
+def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
+    """Builds a blend as a training job does; returns what tells whether all ranks have the same."""
+    Watched.rank, Watched.shared, Watched.breaks = me.rank, me.shared, breaks if me.rank == victim else ""
+    config = tokenloom.GPTDatasetConfig(
+        random_seed=3,
+        sequence_length=8,
+        blend=(prefixes, [1.0] * len(prefixes)),
+        split="80,20,0",
+        path_to_cache=os.fspath(me.folder),
+        tokenizer=StandInTokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    builder = tokenloom.BlendedMegatronDatasetBuilder(Watched, [60, 9, 0], lambda: me.rank in wanted, config)
+    train, _, _ = builder.build()
+    check_same_batches(train, num_samples=20)
+    return None if train is None else train.batch(range(60))["tokens"].sum().item()
 
 
 def main(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import write_corpus
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.ranks import current_ranks, name_ranks
@@ -376,3 +377,42 @@ def test_builders_are_checked():
 )
 def test_ranks_are_named_shortly(ranks, text):
     assert name_ranks(ranks) == text
+
+
+# --- the builder of datasets ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prefixes(tmp_path):
+    (tmp_path / "data").mkdir()
+    return [
+        write_corpus(tmp_path / "data" / str(number), [[number * 9 + 1] * (row % 13) for row in range(60)])
+        for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (1, 3)])
+def test_one_rank_builds_the_indices_of_a_blend_and_all_have_the_same_samples(run, prefixes, wanted):
+    outcomes = run("build_a_blend", prefixes=prefixes, wanted=wanted)
+    assert len({result for result in outcomes.results if result is not None}) == 1
+    assert [rank for rank, result in enumerate(outcomes.results) if result is not None] == list(wanted)
+    (built,) = outcomes.shared.glob("indices-built-*")
+    assert built.name == f"indices-built-{wanted[0]}"
+    assert sorted(built.read_text().split()) == sorted(prefixes * 2)  # train and valid of each, once
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_raises_in_the_build_of_a_blend_fails_all_with_its_cause(run, prefixes, victim):
+    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks="raise")
+    for kind, message in outcomes.errors:
+        assert kind == "BuildError"
+        assert message.startswith(f"rank {victim} ")
+        assert message.endswith(": IndexCacheError: broken data")
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run, prefixes, victim):
+    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks="die")
+    assert sorted(outcomes.by_rank) == [rank for rank in range(4) if rank != victim]
+    assert {kind for kind, _ in outcomes.errors} == {"BuildError"}
+    assert outcomes.seconds_after_the_kill() < 15
