@@ -17,7 +17,8 @@ from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, differences, open_or_build
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+from tokenloom.order.lazy import LazyIndices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Shortage:
     available: int
 
 
-class BlendedDataset:
+class BlendedDataset(LazyIndices):
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
@@ -80,10 +81,7 @@ class BlendedDataset:
             self.unique_description.encode("utf-8"), usedforsecurity=False
         ).hexdigest()
         self._length = int(sum(self.weights)) if size is None else size
-        self._cache = self._index_cache()
-        self._opened: Arrays | None = None
-        if not config.defer_npy_index_mmap and not (self._cache is not None and self._cache.exists()):
-            self._opened = self._open_indices()
+        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
 
     def _index_cache(self) -> IndexCache | None:
         folder = self.config.path_to_cache
@@ -138,17 +136,11 @@ class BlendedDataset:
 
     def verify_indices(self) -> list[str]:
         """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
-        problems = differences(self._name(), self._indices, self._build_indices())
-        return [*problems, *(problem for dataset in self.datasets for problem in dataset.verify_indices())]
+        members = [dataset for dataset in self.datasets if isinstance(dataset, LazyIndices)]
+        return [*super().verify_indices(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
     def _name(self) -> str:
         return f"the blend of {len(self.datasets)} datasets ({self.split.name})"
-
-    @property
-    def _indices(self) -> Arrays:
-        if self._opened is None:
-            self._opened = self._open_indices()
-        return self._opened
 
     @property
     def dataset_index(self) -> NDArray[Any]:
@@ -159,12 +151,6 @@ class BlendedDataset:
     def dataset_sample_index(self) -> NDArray[np.int64]:
         """int64[size], which of its samples that is."""
         return self._indices["dataset_sample_index"]
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if self._cache is not None and self._cache.exists():
-            state["_opened"] = None  # to be opened again: a mapped array would be copied into the pickle
-        return state
 
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""

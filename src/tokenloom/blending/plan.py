@@ -212,8 +212,7 @@ def epochs_of(config: BlendedMegatronDatasetConfig, split: Split, num_tokens: in
     """Returns what a GPT dataset of that many tokens will have, by the rules that `GPTDataset` follows."""
     extra, keep_partial = 1, False
     if isinstance(config, GPTDatasetConfig):
-        extra = int(config.add_extra_token_to_sequence)
-        keep_partial = split is Split.valid and not config.drop_last_partial_validation_sequence
+        extra, keep_partial = config.num_extra_tokens, config.keeps_partial_sample(split)
     return Epochs(num_tokens=num_tokens, sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial)
 
 

@@ -163,6 +163,15 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     context_parallel_size: int | None = None
     inter_document_masking: bool = False
 
+    @property
+    def num_extra_tokens(self) -> int:
+        """Tokens that a sample reads beyond its length: 1 or 0."""
+        return int(self.add_extra_token_to_sequence)
+
+    def keeps_partial_sample(self, split: Split) -> bool:
+        """Whether the last, incomplete sample of a split counts."""
+        return split is Split.valid and not self.drop_last_partial_validation_sequence
+
     def __post_init__(self) -> None:
         """Checks the settings and computes `token_dtype_code`."""
         super().__post_init__()

@@ -21,8 +21,9 @@ from tokenloom.errors import ConfigError, IndexCacheError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, differences, open_or_build
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
 from tokenloom.order.epochs import EpochPlan, plan_epochs
+from tokenloom.order.lazy import LazyIndices
 from tokenloom.order.shuffles import (
     build_document_index,
     build_shuffle_index,
@@ -42,7 +43,7 @@ from tokenloom.order.windows import (
 logger = logging.getLogger(__name__)
 
 
-class GPTDataset(MegatronDataset):
+class GPTDataset(LazyIndices, MegatronDataset):
     """Samples of `sequence_length` tokens from the documents of one split.
 
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
@@ -85,10 +86,8 @@ class GPTDataset(MegatronDataset):
         assert config.tokenizer is not None  # the config has checked it
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
-        self._extra = int(config.add_extra_token_to_sequence)
+        self._extra = config.num_extra_tokens
         self._plan = self._plan_epochs()
-        self._cache = self._index_cache()
-        self._opened: Arrays | None = None
         self._reader: WindowReader | None = None
         self._filler: GptFiller | None = None
         self._shared_mask: NDArray[np.bool_] | None = None
@@ -99,10 +98,7 @@ class GPTDataset(MegatronDataset):
                 ShortDatasetWarning,
                 stacklevel=2,
             )
-        # What is in the cache is opened, and checked, with the first sample: a start over thousands of datasets would
-        # otherwise open thousands of files.
-        if not config.defer_npy_index_mmap and not (self._cache is not None and self._cache.exists()):
-            self._opened = self._open_indices()
+        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
 
     # --- building ---------------------------------------------------------------------------------------------
 
@@ -128,14 +124,13 @@ class GPTDataset(MegatronDataset):
         )
 
     def _plan_epochs(self) -> EpochPlan:
-        keep_partial = self.index_split is Split.valid and not self.config.drop_last_partial_validation_sequence
         try:
             return plan_epochs(
                 count_tokens(self.dataset.sequence_lengths, self.indices),
                 self.num_samples,
                 sequence_length=self.config.sequence_length,
                 extra=self._extra,
-                keep_partial=keep_partial,
+                keep_partial=self.config.keeps_partial_sample(self.index_split),
             )
         except ConfigError as error:
             message = f"{self._name()}: {error.message}"
@@ -208,19 +203,6 @@ class GPTDataset(MegatronDataset):
         yield "shuffle_index", build_shuffle_index(plan, random)
         logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
 
-    def verify_indices(self) -> list[str]:
-        """Builds the indices again and returns one sentence for each that differs from the one in use; O(documents).
-
-        Finds what opening does not: a permutation that is none, any flipped bit.
-        """
-        return differences(self._name(), self._indices, self._build_indices())
-
-    @property
-    def _indices(self) -> Arrays:
-        if self._opened is None:
-            self._opened = self._open_indices()
-        return self._opened
-
     @property
     def document_index(self) -> NDArray[Any]:
         """int32[num_epochs * num_documents], the shuffled stream of documents."""
@@ -242,10 +224,8 @@ class GPTDataset(MegatronDataset):
         return self._plan
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
+        state = super().__getstate__()
         state.update(_reader=None, _filler=None, _shared_mask=None)
-        if self._cache is not None and self._cache.exists():
-            state["_opened"] = None  # to be opened again: a mapped array would be copied into the pickle
         if is_range(self.indices):  # 4 bytes per document otherwise
             first = int(self.indices[0])
             state["indices"] = range(first, first + len(self.indices)), self.indices.dtype
