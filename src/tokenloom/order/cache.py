@@ -239,8 +239,9 @@ class IndexCacheWriter:
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name] = _array_hash(array)
         with PendingFile(self._cache.path(f"{name}.npy"), durable=False) as file:
-            # Not `np.save`, which loses the reason when the disk is full.
-            np.lib.format.write_array(file, array, allow_pickle=False)
+            # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+            file.write(array.data)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -304,6 +305,7 @@ def open_or_build(
             for array_name, array in build():
                 built[array_name] = array
                 writer.add(array_name, array)
+                del array
     except IndexCacheError as error:
         if not may_stay_unwritten:
             raise
@@ -314,6 +316,7 @@ def open_or_build(
             stacklevel=5,  # where the dataset was asked for
         )
         return built or dict(build())
+    built.clear()  # before they are there twice
     return cache.load(specs, check)  # mapped: all processes of a node share one copy
 
 
