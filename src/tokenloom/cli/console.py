@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 
@@ -40,26 +41,23 @@ def bar(share: float) -> str:
     return (("█" if encoding.startswith("utf") else "#") * round(30 * share)).ljust(30)
 
 
+def _columns(*more_speeds: Any) -> tuple[Any, ...]:
+    """Returns what a progress display shows: description, bar, bytes, speeds and remaining time."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    description = TextColumn("{task.description}", markup=False)
+    return description, BarColumn(), DownloadColumn(), TransferSpeedColumn(), *more_speeds, TimeRemainingColumn()
+
+
 @contextmanager
 def byte_progress(description: str, *, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Shows bytes done, speed and, with a total, the remaining time; yields the function that advances it."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        *_columns(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -79,22 +77,10 @@ def token_progress(description: str) -> Iterator[Callable[[int, int, int], None]
         yield None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import Progress, TextColumn
 
     with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TextColumn("{task.fields[tokens_per_second]:,.0f} tokens/s"),
-        TimeRemainingColumn(),
+        *_columns(TextColumn("{task.fields[tokens_per_second]:,.0f} tokens/s")),
         console=Console(stderr=True),
         transient=True,
         auto_refresh=False,  # a refreshing thread would compete with those that tokenise
