@@ -49,6 +49,7 @@ class GPTDataset(LazyIndices, MegatronDataset):
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
     `dataset.batch(positions)` many samples by one kernel call; `dataset.spans(k)` the pieces of documents in it.
     Safe from several threads, after a fork, and picklable (indices are opened again from the cache where there is one).
+    `dataset.epoch_plan` says how many samples come from how many epochs.
 
     A sample holds tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S], and
     attention_mask bool[1, S, S] (True = masked) with `create_attention_mask`, or cu_seqlens int32[S + 1] (document
@@ -87,13 +88,13 @@ class GPTDataset(LazyIndices, MegatronDataset):
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
         self._extra = config.num_extra_tokens
-        self._plan = self._plan_epochs()
+        self.epoch_plan = self._plan_epochs()
         self._reader: WindowReader | None = None
         self._filler: GptFiller | None = None
         self._shared_mask: NDArray[np.bool_] | None = None
-        if self._plan.num_samples == 0:
+        if self.epoch_plan.num_samples == 0:
             warnings.warn(
-                f"{self._name()} holds {self._plan.tokens_per_epoch} tokens, too few for one sample of "
+                f"{self._name()} holds {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
                 f"{config.sequence_length + self._extra}",
                 ShortDatasetWarning,
                 stacklevel=2,
@@ -150,7 +151,7 @@ class GPTDataset(LazyIndices, MegatronDataset):
 
     def _index_specs(self) -> dict[str, ArraySpec]:
         """What the index arrays must be, known without building them."""
-        plan = self._plan
+        plan = self.epoch_plan
         num_documents = plan.num_epochs * len(self.indices)
         return {
             "document_index": ArraySpec(document_index_dtype(self.indices), (num_documents,)),
@@ -182,11 +183,11 @@ class GPTDataset(LazyIndices, MegatronDataset):
 
     def _misfit(self, indices: Arrays) -> str | None:
         """Returns why indices cannot be those of this data, or None."""
-        return find_misfit(self._make_reader(indices), self._plan.num_samples)
+        return find_misfit(self._make_reader(indices), self.epoch_plan.num_samples)
 
     def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yields the three arrays as they are done; the order of the shuffles is part of the result."""
-        plan = self._plan
+        plan = self.epoch_plan
         random = LegacyRandom(self.config.random_seed)
         document_index = build_document_index(self.indices, plan, random)
         yield "document_index", document_index
@@ -218,11 +219,6 @@ class GPTDataset(LazyIndices, MegatronDataset):
         """uint32[num_samples], the window behind each sample."""
         return self._indices["shuffle_index"]
 
-    @property
-    def epoch_plan(self) -> EpochPlan:
-        """How many samples come from how many epochs."""
-        return self._plan
-
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.update(_reader=None, _filler=None, _shared_mask=None)
@@ -241,7 +237,7 @@ class GPTDataset(LazyIndices, MegatronDataset):
 
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""
-        return self._plan.num_samples
+        return self.epoch_plan.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
@@ -356,7 +352,7 @@ class GPTDataset(LazyIndices, MegatronDataset):
             indices["shuffle_index"],
             window_length=self.config.sequence_length,
             extra=self._extra,
-            num_tokens=self._plan.num_epochs * self._plan.tokens_per_epoch,
+            num_tokens=self.epoch_plan.num_epochs * self.epoch_plan.tokens_per_epoch,
         )
 
     def _sample_filler(self) -> GptFiller:
