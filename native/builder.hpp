@@ -82,8 +82,6 @@ class PairRecords {
 
   std::size_t num_pending_bytes() const { return pending_.size(); }
   std::vector<std::uint8_t>& pending() { return pending_; }
-  std::size_t itemsize() const { return itemsize_; }
-  bool multimodal() const { return multimodal_; }
   const BlockArray<std::int32_t>& lengths() const { return lengths_; }
   const BlockArray<std::int64_t>& document_ends() const { return document_ends_; }
   const BlockArray<std::int8_t>& modes() const { return modes_; }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.order.cache import IDENTITY
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 pytest.importorskip("megatron.core")
 
@@ -33,14 +32,6 @@ from megatron.core.datasets import helpers as peer_helpers  # noqa: E402
 from megatron.core.datasets import utils as peer_utils  # noqa: E402
 
 ROUNDS = range(4)
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Both sides warn of short data sets; that is tested elsewhere."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @pytest.fixture(params=ROUNDS)

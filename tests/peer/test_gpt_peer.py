@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.indexed.dataset import IndexedDataset
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 pytest.importorskip("megatron.core")
 
@@ -38,14 +37,6 @@ BOOLEANS = [
     "mmap_bin_files",
 ]
 ROUNDS = range(6)
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """Both sides warn of ambiguous pad ids and short data sets; that is tested elsewhere."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @pytest.fixture(params=ROUNDS)
