@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(wildcard native/*) CMakeLists.txt
+NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt
 PYTHON ?= python3
 
 .PHONY: demo test lint types bench stub clean

@@ -35,6 +35,13 @@ def build_sample_index(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None
 @overload
 def build_sample_index(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], window_length: int, extra: int, out: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
 
+class WindowReader:
+    """Positions to spans over a document, sample and shuffle index."""
+
+    def __init__(self, lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], sample_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], shuffle_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], *, window_length: int, extra: int, num_tokens: int) -> None: ...
+
+    def spans(self, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, keep_empty: bool) -> tuple: ...
+
 def map_file(path: bytes) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]: ...
 
 @overload
@@ -44,13 +51,6 @@ def build_blending_indices(weights: Annotated[NDArray[numpy.float64], dict(shape
 def build_blending_indices(weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, dataset_index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], sample_index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
 def blending_counts(weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: int, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
-
-class WindowReader:
-    """Positions to spans over a document, sample and shuffle index."""
-
-    def __init__(self, lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], document_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], sample_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], shuffle_index: Annotated[NDArray, dict(order='C', device='cpu', writable=False)], *, window_length: int, extra: int, num_tokens: int) -> None: ...
-
-    def spans(self, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, keep_empty: bool) -> tuple: ...
 
 class GptFiller:
     """Fills batches of GPT samples."""

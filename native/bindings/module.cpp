@@ -1,0 +1,12 @@
+// Only the files of this folder know Python. Everything they call is plain C++ over spans.
+#include "modules.hpp"
+
+NB_MODULE(_native, module) {
+  module.doc() = "Compiled kernels of tokenloom. Import tokenloom.kernels instead: it checks what it passes.";
+  nanobind::set_leak_warnings(false);
+  tokenloom::bind_order(module);
+  tokenloom::bind_storage(module);
+  tokenloom::bind_blending(module);
+  tokenloom::bind_samples(module);
+  tokenloom::bind_builder(module);
+}

@@ -1,0 +1,14 @@
+// One function per file of bindings; each adds its part to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace tokenloom {
+
+void bind_blending(nanobind::module_& module);
+void bind_builder(nanobind::module_& module);
+void bind_order(nanobind::module_& module);
+void bind_samples(nanobind::module_& module);
+void bind_storage(nanobind::module_& module);
+
+}  // namespace tokenloom
