@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+from tokenloom.order.keys import describe
 from tokenloom.order.lazy import LazyIndices
 
 
@@ -75,11 +74,7 @@ class BlendedDataset(LazyIndices):
         identifiers["weights"] = self.weights
         identifiers["size"] = size
         self.unique_identifiers = identifiers
-        # The exact text matters: its hash names cache files that the reference reads and writes too.
-        self.unique_description = json.dumps(identifiers, indent=4, default=lambda value: value.unique_identifiers)
-        self.unique_description_hash = hashlib.md5(
-            self.unique_description.encode("utf-8"), usedforsecurity=False
-        ).hexdigest()
+        self.unique_description, self.unique_description_hash = describe(identifiers)
         self._length = int(sum(self.weights)) if size is None else size
         self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
-from tokenloom.errors import ConfigError
+from tokenloom.order.keys import describe
 
 
 class MegatronDataset(ABC):
@@ -90,11 +87,7 @@ class MegatronDataset(ABC):
         self.unique_identifiers["index_split"] = index_split.name
         for attribute in self._key_config_attributes():
             self.unique_identifiers[attribute] = getattr(config, attribute)
-        # The exact text matters: its hash names cache files that the reference reads and writes too.
-        self.unique_description = json.dumps(self.unique_identifiers, indent=4, default=_identifiers)
-        self.unique_description_hash = hashlib.md5(
-            self.unique_description.encode("utf-8"), usedforsecurity=False
-        ).hexdigest()
+        self.unique_description, self.unique_description_hash = describe(self.unique_identifiers)
         self._pad_token_id = pad_token_id(config.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
 
     @staticmethod
@@ -122,16 +115,3 @@ class MegatronDataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
-
-
-def _identifiers(value: Any) -> Any:
-    """Returns what stands for an object in a cache key."""
-    if isinstance(value, np.integer):
-        return int(value)
-    try:
-        return value.unique_identifiers
-    except AttributeError as error:
-        message = f"expected `unique_identifiers` on {type(value).__name__}, found none"
-        raise ConfigError(
-            message, hint="they tell one tokenizer from another in the names of cached indices"
-        ) from error

@@ -1,0 +1,71 @@
+"""Keys of the index cache: the text that describes what an index is made from, and its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+
+_INDENT = "    "
+
+
+def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the description of an index and the key it gives, the MD5 of that text in hexadecimal.
+
+    The text is what the reference writes, to the byte, because its hash names cache files that either side uses:
+    `json.dumps(identifiers, indent=4)`, where an object is replaced by its `unique_identifiers`. Built directly, as
+    `json` indents by a chain of generators, which takes most of the time of a start over a thousand datasets.
+
+    Raises:
+        ConfigError: an object has no `unique_identifiers`.
+    """
+    text = _encode(identifiers, "\n")
+    return text, hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+
+
+def _encode(value: Any, newline: str) -> str:
+    """Returns a value as JSON; `newline` ends with the indentation of the line it stands in."""
+    if (encode := _SCALARS.get(type(value))) is not None:
+        return encode(value)
+    inner = newline + _INDENT
+    if isinstance(value, dict):
+        items = [f"{_name(name)}: {_encode(item, inner)}" for name, item in value.items()]
+        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}" if items else "{}"
+    if isinstance(value, (list, tuple)):
+        items = [_encode(item, inner) for item in value]
+        return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
+    if isinstance(value, (str, int, float)):  # of a subclass
+        return json.dumps(value)
+    return _encode(_stand_in(value), newline)
+
+
+_SCALARS: dict[type, Callable[[Any], str]] = {
+    str: json.encoder.encode_basestring_ascii,
+    int: repr,
+    float: json.dumps,  # which has its own words for what is not finite
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "null",
+}
+
+
+def _name(name: Any) -> str:
+    """Returns the name of a member as JSON, which makes names of numbers, None and truth values too."""
+    return json.encoder.encode_basestring_ascii(name if isinstance(name, str) else json.dumps(name))
+
+
+def _stand_in(value: Any) -> Any:
+    """Returns what stands for an object."""
+    if isinstance(value, np.integer):
+        return int(value)
+    try:
+        return value.unique_identifiers
+    except AttributeError as error:
+        message = f"expected `unique_identifiers` on {type(value).__name__}, found none"
+        raise ConfigError(
+            message, hint="they tell one tokenizer from another in the names of cached indices"
+        ) from error

@@ -1,0 +1,53 @@
+"""The text behind cache keys: that of `json`, to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError
+from tokenloom.order.keys import describe
+
+
+class Tokenizer:
+    def __init__(self):
+        self.unique_identifiers = OrderedDict(name="bytes", size=256)
+
+
+def test_literal_description():
+    text, key = describe(OrderedDict(path='a "b"', sizes=[1, None, (0.5, True)], nothing={}, tokenizer=Tokenizer()))
+    assert text == (
+        '{\n    "path": "a \\"b\\"",\n    "sizes": [\n        1,\n        null,\n        [\n            0.5,\n'
+        '            true\n        ]\n    ],\n    "nothing": {},\n    "tokenizer": {\n        "name": "bytes",\n'
+        '        "size": 256\n    }\n}'
+    )
+    assert key == hashlib.md5(text.encode()).hexdigest()
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers() | st.none(), inner)
+    ),
+)
+
+
+@given(st.dictionaries(st.text(), VALUES))
+def test_text_is_that_of_json(identifiers):
+    assert describe(identifiers)[0] == json.dumps(identifiers, indent=4)
+
+
+def test_numpy_integers_are_numbers():
+    assert describe({"size": np.int64(3)})[0] == '{\n    "size": 3\n}'
+
+
+def test_object_without_identifiers_is_named():
+    with pytest.raises(ConfigError, match="expected `unique_identifiers` on object, found none"):
+        describe({"tokenizer": object()})
