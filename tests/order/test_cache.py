@@ -342,12 +342,14 @@ def test_a_deferred_dataset_knows_its_length_before_anything_is_opened(prefix, c
     assert equal_samples(deferred.sample(2), built.sample(2))
 
 
-def test_indices_are_mapped_so_that_processes_share_them(prefix, cache):
+@pytest.mark.parametrize("num_documents", [3, 9000], ids=["in memory", "mapped"])
+def test_indices_are_read_only_and_mapped_unless_small(tmp_path, cache, num_documents):
+    prefix = write_corpus(tmp_path / "corpus", [[1] * 9] * num_documents)
     for _ in range(2):
         dataset = make_dataset(prefix, path_to_cache=str(cache))
         for array in (dataset.document_index, dataset.sample_index, dataset.shuffle_index):
-            assert not array.flags.owndata
             assert not array.flags.writeable
+            assert num_documents == 3 or not array.flags.owndata
 
 
 def test_a_damaged_index_never_ends_a_loop_quietly(tmp_path, cache):

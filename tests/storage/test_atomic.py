@@ -10,7 +10,7 @@ import stat
 import pytest
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 
 
 def names_in(folder):
@@ -177,3 +177,19 @@ def test_a_storage_error_is_not_wrapped_again_and_other_errors_pass():
 def test_an_error_without_a_reason_is_still_worded():
     with pytest.raises(StorageError, match=r"^cannot read `x\.bin`: odd$"), storage_errors("read", "x.bin"):
         raise OSError("odd")
+
+
+def test_small_files_appear_whole_and_replace_what_had_the_name(tmp_path):
+    for data in (b"old", b"new"):
+        publish_bytes(str(tmp_path / "data.json"), data)
+        assert (tmp_path / "data.json").read_bytes() == data
+        assert names_in(tmp_path) == ["data.json"]
+
+
+def test_a_small_file_that_cannot_be_published_leaves_nothing(tmp_path):
+    (tmp_path / "data.json").mkdir()
+    with pytest.raises(StorageError, match=r"cannot write `.*data.json`: Is a directory"):
+        publish_bytes(str(tmp_path / "data.json"), b"new")
+    assert names_in(tmp_path) == ["data.json"]
+    with pytest.raises(StorageError, match="No such file or directory"):
+        publish_bytes(str(tmp_path / "absent" / "data.json"), b"new")

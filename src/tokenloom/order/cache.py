@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError, StorageError
-from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.local import Bytes, map_file
 from tokenloom.storage.sampling import sampled_hash
 
@@ -36,7 +36,7 @@ DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
 _BACKGROUND_BYTES = 1 << 20
-_COPIED_BYTES = 1 << 14
+_SMALL_BYTES = 1 << 14
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
 _UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError)
@@ -152,6 +152,9 @@ class IndexCache:
             message = f"`{path}` cannot be read: expected {num_bytes} bytes of numbers, found {len(data)}"
             raise IndexCacheError(message, hint=hint)
         array: NDArray[Any] = data.view(spec.dtype).reshape(spec.shape)
+        if _is_small(array):
+            array = array.copy()
+            array.flags.writeable = False
         return array
 
     def writer(self, description: str, identity: dict[str, Any] | None = None) -> IndexCacheWriter:
@@ -162,6 +165,11 @@ class IndexCache:
             identity: what the arrays are built from, to be recorded beside them.
         """
         return IndexCacheWriter(self, description, identity)
+
+
+def _is_small(array: NDArray[Any]) -> bool:
+    """Whether an array is kept in memory: mappings are limited, and a run may have ten thousand datasets."""
+    return array.nbytes <= _SMALL_BYTES
 
 
 def _array_hash(array: NDArray[Any]) -> str:
@@ -183,9 +191,6 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
 def _map_array(path: str) -> tuple[ArraySpec, Bytes]:
     """Returns what a `.npy` file says it holds, and the bytes of it; refuses pickles and column order."""
     data = map_file(path)
-    if len(data) <= _COPIED_BYTES:  # mappings are limited, and a run over ten thousand datasets has many small files
-        data = data.copy()
-        data.flags.writeable = False
     stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
     version = np.lib.format.read_magic(stream)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
@@ -220,7 +225,9 @@ class IndexCacheWriter:
         with _cache_errors():
             with storage_errors("create", self._cache.folder):
                 os.makedirs(self._cache.folder, exist_ok=True)
-            self._last = PendingFile(self._cache.path(DESCRIPTION), durable=False)
+            if not os.access(self._cache.folder, os.W_OK):  # before hours of building
+                message = f"cannot write into `{self._cache.folder}`"
+                raise StorageError(message)
         self._executor: ThreadPoolExecutor | None = None
         return self
 
@@ -238,6 +245,11 @@ class IndexCacheWriter:
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name] = _array_hash(array)
+        if _is_small(array):
+            stream = io.BytesIO()
+            np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
+            publish_bytes(self._cache.path(f"{name}.npy"), stream.getvalue() + array.tobytes())
+            return
         with PendingFile(self._cache.path(f"{name}.npy"), durable=False) as file:
             # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
             np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
@@ -248,20 +260,16 @@ class IndexCacheWriter:
     ) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=kind is not None)
-        try:
-            if kind is None:
-                with _cache_errors():
-                    if self._failure is not None:
-                        raise self._failure
-                    for future in self._written:
-                        future.result()
-                    record = {"data": self._identity, "arrays": self._hashes}
-                    with PendingFile(self._cache.path(IDENTITY), durable=False) as file:
-                        file.write(json.dumps(record, indent=1).encode())
-                    self._last.write(self._description.encode())
-                    self._last.publish()
-        finally:
-            self._last.discard()
+        if kind is not None:
+            return
+        with _cache_errors():
+            if self._failure is not None:
+                raise self._failure
+            for future in self._written:
+                future.result()
+            record = {"data": self._identity, "arrays": self._hashes}
+            publish_bytes(self._cache.path(IDENTITY), json.dumps(record).encode())
+            publish_bytes(self._cache.path(DESCRIPTION), self._description.encode())
 
 
 def open_or_build(
@@ -316,6 +324,10 @@ def open_or_build(
             stacklevel=5,  # where the dataset was asked for
         )
         return built or dict(build())
+    if all(map(_is_small, built.values())):  # in memory they would be from the cache, too
+        for array in built.values():
+            array.flags.writeable = False
+        return built
     built.clear()  # before they are there twice
     return cache.load(specs, check)  # mapped: all processes of a node share one copy
 

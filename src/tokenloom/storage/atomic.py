@@ -45,7 +45,7 @@ class PendingFile:
         self.path = os.fspath(path)
         self._durable = durable
         folder, name = os.path.split(self.path)
-        self.temporary_path = os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        self.temporary_path = _temporary_path(folder, name)
         self._owner = os.getpid()
         self._stream: IO[bytes] | None = None
         with storage_errors("create", self.path):
@@ -124,6 +124,31 @@ class PendingFile:
     def __del__(self) -> None:
         if hasattr(self, "_stream"):
             self.discard()
+
+
+def publish_bytes(path: str, data: bytes) -> None:
+    """Writes a small file that appears whole, as a `PendingFile` that is not durable does, with fewer calls."""
+    folder, name = os.path.split(path)
+    temporary_path = _temporary_path(folder, name)
+    with storage_errors("write", path):
+        try:
+            handle = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                written = 0
+                while written < len(data):  # a disk that fills up takes a part
+                    written += os.write(handle, memoryview(data)[written:])
+            finally:
+                os.close(handle)
+            os.replace(temporary_path, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary_path)
+            raise
+
+
+def _temporary_path(folder: str, name: str) -> str:
+    """Returns a hidden name beside the final one that no other writer uses."""
+    return os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def _forget(stream: IO[bytes]) -> None:
