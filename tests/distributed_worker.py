@@ -22,6 +22,7 @@ import tokenloom
 from tests.support import StandInTokenizer
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
+from tokenloom.distributed.meeting import Meeting
 from tokenloom.distributed.ranks import HOST_VARIABLE, current_ranks
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
@@ -323,22 +324,26 @@ class Watched(tokenloom.GPTDataset):
     rank, shared, breaks = 0, Path(), ""
 
     def __init__(self, *arguments: Any) -> None:
-        if type(self).breaks == "raise":
-            raise IndexCacheError("broken data", hint="mend the data")
-        if type(self).breaks == "die":
-            (self.shared / "killed.new").write_text(str(time.monotonic()))
-            (self.shared / "killed.new").rename(self.shared / "killed")
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._break_if("made")
         super().__init__(*arguments)
 
     def _build_indices(self) -> Any:
+        self._break_if("built")
         with open(self.shared / f"indices-built-{self.rank}", "a") as stream:
             stream.write(f"{self.dataset_path}\n")
         yield from super()._build_indices()
 
+    def _break_if(self, when: str) -> None:
+        if self.breaks == f"raise when {when}":
+            raise IndexCacheError("broken data", hint="mend the data")
+        if self.breaks == f"die when {when}":
+            (self.shared / "killed.new").write_text(str(time.monotonic()))
+            (self.shared / "killed.new").rename(self.shared / "killed")
+            os.kill(os.getpid(), signal.SIGKILL)
+
 
 def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
-    """Builds a blend as a training job does; returns what tells whether all ranks have the same."""
+    """Builds a blend as a training job does, twice; returns what tells whether all ranks have the same."""
     Watched.rank, Watched.shared, Watched.breaks = me.rank, me.shared, breaks if me.rank == victim else ""
     config = tokenloom.GPTDatasetConfig(
         random_seed=3,
@@ -346,6 +351,7 @@ def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str =
         blend=(prefixes, [1.0] * len(prefixes)),
         split="80,20,0",
         path_to_cache=os.fspath(me.folder),
+        num_dataset_builder_threads=1 + me.rank % 2,
         tokenizer=StandInTokenizer(),
         reset_position_ids=False,
         reset_attention_mask=False,
@@ -353,9 +359,35 @@ def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str =
         create_attention_mask=False,
     )
     builder = tokenloom.BlendedMegatronDatasetBuilder(Watched, [60, 9, 0], lambda: me.rank in wanted, config)
-    train, _, _ = builder.build()
+    digests = []
+    for _ in range(2):
+        steps = steps_of(lambda: digests.append(digest_of(builder.build()[0])))
+    if steps != ["looking for what is built"]:
+        raise AssertionError(steps)
+    assert digests[0] == digests[1]
+    return digests[0]
+
+
+def digest_of(train: Any) -> Any:
     check_same_batches(train, num_samples=20)
     return None if train is None else train.batch(range(60))["tokens"].sum().item()
+
+
+def steps_of(call: Callable[[], Any]) -> list[str]:
+    """Returns the steps at which all ranks met while datasets were built in a call."""
+    steps: list[str] = []
+    report = Meeting.report
+
+    def noting(self: Any, step: str, *arguments: Any) -> Any:
+        steps.append(step)
+        return report(self, step, *arguments)
+
+    Meeting.report = noting  # type: ignore[method-assign]
+    try:
+        call()
+    finally:
+        Meeting.report = report  # type: ignore[method-assign]
+    return [step for step in steps if not step.startswith("comparing")]
 
 
 def main(

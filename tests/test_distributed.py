@@ -401,18 +401,19 @@ def test_one_rank_builds_the_indices_of_a_blend_and_all_have_the_same_samples(ru
     assert sorted(built.read_text().split()) == sorted(prefixes * 2)  # train and valid of each, once
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_rank_that_raises_in_the_build_of_a_blend_fails_all_with_its_cause(run, prefixes, victim):
-    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks="raise")
+@pytest.mark.parametrize(("victim", "when"), [(0, "made"), (2, "made"), (0, "built")])
+def test_a_rank_that_raises_in_the_build_of_a_blend_fails_all_with_its_cause(run, prefixes, victim, when):
+    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"raise when {when}")
+    step = "the build" if when == "built" else "looking for what is built"
     for kind, message in outcomes.errors:
         assert kind == "BuildError"
         assert message.startswith(f"rank {victim} ")
-        assert message.endswith(": IndexCacheError: broken data")
+        assert message.endswith(f" failed in {step}: IndexCacheError: broken data")
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run, prefixes, victim):
-    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks="die")
+@pytest.mark.parametrize(("victim", "when"), [(0, "made"), (2, "made"), (0, "built")])
+def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run, prefixes, victim, when):
+    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"die when {when}")
     assert sorted(outcomes.by_rank) == [rank for rank in range(4) if rank != victim]
     assert {kind for kind, _ in outcomes.errors} == {"BuildError"}
     assert outcomes.seconds_after_the_kill() < 15

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
@@ -16,6 +17,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.distributed.building import Builders, build_together
 from tokenloom.errors import OversampledError
+from tokenloom.order.lazy import LazyIndices, NotBuiltError, nothing_is_built
 
 
 class BlendedMegatronDatasetBuilder:
@@ -75,7 +77,12 @@ class BlendedMegatronDatasetBuilder:
         if self.config.fast_cache_load:  # all caches exist: nothing to wait for
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
         datasets = build_together(
-            self._build, is_built_on_rank=self.is_built_on_rank, folder=self._folder(), builders=self.builders
+            self._build,
+            # A class that keeps its indices in its own way may count on one rank being the first.
+            look=self._look if issubclass(self.cls, LazyIndices) else None,
+            is_built_on_rank=self.is_built_on_rank,
+            folder=self._folder(),
+            builders=self.builders,
         )
         return [None] * len(Split) if datasets is None else datasets
 
@@ -86,6 +93,14 @@ class BlendedMegatronDatasetBuilder:
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
         return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
+    def _look(self) -> list[Any] | None:
+        """Returns the splits if all their indices are built."""
+        with nothing_is_built():
+            try:
+                return self._build()
+            except NotBuiltError:
+                return None
+
     def _build(self) -> list[Any]:
         """Returns the splits; each low-level dataset is opened once, for all of them."""
         wanted: dict[str | None, list[tuple[Quota, int]]] = {}
@@ -95,8 +110,12 @@ class BlendedMegatronDatasetBuilder:
         built: dict[tuple[Split, int], Any] = {}
         if (num_threads := self.config.num_dataset_builder_threads) > 1:
             with ThreadPoolExecutor(max_workers=num_threads) as executor:
-                for datasets in executor.map(self._build_datasets, wanted, wanted.values()):
-                    built.update(datasets)
+                tasks = [
+                    executor.submit(copy_context().run, self._build_datasets, prefix, places)
+                    for prefix, places in wanted.items()
+                ]
+                for task in tasks:
+                    built.update(task.result())
         else:
             for prefix, places in wanted.items():
                 built.update(self._build_datasets(prefix, places))

@@ -22,6 +22,7 @@ Builders = Literal["auto", "rank0", "node"]
 def build_together(
     work: Callable[[], T],
     *,
+    look: Callable[[], T | None] | None = None,
     is_built_on_rank: Callable[[], bool] = lambda: True,
     folder: str | None,
     builders: Builders = "auto",
@@ -34,6 +35,8 @@ def build_together(
 
     Args:
         work: builds what is missing in `folder`, and returns the whole; runs once per rank.
+        look: returns what `work` would where nothing needs building, else None. All ranks call it first, at the same
+            time: if none misses anything, nobody waits for a builder.
         is_built_on_rank: whether this rank needs the result; the others get None, but wait for success too. The
             building rank is the lowest that needs it.
         folder: where the results are kept; None if nowhere, so that every rank builds for itself.
@@ -53,6 +56,14 @@ def build_together(
         return work() if is_built_on_rank() else None
     meeting = Meeting(ranks)
     wanted = Attempt(is_built_on_rank)
+    if look is not None and folder is not None:
+        found = Attempt(look if wanted.result else lambda: None)
+        step = "looking for what is built"
+        report = {"missing": bool(wanted.result) and found.result is None}
+        if not meeting.report(step, report, _anything_missing(step), found if wanted.error is None else wanted)[
+            "missing"
+        ]:
+            return found.result
     role = _assign_roles(meeting, wanted, None if folder is None else os.fspath(folder), builders)
     result: T | None = None
     for first_round in (True, False):
@@ -63,6 +74,15 @@ def build_together(
             meeting.report(step, {}, all_well(step), attempt)
             result = attempt.result if attempt is not None else result
     return result
+
+
+def _anything_missing(step: str) -> Decision:
+    def decide(records: list[Record]) -> list[Record]:
+        all_well(step)(records)
+        missing = any(record["missing"] for record in records)
+        return [{"missing": missing} for _ in records]
+
+    return decide
 
 
 def _assign_roles(meeting: Meeting, wanted: Attempt[bool], folder: str | None, builders: Builders) -> Record:

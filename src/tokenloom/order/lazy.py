@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tokenloom.order.cache import Arrays, IndexCache, differences
+
+_building_is_allowed = ContextVar("_building_is_allowed", default=True)
+
+
+class NotBuiltError(Exception):
+    """An index would have to be built where nothing may be."""
+
+
+@contextmanager
+def nothing_is_built() -> Iterator[None]:
+    """Within it, a dataset whose index has a place in a cache and is not there raises `NotBuiltError`."""
+    token = _building_is_allowed.set(False)
+    try:
+        yield
+    finally:
+        _building_is_allowed.reset(token)
 
 
 class LazyIndices(ABC):
@@ -25,8 +43,11 @@ class LazyIndices(ABC):
         """Sees to it that the indices exist, unless that is deferred to the first sample as well."""
         self._cache = cache
         self._opened = None
-        if not deferred and not (cache is not None and cache.exists()):
-            self._opened = self._open_indices()
+        if deferred or (cache is not None and cache.exists()):
+            return
+        if cache is not None and not _building_is_allowed.get():
+            raise NotBuiltError(self._name())
+        self._opened = self._open_indices()
 
     @abstractmethod
     def _open_indices(self) -> Arrays:
