@@ -27,7 +27,7 @@ def bench(helpers, num_datasets: int, kind: str, mode: str, rounds: int) -> list
     rng = np.random.default_rng(num_datasets)
     weights = np.ones(num_datasets) if kind == "equal" else rng.dirichlet(np.ones(num_datasets))
     weights = weights / weights.sum()
-    size = max(200_000, 100 * num_datasets)
+    size = max(200_000, 100 * num_datasets) * 20
     sizes = None
     if mode == "exhaustive":
         sizes = np.maximum(weights * size, 1).astype(np.int64)

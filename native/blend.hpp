@@ -37,6 +37,26 @@ class Blend {
   // By weight: each dataset exactly sizes[i] times, or without end if there are no sizes.
   Blend(std::span<const double> weights, std::span<const std::int64_t> sizes) { group(weights, sizes); }
 
+  // Goes on where `step` samples were given, `given[i]` of them by dataset i.
+  Blend(std::span<const double> weights, std::span<const std::int64_t> sizes, std::int64_t step,
+        std::span<const std::int64_t> given) {
+    group(weights, sizes);
+    step_ = step;
+    for (Class& each : classes_) {
+      std::int64_t total = 0;
+      for (const std::int64_t member : each.members) total += given[static_cast<std::size_t>(member)];
+      const auto num_members = static_cast<std::int64_t>(each.members.size());
+      each.count = total / num_members;
+      each.head = static_cast<std::size_t>(total % num_members);  // they take turns
+      each.id = each.members[each.head];
+      if (each.count == each.limit) {
+        each.alive = false;
+        --num_alive_;
+      }
+    }
+    look_at_all();
+  }
+
   // Chooses the next `size` samples: whose they are, and how many it gave before.
   template <typename DatasetId>
   void fill(std::int64_t size, DatasetId* dataset_index, std::int64_t* sample_index) {

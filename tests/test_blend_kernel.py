@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -97,6 +100,51 @@ def test_blends_that_use_everything_up_equal_the_twin(sizes):
     assert sorted(zip(chosen, samples, strict=True)) == [
         (number, sample) for number, size in enumerate(sizes) for sample in range(size)
     ]
+
+
+@contextmanager
+def threads(number, warm_up):
+    with mock.patch.multiple(kernels, _blend_threads=lambda size: number, _BLEND_WARM_UP=warm_up):
+        yield
+
+
+@given(weights=weights_of_many(), size=st.integers(0, 1200), number=st.integers(2, 7), warm_up=st.integers(0, 200))
+@example(weights=[1.0] * 400, size=1200, number=3, warm_up=0)
+@example(weights=[1.0, 1e-12] * 30, size=1000, number=4, warm_up=10)
+@example(weights=[1.0, 2.0], size=3, number=7, warm_up=0)
+def test_threads_change_nothing_in_blends_by_weight(weights, size, number, warm_up):
+    shares = normalized(weights)
+    expected = blending_indices(shares, size)
+    with threads(number, warm_up):
+        assert by_weight(shares, size) == expected
+        counts = kernels.blending_counts(np.array(shares), size)
+    assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
+
+
+@given(sizes=sizes_of_many(), number=st.integers(2, 7), warm_up=st.integers(0, 50))
+@example(sizes=[1] * 200, number=3, warm_up=0)
+@example(sizes=[1000, 1], number=4, warm_up=0)
+def test_threads_change_nothing_in_blends_that_use_everything_up(sizes, number, warm_up):
+    expected = exhaustively(sizes)
+    with threads(number, warm_up):
+        assert exhaustively(sizes) == expected
+
+
+@pytest.mark.parametrize("kind", ["smooth", "skewed", "equal"])
+@pytest.mark.parametrize("number", [2, 10, 100, 1000])
+def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
+    rng = np.random.default_rng(seed)
+    weights = {"smooth": rng.dirichlet(np.ones(number)), "skewed": 10 ** rng.uniform(-9, 0, number), "equal": None}[
+        kind
+    ]
+    shares = np.full(number, 1 / number) if weights is None else weights / weights.sum()
+    with threads(1, 0):
+        alone = kernels.build_blending_indices(shares, size=300_000)
+    for warm_up in (0, 1000, 1 << 15):
+        with threads(3, warm_up):
+            together = kernels.build_blending_indices(shares, size=300_000)
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}")
 
 
 @given(weights=weights_of_many(most=60), size=st.integers(1, 2000))

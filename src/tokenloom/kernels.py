@@ -99,7 +99,7 @@ def build_blending_indices(
     """Returns which dataset each sample of a blend comes from, and how many that dataset gave before.
 
     At step s the dataset with the largest `weight * max(s, 1) - given`, in float64 without fused multiply-add, comes
-    next; the lowest number on ties. About 10 ns per sample for two datasets, 100 for thousands; no faster in parallel.
+    next; the lowest number on ties. About 10 ns per sample for two datasets, 100 for thousands, shared by all cores.
 
     Args:
         weights: float64[num_datasets], adding up to 1.
@@ -113,15 +113,25 @@ def build_blending_indices(
     wide = len(weights) > np.iinfo(np.int16).max
     dataset_index: NDArray[Any] = np.empty(size, dtype=np.int32 if wide else np.int16)
     sample_index = np.empty(size, dtype=np.int64)
-    _native.build_blending_indices(weights, sizes, dataset_index, sample_index)
+    _native.build_blending_indices(weights, sizes, dataset_index, sample_index, _blend_threads(size), _BLEND_WARM_UP)
     return dataset_index, sample_index
 
 
 def blending_counts(weights: NDArray[np.float64], size: int) -> Int64s:
     """Returns how many of the first `size` samples of a weighted blend each dataset gives: int64[num_datasets]."""
     counts = np.zeros(len(weights), dtype=np.int64)
-    _native.blending_counts(weights, size, counts)
+    _native.blending_counts(weights, size, counts, _blend_threads(size), _BLEND_WARM_UP)
     return counts
+
+
+def _blend_threads(size: int) -> int:
+    """Returns how many threads share a blend: as many as there are cores, as long as each has enough to do."""
+    return max(1, min(len(os.sched_getaffinity(0)), size // _BLEND_SAMPLES_PER_THREAD))
+
+
+_BLEND_SAMPLES_PER_THREAD = 1 << 19
+_BLEND_WARM_UP = 1 << 15
+"""Steps a thread takes before its own, to get from guessed to exact counts; measured: nearly always below 4096."""
 
 
 def gather_spans(
