@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -12,18 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.numbered import NumberedSamples
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
+from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
-from tokenloom.errors import ConfigError, IndexCacheError, ShortDatasetWarning
+from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
 from tokenloom.order.epochs import EpochPlan, plan_epochs
-from tokenloom.order.lazy import LazyIndices
 from tokenloom.order.shuffles import (
     build_document_index,
     build_shuffle_index,
@@ -36,14 +34,13 @@ from tokenloom.order.windows import (
     build_sample_index,
     count_tokens,
     find_misfit,
-    is_range,
     sample_index_dtype,
 )
 
 logger = logging.getLogger(__name__)
 
 
-class GPTDataset(LazyIndices, MegatronDataset):
+class GPTDataset(NumberedSamples):
     """Samples of `sequence_length` tokens from the documents of one split.
 
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
@@ -81,9 +78,6 @@ class GPTDataset(LazyIndices, MegatronDataset):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
-        if isinstance(indexed_dataset, IndexedDataset) and indexed_dataset.dtype.kind not in "iu":
-            message = f"{self._name()}: expected tokens of an integer dtype, found {indexed_dataset.dtype}"
-            raise ConfigError(message)
         assert config.tokenizer is not None  # the config has checked it
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
@@ -136,9 +130,6 @@ class GPTDataset(LazyIndices, MegatronDataset):
         except ConfigError as error:
             message = f"{self._name()}: {error.message}"
             raise ConfigError(message, hint=error.hint) from None
-
-    def _name(self) -> str:
-        return f"`{self.dataset_path or type(self).__name__}` ({self.index_split.name})"
 
     def _index_cache(self) -> IndexCache | None:
         folder = self.config.path_to_cache
@@ -222,16 +213,7 @@ class GPTDataset(LazyIndices, MegatronDataset):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.update(_reader=None, _filler=None, _shared_mask=None)
-        if is_range(self.indices):  # 4 bytes per document otherwise
-            first = int(self.indices[0])
-            state["indices"] = range(first, first + len(self.indices)), self.indices.dtype
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if isinstance(state["indices"], tuple):
-            bounds, dtype = state["indices"]
-            self.indices = np.arange(bounds.start, bounds.stop, dtype=dtype)
 
     # --- samples ----------------------------------------------------------------------------------------------
 
@@ -242,33 +224,6 @@ class GPTDataset(LazyIndices, MegatronDataset):
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
         return to_tensors(self.sample(idx))
-
-    def __getitems__(self, positions: Sequence[int | None]) -> SampleBatch:
-        """Returns many samples as torch tensors, by one kernel call; torch's DataLoader calls this for a batch."""
-        return SampleBatch(to_tensors(self.batch(positions)), len(positions))
-
-    def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
-        if idx is None:
-            batch = self.batch((None,))
-        else:
-            batch = self._batch(np.array([self._position(idx)], dtype=np.int64))
-        return {name: array[0] for name, array in batch.items()}
-
-    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
-        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
-
-        Args:
-            positions: of the samples, in any order, repeats allowed; None for a sample without loss.
-
-        Raises:
-            IndexError: there is no such sample.
-        """
-        rows, fillers = self._rows(positions)
-        batch = self._batch(rows)
-        if fillers:
-            batch["loss_mask"][fillers] = 0.0
-        return batch
 
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
@@ -308,36 +263,6 @@ class GPTDataset(LazyIndices, MegatronDataset):
             return SpanBatch(*self._window_reader().spans(rows, keep_empty=False))
         except IndexError as error:
             raise self._damaged(error) from error
-
-    def _damaged(self, error: IndexError) -> IndexCacheError:
-        """Not an `IndexError`, which would end a loop over the dataset as if nothing had happened."""
-        message = f"the indices of {self._name()} do not fit the data: {error}"
-        return IndexCacheError(message, hint="remove them from the index cache, and they are built again")
-
-    def _position(self, idx: int) -> int:
-        """Returns the non-negative position for one that may count from the end."""
-        num_samples = len(self)
-        position = operator.index(idx)
-        if not -num_samples <= position < num_samples:
-            message = f"sample {position} of {self._name()} was asked for, but it has {num_samples}"
-            raise IndexError(message)
-        return position if position >= 0 else position + num_samples
-
-    def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns non-negative positions, int64[count], and the rows that stand for None."""
-        fillers: list[int] = []
-        if not isinstance(positions, np.ndarray) and None in positions:
-            fillers = [row for row, position in enumerate(positions) if position is None]
-            positions = [0 if position is None else position for position in positions]
-        given = np.asarray(positions)
-        if given.dtype.kind not in "iu" and given.size:
-            message = f"expected integers as positions of samples, found {given.dtype}"
-            raise TypeError(message)
-        rows = np.ascontiguousarray(given, dtype=np.int64)
-        num_samples = len(self)
-        if rows.size and not (rows.min() >= 0 and rows.max() < num_samples):
-            rows = np.array([self._position(position) for position in rows.tolist()], dtype=np.int64)
-        return rows, fillers
 
     def _window_reader(self) -> WindowReader:
         if self._reader is None:
