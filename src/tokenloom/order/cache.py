@@ -45,10 +45,34 @@ _UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, token
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """What a cached array must be."""
+    """What a cached array must be; a length of None may be any, for what only building can tell."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+
+    def fits(self, found: Found) -> bool:
+        """Whether an array is that."""
+        return (
+            found.dtype == self.dtype
+            and len(found.shape) == len(self.shape)
+            and all(wanted in (None, length) for wanted, length in zip(self.shape, found.shape, strict=True))
+        )
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join('any' if length is None else str(length) for length in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the header of a `.npy` file says that it holds."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the numbers."""
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 Arrays = dict[str, NDArray[Any]]
@@ -130,7 +154,7 @@ class IndexCache:
 
     def _load(self, name: str, spec: ArraySpec) -> NDArray[Any]:
         if 0 in spec.shape:  # cannot be mapped, and holds nothing that could be wrong
-            return np.empty(spec.shape, dtype=spec.dtype)
+            return np.empty([length or 0 for length in spec.shape], dtype=spec.dtype)
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
@@ -144,14 +168,13 @@ class IndexCache:
         except _UNREADABLE as error:
             message = f"`{path}` cannot be read: {error}"
             raise IndexCacheError(message, hint=hint) from error
-        if found != spec:
-            message = f"`{path}`: expected {spec.dtype}{list(spec.shape)}, found {found.dtype}{list(found.shape)}"
+        if not spec.fits(found):
+            message = f"`{path}`: expected {spec}, found {found.dtype}{list(found.shape)}"
             raise IndexCacheError(message, hint=hint)
-        num_bytes = spec.dtype.itemsize * math.prod(spec.shape)
-        if len(data) != num_bytes:
-            message = f"`{path}` cannot be read: expected {num_bytes} bytes of numbers, found {len(data)}"
+        if len(data) != found.num_bytes:
+            message = f"`{path}` cannot be read: expected {found.num_bytes} bytes of numbers, found {len(data)}"
             raise IndexCacheError(message, hint=hint)
-        array: NDArray[Any] = data.view(spec.dtype).reshape(spec.shape)
+        array: NDArray[Any] = data.view(found.dtype).reshape(found.shape)
         if _is_small(array):
             array = array.copy()
             array.flags.writeable = False
@@ -188,7 +211,7 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
             raise IndexCacheError(message, hint=hint)
 
 
-def _map_array(path: str) -> tuple[ArraySpec, Bytes]:
+def _map_array(path: str) -> tuple[Found, Bytes]:
     """Returns what a `.npy` file says it holds, and the bytes of it; refuses pickles and column order."""
     data = map_file(path)
     stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
@@ -203,7 +226,7 @@ def _map_array(path: str) -> tuple[ArraySpec, Bytes]:
     if in_columns or dtype.hasobject:
         message = f"expected plain numbers in row order, found {dtype} in {'column' if in_columns else 'row'} order"
         raise ValueError(message)
-    return ArraySpec(dtype, shape), data[stream.tell() :]
+    return Found(dtype, shape), data[stream.tell() :]
 
 
 class IndexCacheWriter:
