@@ -9,6 +9,7 @@ from pathlib import Path
 SCRIPTS = (
     ("index_build.py", "--documents", "10000000", "--rounds", "3"),
     ("samples.py",),
+    ("loader.py",),
     ("builder.py", "--documents", "2000000"),
     ("blending.py",),
     ("startup.py",),

@@ -50,6 +50,7 @@ from tokenloom.loading.samplers import (
     MegatronFullValidationSampler,
     MegatronPretrainingSampler,
 )
+from tokenloom.loading.thread_loader import DataWait, ThreadLoader
 from tokenloom.order.windows import Spans
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
@@ -64,6 +65,7 @@ __all__ = [
     "CacheNotWrittenWarning",
     "ConfigError",
     "DType",
+    "DataWait",
     "DatasetFormatError",
     "DatasetNotFoundError",
     "DatasetStatistics",
@@ -91,6 +93,7 @@ __all__ = [
     "Spans",
     "Split",
     "StorageError",
+    "ThreadLoader",
     "TokenRangeError",
     "TokenizerError",
     "TokenloomError",

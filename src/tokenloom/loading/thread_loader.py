@@ -1,0 +1,173 @@
+"""Batches read ahead by threads of this process: nothing is pickled, copied between processes or left behind."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from tokenloom.datasets.tensors import to_tensors
+from tokenloom.errors import ConfigError
+from tokenloom.loading.samplers import checked_count
+from tokenloom.optional import require
+
+_STATE_VERSION = 1
+
+
+@dataclass(slots=True)
+class DataWait:
+    """How long a training loop waited for its batches.
+
+    Attributes:
+        num_batches: handed out.
+        last_seconds: waited for the last of them.
+        total_seconds: waited for all of them.
+        longest_seconds: waited for the slowest of them.
+    """
+
+    num_batches: int = 0
+    last_seconds: float = 0.0
+    total_seconds: float = 0.0
+    longest_seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Counts one batch."""
+        self.num_batches += 1
+        self.last_seconds = seconds
+        self.total_seconds += seconds
+        self.longest_seconds = max(self.longest_seconds, seconds)
+
+
+class ThreadLoader:
+    """Yields one dict of tensors per micro-batch, in the sampler's order, filled by threads while the loop computes.
+
+    The kernels that fill a batch release the GIL, so threads do what torch's worker processes do, without starting
+    them, pickling the dataset for them, and moving every batch through shared memory. `dataset.batch` is called from
+    several threads at once where `num_threads` is above 1; all datasets of this package allow that.
+
+    An error in a batch is raised when its turn comes, with a note that says which batch and positions it is about.
+    Leaving the loop early stops the threads; `wait` tells how long the loop was kept waiting.
+
+    `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: the state says how many batches
+    were handed out, so nothing that was read ahead is lost or repeated.
+
+    Example:
+        >>> from tokenloom import GPTDatasetConfig, MegatronPretrainingSampler, MockGPTDataset, MockGPTLowLevelDataset
+        >>> from tokenloom import Split
+        >>> class Tokenizer:
+        ...     vocab_size, eod, pad, unique_identifiers = 100, 0, -1, {}
+        >>> import numpy as np
+        >>> config = GPTDatasetConfig(
+        ...     random_seed=1, sequence_length=16, tokenizer=Tokenizer(), reset_position_ids=False,
+        ...     reset_attention_mask=False, eod_mask_loss=False, create_attention_mask=False,
+        ... )
+        >>> low_level = MockGPTLowLevelDataset(config.tokenizer)
+        >>> dataset = MockGPTDataset(low_level, None, np.arange(100, dtype=np.int32), 64, Split.train, config)
+        >>> loader = ThreadLoader(dataset, MegatronPretrainingSampler(64, 0, 4, 0, 1), read_ahead=2)
+        >>> [batch["tokens"].shape for batch in loader][:2], loader.wait.num_batches
+        ([torch.Size([4, 16]), torch.Size([4, 16])], 16)
+
+    Args:
+        dataset: gives batches by positions, such as `GPTDataset` or `BlendedDataset`.
+        sampler: yields the positions of one micro-batch after the other.
+        num_threads: that fill batches.
+        read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use.
+        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
+
+    Raises:
+        ConfigError: a number is out of range.
+        MissingExtraError: torch is not installed.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: Iterable[Sequence[int | None]],
+        *,
+        num_threads: int = 1,
+        read_ahead: int = 4,
+        pin_memory: bool | None = None,
+    ) -> None:
+        torch = require("torch", extra="torch")
+        self.dataset = dataset
+        self.sampler = sampler
+        self.num_threads = checked_count("num_threads", num_threads, at_least=1)
+        self.read_ahead = checked_count("read_ahead", read_ahead, at_least=1)
+        self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self.wait = DataWait()
+        self._num_yielded = 0
+        self._num_to_skip = 0
+        self._sampler_state = _settings_of(sampler)
+
+    def __len__(self) -> int:
+        """Batches of a whole pass, as far as the sampler knows."""
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yields batches, from the first one, or from where a loaded state says. One iteration at a time."""
+        self._sampler_state = _settings_of(self.sampler)  # before reading ahead moves it on
+        self._num_yielded, self._num_to_skip = self._num_to_skip, 0
+        first = self._num_yielded
+        numbered = itertools.islice(enumerate(self.sampler), first, None)
+        executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
+        pending: deque[Future[dict[str, Any]]] = deque()
+        try:
+            for number, positions in itertools.islice(numbered, self.read_ahead):
+                pending.append(executor.submit(self._fill, number, positions))
+            while pending:
+                started = time.perf_counter()
+                batch = pending.popleft().result()
+                self.wait.add(time.perf_counter() - started)
+                for number, positions in itertools.islice(numbered, 1):
+                    pending.append(executor.submit(self._fill, number, positions))
+                self._num_yielded += 1
+                yield batch
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    def _fill(self, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+        try:
+            batch = to_tensors(self.dataset.batch(positions))
+        except Exception as error:
+            error.add_note(f"in batch {number} of the sampler, at positions {_short(positions)}")
+            raise
+        return {name: tensor.pin_memory() for name, tensor in batch.items()} if self.pin_memory else batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where this loader stands: after the last batch that was handed out."""
+        return {"version": _STATE_VERSION, "num_yielded": self._num_yielded, "sampler": self._sampler_state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on, with the next iteration, after the last batch that was handed out when the state was taken.
+
+        Raises:
+            ConfigError: it is the state of a loader whose sampler begins elsewhere or is made otherwise.
+        """
+        if state.get("version") != _STATE_VERSION:
+            message = f"expected the state of a ThreadLoader, version {_STATE_VERSION}, found {state!r}"
+            raise ConfigError(message)
+        if (expected := state["sampler"]) != (found := _settings_of(self.sampler)):
+            message = f"expected the sampler that the state was taken with, {expected}, found {found}"
+            hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
+            raise ConfigError(message, hint=hint)
+        self._num_to_skip = checked_count("num_yielded", state["num_yielded"], at_least=0)
+        self._num_yielded = self._num_to_skip
+
+
+def _settings_of(sampler: Any) -> dict[str, Any]:
+    """Returns what decides which batch is the k-th: the class and the plain settings of a sampler."""
+    settings = {
+        name: value
+        for name, value in sorted(getattr(sampler, "__dict__", {}).items())
+        if isinstance(value, (int, str, float, type(None))) and not name.startswith("_")
+    }
+    return {"class": type(sampler).__name__, **settings}
+
+
+def _short(positions: Sequence[int | None]) -> str:
+    shown = ", ".join(map(str, positions[:8]))
+    return f"[{shown}, … {len(positions)} in all]" if len(positions) > 8 else f"[{shown}]"
