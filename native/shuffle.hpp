@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,6 +34,22 @@ class Mt19937 {
   std::uint64_t next64() {
     const std::uint64_t high = next32();
     return (high << 32) | next32();
+  }
+
+  // RandomState.random_sample: 53 bits of two draws, in [0, 1).
+  double next_double() {
+    const std::uint32_t high = next32() >> 5;
+    const std::uint32_t low = next32() >> 6;
+    return (high * 67108864.0 + low) / 9007199254740992.0;
+  }
+
+  // RandomState.randint(0, bound + 1), in [0, bound]: by masking and rejection; without a draw for a bound of 0.
+  std::uint32_t next_bounded(std::uint32_t bound) {
+    if (bound == 0) return 0;
+    const std::uint32_t mask = 0xffffffffU >> std::countl_zero(bound);
+    std::uint32_t value = next32() & mask;
+    while (value > bound) value = next32() & mask;
+    return value;
   }
 
  private:

@@ -8,5 +8,6 @@ NB_MODULE(_native, module) {
   tokenloom::bind_storage(module);
   tokenloom::bind_blending(module);
   tokenloom::bind_samples(module);
+  tokenloom::bind_masked(module);
   tokenloom::bind_builder(module);
 }

@@ -2,6 +2,7 @@
 Compiled kernels of tokenloom. Import tokenloom.kernels instead: it checks what it passes.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, overload
 
 import numpy
@@ -62,6 +63,29 @@ class GptFiller:
     def fill_from_text(self, text: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], span_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], tokens: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], position_ids: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(shape=(None, None, None), order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')] | None) -> None: ...
 
 def gather_spans(bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], dtype_code: int, sequences: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray, dict(shape=(None,), order='C')]) -> None: ...
+
+def build_mapping(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], boundaries: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], num_epochs: int, max_num_samples: int, max_length: int, short_probability: float, seed: int, min_sentences: int, wide: bool) -> object: ...
+
+def build_blocks_mapping(lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], boundaries: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], title_lengths: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], num_epochs: int, max_num_samples: int, max_length: int, seed: int, min_sentences: int, wide: bool) -> object: ...
+
+class Masker:
+    """Chooses the n-grams of words that are masked."""
+
+def make_masker(*, pieces: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], cls_id: int, sep_id: int, masking_probability: float, ngram_cdf: Sequence[float], geometric_probability: float, whole_words: bool, permute: bool) -> Masker: ...
+
+class BertFiller:
+    """Fills batches of BERT samples."""
+
+    def __init__(self, masker: Masker, *, sequence_length: int, pad_id: int, cls_id: int, sep_id: int, mask_id: int, classification_head: bool, replacements: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def fill(self, tokens: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sentence_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, text: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], types: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], is_random: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], padding_mask: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], truncated: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+class T5Filler:
+    """Fills batches of T5 samples."""
+
+    def __init__(self, masker: Masker, *, encoder_length: int, decoder_length: int, pad_id: int, bos_id: int, eos_id: int, sentinels: Sequence[int]) -> None: ...
+
+    def fill(self, tokens: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sentence_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, text_enc: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], text_dec: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], labels: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], truncated: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], enc_mask: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], dec_mask: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> None: ...
 
 class RecordBuilder:
     """Collects what becomes a .bin/.idx pair."""

@@ -13,17 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom._native import GptFiller, RecordBuilder, WindowReader
+from tokenloom._native import BertFiller, GptFiller, Masker, RecordBuilder, T5Filler, WindowReader
 
 __all__ = [
+    "BertFiller",
     "GptFiller",
     "LegacyRandom",
+    "Masker",
     "RecordBuilder",
+    "T5Filler",
     "WindowReader",
     "blending_counts",
     "build_blending_indices",
+    "build_blocks_mapping",
+    "build_mapping",
     "build_sample_index",
     "gather_spans",
+    "make_masker",
     "map_file",
 ]
 
@@ -80,6 +86,118 @@ def build_sample_index(
         index,
     )
     return index
+
+
+def build_mapping(
+    lengths: NDArray[np.int32],
+    boundaries: Int64s,
+    *,
+    num_epochs: int,
+    max_num_samples: int,
+    max_length: int,
+    short_probability: float,
+    seed: int,
+    min_sentences: int,
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
+    """Returns (first sentence, one past the last, target length) of each sample: dtype[num_samples, 3].
+
+    One pass per epoch, a few ns per sentence; the rows exist once.
+
+    Args:
+        lengths: int32[num_sentences], tokens per sentence.
+        boundaries: int64[num_documents + 1]; document d owns sentences [boundaries[d], boundaries[d + 1]).
+        num_epochs: at most.
+        max_num_samples: no further epoch begins once there are so many.
+        max_length: tokens that a sample is meant to have.
+        short_probability: of a shorter target.
+        seed: in [0, 2**32).
+        min_sentences: in a sample.
+        dtype: of the result, uint32 or uint64.
+
+    Raises:
+        IndexError: the boundaries name sentences that do not exist.
+        OverflowError: there are more sentences or documents than the dtype counts.
+    """
+    return np.asarray(
+        _native.build_mapping(
+            np.ascontiguousarray(lengths),
+            np.ascontiguousarray(boundaries),
+            num_epochs,
+            max_num_samples,
+            max_length,
+            short_probability,
+            seed,
+            min_sentences,
+            dtype == np.uint64,
+        )
+    )
+
+
+def build_blocks_mapping(
+    lengths: NDArray[np.int32],
+    boundaries: Int64s,
+    title_lengths: NDArray[np.int32],
+    *,
+    num_epochs: int,
+    max_num_samples: int,
+    max_length: int,
+    seed: int,
+    min_sentences: int,
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
+    """Returns (first sentence, one past the last, document, number in its epoch) of each block: dtype[num_blocks, 4].
+
+    Args and errors are those of `build_mapping`; title_lengths: int32[num_documents], tokens that each block of a
+    document leaves free.
+    """
+    return np.asarray(
+        _native.build_blocks_mapping(
+            np.ascontiguousarray(lengths),
+            np.ascontiguousarray(boundaries),
+            np.ascontiguousarray(title_lengths),
+            num_epochs,
+            max_num_samples,
+            max_length,
+            seed,
+            min_sentences,
+            dtype == np.uint64,
+        )
+    )
+
+
+def make_masker(
+    *,
+    pieces: NDArray[np.uint8],
+    cls_id: int,
+    sep_id: int,
+    masking_probability: float,
+    ngram_cdf: NDArray[np.float64],
+    geometric_probability: float,
+    whole_words: bool,
+    permute: bool,
+) -> Masker:
+    """Returns what masks samples, for `BertFiller` and `T5Filler`.
+
+    Args:
+        pieces: uint8[num_ids], what an id stands for: 0 nothing, 1 the start of a word, 2 its continuation.
+        cls_id: never masked; -1 for none. As is sep_id.
+        masking_probability: share of the tokens that are masked at most.
+        ngram_cdf: float64[longest], the probability of an n-gram of at most i + 1 words.
+        geometric_probability: draw n-grams from this geometric distribution instead; 0 for not.
+        whole_words: a word and its continuations are masked together.
+        permute: also shuffle as many tokens that are not masked.
+    """
+    return _native.make_masker(
+        pieces=pieces,
+        cls_id=cls_id,
+        sep_id=sep_id,
+        masking_probability=masking_probability,
+        ngram_cdf=ngram_cdf.tolist(),
+        geometric_probability=geometric_probability,
+        whole_words=whole_words,
+        permute=permute,
+    )
 
 
 def map_file(path: str) -> NDArray[np.uint8]:
