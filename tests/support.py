@@ -43,6 +43,65 @@ class StandInTokenizer:
         return self._eod
 
 
+class StandInWordPieces(StandInTokenizer):
+    """A word-piece tokenizer as masked datasets see it: specials from id 0 on, then pieces, some of them continuations.
+
+    A role of None, or no sentinels, means that there is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int = 100,
+        pad: int | None = 0,
+        cls: int | None = 1,
+        sep: int | None = 2,
+        mask: int | None = 3,
+        bos: int | None = 4,
+        eos: int | None = 5,
+        num_sentinels: int = 4,
+        continuations: Sequence[int] = (),
+    ) -> None:
+        super().__init__(pad=pad, eod=None, vocab_size=vocab_size)
+        self._roles = {"cls": cls, "sep": sep, "mask": mask, "bos": bos, "eos": eos}
+        self.first_piece = 6 + num_sentinels
+        self.additional_special_tokens_ids = list(range(6, self.first_piece))
+        joins = set(continuations)
+        self.inv_vocab = {number: f"##{number}" if number in joins else f"w{number}" for number in range(vocab_size)}
+
+    def __getattr__(self, name: str) -> int:
+        roles = self.__dict__.get("_roles", {})
+        if roles.get(name) is None:
+            raise AttributeError(name)
+        return roles[name]
+
+
+def write_sentences(
+    prefix: str | os.PathLike[str], documents: Iterable[Sequence[Sequence[int] | np.ndarray]], *, dtype: Any = np.uint16
+) -> str:
+    """Writes a pair with one sequence per sentence; returns its prefix."""
+    with IndexedDatasetBuilder(f"{os.fspath(prefix)}.bin", dtype=dtype) as builder:
+        for sentences in documents:
+            for sentence in sentences:
+                builder.add_item(np.asarray(sentence, dtype=dtype))
+            builder.end_document()
+        builder.finalize(f"{os.fspath(prefix)}.idx")
+    return os.fspath(prefix)
+
+
+MASKING = {
+    "random_seed": IDENTITY_SEED,
+    "masking_probability": 0.15,
+    "short_sequence_probability": 0.1,
+    "masking_max_ngram": 3,
+    "masking_do_full_word": True,
+    "masking_do_permutation": False,
+    "masking_use_longer_ngrams": False,
+    "masking_use_geometric_distribution": False,
+}
+"""Settings of masked datasets, as they are used most."""
+
+
 def write_corpus(
     prefix: str | os.PathLike[str], documents: Iterable[Sequence[int] | np.ndarray], *, dtype: Any = np.uint16
 ) -> str:

@@ -9,10 +9,13 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import BuildPlan, plan_build
 from tokenloom.blending.spec import get_blend_from_list, parse_blend
 from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
 from tokenloom.datasets.splits import Split
+from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.errors import (
     AmbiguousPadWarning,
@@ -23,6 +26,7 @@ from tokenloom.errors import (
     DatasetNotFoundError,
     DivergenceError,
     DuplicateDataWarning,
+    IgnoredSettingWarning,
     IndexCacheError,
     InputError,
     MissingExtraError,
@@ -51,11 +55,14 @@ from tokenloom.loading.samplers import (
     MegatronPretrainingSampler,
 )
 from tokenloom.loading.thread_loader import DataWait, ThreadLoader
+from tokenloom.order.sentences import build_blocks_mapping, build_mapping
 from tokenloom.order.windows import Spans
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
 __all__ = [
     "AmbiguousPadWarning",
+    "BERTMaskedWordPieceDataset",
+    "BERTMaskedWordPieceDatasetConfig",
     "BatchSizeRampup",
     "BlendedDataset",
     "BlendedMegatronDatasetBuilder",
@@ -75,10 +82,13 @@ __all__ = [
     "GPTDatasetConfig",
     "HuggingFaceTokenizer",
     "HybridCPMegatronPretrainingSampler",
+    "IgnoredSettingWarning",
     "IndexCacheError",
     "IndexedDataset",
     "IndexedDatasetBuilder",
     "InputError",
+    "MaskedWordPieceDataset",
+    "MaskedWordPieceDatasetConfig",
     "MegatronDataset",
     "MegatronFullValidationSampler",
     "MegatronPretrainingRandomSampler",
@@ -93,13 +103,17 @@ __all__ = [
     "Spans",
     "Split",
     "StorageError",
+    "T5MaskedWordPieceDataset",
+    "T5MaskedWordPieceDatasetConfig",
     "ThreadLoader",
     "TokenRangeError",
     "TokenizerError",
     "TokenloomError",
     "TokenloomWarning",
     "VerifyReport",
+    "build_blocks_mapping",
     "build_dataloader",
+    "build_mapping",
     "check_same_batches",
     "get_blend_from_list",
     "load_tokenizer",

@@ -110,5 +110,9 @@ class AmbiguousPadWarning(TokenloomWarning):
     """The tokenizer's pad id is also another special token."""
 
 
+class IgnoredSettingWarning(TokenloomWarning):
+    """A setting has no effect beside another."""
+
+
 class DuplicateDataWarning(TokenloomWarning):
     """The same data are named twice, in one blend or in two splits."""

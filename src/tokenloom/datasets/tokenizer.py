@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tokenloom.errors import AmbiguousPadWarning
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import AmbiguousPadWarning, ConfigError
 
 NO_TOKEN = -1
 """The id of a token that the tokenizer lacks, or whose id means something else: it never occurs in data."""
@@ -30,6 +34,112 @@ class TokenizerLike(Protocol):
     @property
     def eod(self) -> int:
         """The id that ends a document."""
+
+
+class MaskedTokenizerLike(TokenizerLike, Protocol):
+    """A word-piece tokenizer as masked datasets see it.
+
+    All need `inv_vocab`. BERT needs `cls`, `sep` and `mask`; T5 needs `bos`, `eos` and `additional_special_tokens_ids`,
+    and never masks `cls` and `sep` if there are any. What is lacking raises anything, or is None.
+    """
+
+    @property
+    def inv_vocab(self) -> Mapping[int, str]:
+        """The spelling of each id; "##" in front means that it continues a word."""
+
+    @property
+    def cls(self) -> int:
+        """The id that begins a BERT sample."""
+
+    @property
+    def sep(self) -> int:
+        """The id that ends a segment of a BERT sample."""
+
+    @property
+    def mask(self) -> int:
+        """The id that stands in for a masked token."""
+
+    @property
+    def bos(self) -> int:
+        """The id that begins what a decoder reads."""
+
+    @property
+    def eos(self) -> int:
+        """The id that ends what a decoder writes."""
+
+    @property
+    def additional_special_tokens_ids(self) -> Sequence[int]:
+        """The ids that stand in for masked runs of words, in the order of use (sentinels)."""
+
+
+CONTINUATION = "##"
+"""How the spelling of a piece begins that continues a word: WordPiece's convention."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordPieces:
+    """A vocabulary as masking sees it.
+
+    Attributes:
+        kinds: uint8[largest id + 1]: 0 for an id that does not exist, 1 for the start of a word, 2 for a continuation.
+        ids: int64[num_tokens], all ids, rising: what a token may be replaced by at random. Rising, so that samples do
+            not depend on the order in which a tokenizer lists its vocabulary.
+    """
+
+    kinds: NDArray[np.uint8]
+    ids: NDArray[np.int64]
+
+
+def word_pieces(tokenizer: Any) -> WordPieces:
+    """Returns the vocabulary of a tokenizer.
+
+    Raises:
+        ConfigError: it has no `inv_vocab`, or one that is empty or has negative ids.
+    """
+    vocabulary = _attribute(tokenizer, "inv_vocab")
+    if not vocabulary:
+        raise _missing(tokenizer, "inv_vocab", "it tells words from their continuations")
+    ids = np.array(sorted(vocabulary), dtype=np.int64)
+    if ids[0] < 0:
+        message = f"expected ids of at least 0 in `inv_vocab` of {type(tokenizer).__name__}, found {ids[0]}"
+        raise ConfigError(message)
+    kinds = np.zeros(int(ids[-1]) + 1, dtype=np.uint8)
+    kinds[ids] = [2 if vocabulary[number].startswith(CONTINUATION) else 1 for number in ids.tolist()]
+    return WordPieces(kinds, ids)
+
+
+def required_token_id(tokenizer: Any, role: str, reason: str) -> int:
+    """Returns the id of a role that a dataset cannot do without.
+
+    Raises:
+        ConfigError: the tokenizer has none; the message names role and tokenizer.
+    """
+    if (number := optional_token_id(tokenizer, role)) == NO_TOKEN:
+        raise _missing(tokenizer, role, reason)
+    return number
+
+
+def optional_token_id(tokenizer: Any, role: str) -> int:
+    """Returns the id of a role, or -1 if the tokenizer has none."""
+    number = _attribute(tokenizer, role)
+    return NO_TOKEN if number is None else int(number)
+
+
+def required_sentinels(tokenizer: Any) -> list[int]:
+    """Returns the ids that stand in for masked runs of words, at least one.
+
+    Raises:
+        ConfigError: the tokenizer has none.
+    """
+    ids = _attribute(tokenizer, "additional_special_tokens_ids")
+    if not ids:
+        raise _missing(tokenizer, "additional_special_tokens_ids", "each masked run of words takes one of them")
+    return [int(number) for number in ids]
+
+
+def _missing(tokenizer: Any, attribute: str, reason: str) -> ConfigError:
+    message = f"expected a tokenizer with `{attribute}`, found none on {type(tokenizer).__name__}"
+    return ConfigError(message, hint=reason)
 
 
 def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:

@@ -1,0 +1,95 @@
+"""BERT samples: one or two segments of text, in which masked words are to be predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
+from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tokenizer import required_token_id
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import BertFiller
+
+_SPECIAL_TOKENS = 3  # cls, and sep after each segment
+_ROLES = {
+    "cls": "it begins each sample",
+    "sep": "it ends each segment",
+    "mask": "it stands in for masked tokens",
+}
+
+
+@dataclass
+class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
+    """What BERT datasets need to know beyond the settings of masked ones.
+
+    Attributes:
+        classification_head: whether samples have two segments, swapped half of the time, for next-sentence prediction.
+            Required.
+    """
+
+    classification_head: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings and the tokenizer."""
+        super().__post_init__()
+        if self.classification_head is None:
+            message = "expected `classification_head` to be True or False, found None"
+            raise ConfigError(message)
+        self._check_room(_SPECIAL_TOKENS)
+        for role, reason in _ROLES.items():
+            required_token_id(self.tokenizer, role, reason)
+
+
+class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
+    """BERT samples: cls, segment A, sep, and with a classification head segment B, sep.
+
+    A text longer than its target is cut at either end of the longer segment. Of the masked tokens, 80 % become the mask
+    token, 10 % a random one, 10 % stay. A sample holds text, types (1 in segment B), labels, padding_mask and
+    loss_mask, int64[S] each, and is_random (whether A and B are swapped) and truncated.
+
+    The pad id counts wherever it stands, in the text too: text and labels are 0 there. Labels are -1 where nothing is
+    masked. After the text, types and padding_mask hold the pad id itself, as in the reference: a tokenizer whose pad id
+    is 0 makes masks of zeros and ones, and one without a pad id gives -1 there.
+
+    Args and errors are those of `MaskedWordPieceDataset`.
+    """
+
+    config: BERTMaskedWordPieceDatasetConfig
+    _special_tokens = _SPECIAL_TOKENS
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        return [*MaskedWordPieceDataset._key_config_attributes(), "classification_head"]
+
+    @property
+    def _min_sentences(self) -> int:
+        return 2 if self.config.classification_head else 1
+
+    def _fill(self, text: SentenceText) -> Sample:
+        count, length = len(text.targets), self.config.sequence_length
+        names = ("text", "types", "labels", "is_random", "padding_mask", "loss_mask", "truncated")
+        sample: Sample = {
+            name: np.empty(count if name in ("is_random", "truncated") else (count, length), dtype=np.int64)
+            for name in names
+        }
+        self._sample_filler().fill(
+            text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample
+        )
+        return sample
+
+    def _sample_filler(self) -> Any:
+        if self._filler is None:
+            config = self.config
+            assert config.word_pieces is not None  # the config has read it
+            self._filler = BertFiller(
+                self._masker(),
+                sequence_length=config.sequence_length,
+                pad_id=self._pad_token_id,
+                **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
+                classification_head=bool(config.classification_head),
+                replacements=config.word_pieces.ids,
+            )
+        return self._filler

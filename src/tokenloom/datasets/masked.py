@@ -1,0 +1,399 @@
+"""What BERT and T5 samples share: runs of sentences, of which some words are masked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.numbered import NumberedSamples
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
+from tokenloom.errors import ConfigError, IgnoredSettingWarning, ShortDatasetWarning, TokenizerError, TokenloomError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.identity import dataset_identity
+from tokenloom.kernels import Masker, make_masker
+from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+from tokenloom.order.sentences import build_mapping, find_misfit, mapping_dtype
+from tokenloom.order.windows import SpanBatch, Spans, is_range
+
+logger = logging.getLogger(__name__)
+
+_MOST_EPOCHS = 2**31 - 2
+"""The reference's bound on passes over the documents."""
+
+_GEOMETRIC_PROBABILITY = 0.2
+"""Of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
+
+
+@dataclass
+class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
+    """What masked datasets need to know beyond the common settings; all are required.
+
+    Attributes:
+        masking_probability: share of the tokens that are masked, in (0, 1).
+        short_sequence_probability: of a sample with a shorter target length, in [0, 1].
+        masking_max_ngram: words that are masked together, at most.
+        masking_do_full_word: whether the pieces of a word are masked together.
+        masking_do_permutation: whether as many tokens that are not masked are shuffled, and predicted too.
+        masking_use_longer_ngrams: whether long n-grams are more frequent than short ones.
+        masking_use_geometric_distribution: draw lengths of n-grams as SpanBERT does; not with permutation.
+        word_pieces: the vocabulary of the tokenizer; computed.
+    """
+
+    masking_probability: float | None = None
+    short_sequence_probability: float | None = None
+    masking_max_ngram: int | None = None
+    masking_do_full_word: bool | None = None
+    masking_do_permutation: bool | None = None
+    masking_use_longer_ngrams: bool | None = None
+    masking_use_geometric_distribution: bool | None = None
+    word_pieces: WordPieces | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Checks the settings and reads the vocabulary."""
+        super().__post_init__()
+        if self.tokenizer is None:
+            message = "expected `tokenizer`, found none"
+            raise ConfigError(message, hint="load one with `load_tokenizer`")
+        probability = self._given("masking_probability")
+        if not 0 < probability < 1:
+            message = f"expected masking_probability in (0, 1), found {probability!r}"
+            raise ConfigError(message)
+        probability = self._given("short_sequence_probability")
+        if not 0 <= probability <= 1:
+            message = f"expected short_sequence_probability in [0, 1], found {probability!r}"
+            raise ConfigError(message)
+        if (longest := self._given("masking_max_ngram")) < 1:
+            message = f"expected masking_max_ngram of at least 1, found {longest!r}"
+            raise ConfigError(message)
+        for name in ("masking_do_full_word", "masking_do_permutation", "masking_use_longer_ngrams"):
+            self._given(name)
+        if self._given("masking_use_geometric_distribution"):
+            if self.masking_do_permutation:
+                message = "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other"
+                raise ConfigError(message)
+            if self.masking_use_longer_ngrams:
+                message = "`masking_use_longer_ngrams` has no effect beside `masking_use_geometric_distribution`"
+                warnings.warn(message, IgnoredSettingWarning, stacklevel=4)
+        self.word_pieces = word_pieces(self.tokenizer)
+
+    def _given(self, name: str) -> Any:
+        """Returns a setting that has no default."""
+        if (value := getattr(self, name)) is None:
+            message = f"expected `{name}`, found None"
+            raise ConfigError(message)
+        return value
+
+    def _check_room(self, num_special_tokens: int) -> None:
+        """Checks that a sample has room for text beside its special tokens."""
+        least = num_special_tokens + (2 if self.short_sequence_probability else 1)
+        if self.sequence_length < least:
+            message = f"expected sequence_length of at least {least}, found {self.sequence_length!r}"
+            raise ConfigError(message, hint=f"{num_special_tokens} of its tokens are special ones")
+
+
+class MaskedWordPieceDataset(NumberedSamples):
+    """Samples of whole sentences, some words of which are masked: the base of BERT and T5 datasets.
+
+    Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences
+    `sample_index[k]` and draws everything else from a generator of its own, seeded by (random_seed + k) % 2**32, so it
+    is the same for any order, process and resumption.
+
+    `dataset[k]` gives NumPy arrays and integers as the reference does, `dataset.sample(k)` NumPy arrays only, and
+    `dataset.batch(positions)` many samples by one kernel call; torch's DataLoader gets batches of tensors. Safe from
+    several threads, after a fork, and picklable. How many samples there are only the index knows: `len()` opens it.
+
+    A subclass gives `_special_tokens`, `_min_sentences` and `_fill`.
+
+    Args:
+        indexed_dataset: the low-level dataset.
+        dataset_path: its path, for the cache key.
+        indexed_indices: integers[num_documents], the documents to expose; consecutive.
+        num_samples: how many samples at least, from as many passes over the documents as that takes; None for one.
+        index_split: which split this is.
+        config: the settings.
+
+    Raises:
+        ConfigError: samples are wanted from documents that give none, or the documents are not consecutive.
+        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    """
+
+    config: MaskedWordPieceDatasetConfig
+
+    _special_tokens: int
+    """Tokens of a sample that are not text."""
+
+    def __init__(
+        self,
+        indexed_dataset: IndexedDataset,
+        dataset_path: str | None,
+        indexed_indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: MaskedWordPieceDatasetConfig,
+    ) -> None:
+        super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        if self.num_samples is not None and self.num_samples < 0:
+            message = f"{self._name()}: expected num_samples of at least 0, found {self.num_samples}"
+            raise ConfigError(message)
+        self._boundaries = self._document_boundaries()
+        self._filler: Any = None
+        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
+
+    @property
+    @abstractmethod
+    def _min_sentences(self) -> int:
+        """Sentences in a sample, at least."""
+
+    @abstractmethod
+    def _fill(self, text: SentenceText) -> Sample:
+        """Returns masked samples with a leading batch axis.
+
+        Raises:
+            IndexError: the text of a sample does not fit the index.
+            ValueError: it holds a token that the tokenizer does not have.
+            OverflowError: what is masked does not fit the sample.
+        """
+
+    # --- building ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
+        """Returns the number of documents: a document's sentences stay in one split."""
+        return low_level_dataset.num_documents
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str | None, config: Any) -> IndexedDataset:
+        """Opens the pair at a path."""
+        if dataset_path is None:
+            message = "expected data in `blend` or `blend_per_split`, found none"
+            raise ConfigError(message, hint="only GPT samples can be made up")
+        return IndexedDataset(dataset_path, mmap=config.mmap_bin_files, fast_cache_load=config.fast_cache_load)
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        return [
+            *NumberedSamples._key_config_attributes(),
+            "masking_probability",
+            "short_sequence_probability",
+            "masking_max_ngram",
+            "masking_do_full_word",
+            "masking_do_permutation",
+            "masking_use_longer_ngrams",
+            "masking_use_geometric_distribution",
+        ]
+
+    def _document_boundaries(self) -> NDArray[np.int64]:
+        """Returns the sentences at which the exposed documents begin, and the end: int64[num_documents + 1], a view."""
+        boundaries: NDArray[np.int64] = self.dataset.document_indices
+        count = len(self.indices)
+        if not count:
+            return boundaries[:1]
+        first = int(self.indices[0])
+        if not is_range(self.indices) or first < 0 or first + count >= len(boundaries):
+            message = f"{self._name()}: expected consecutive documents of {len(boundaries) - 1}, found others"
+            raise ConfigError(message)
+        return boundaries[first : first + count + 1]
+
+    def _index_cache(self) -> IndexCache:
+        kind = type(self).__name__
+        folder = self.config.path_to_cache
+        if folder is None:
+            folder = os.path.join(self.dataset.path_prefix, "cache", f"{kind}_indices")
+        return IndexCache(folder, f"{self.unique_description_hash}-{kind}")
+
+    def _open_indices(self) -> Arrays:
+        """Returns the sample index: from the cache where it can be trusted, else built and then cached."""
+        return open_or_build(
+            self._cache,
+            {"sample_index": ArraySpec(mapping_dtype(len(self.dataset)), (None, 3))},
+            build=self._build_indices,
+            check=self._misfit,
+            description=self.unique_description,
+            name=self._name(),
+            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            identity=lambda: dataset_identity(self.dataset),
+            may_stay_unwritten=self.config.path_to_cache is None,
+        )
+
+    def _misfit(self, indices: Arrays) -> str | None:
+        """Returns why indices cannot be those of this data, or None."""
+        found = len(indices["sample_index"])
+        if self.num_samples is not None and found < self.num_samples:
+            return f"it holds {found} samples, fewer than the {self.num_samples} asked for"
+        return find_misfit(indices["sample_index"], self._boundaries, max_sequence_length=self._longest_text)
+
+    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the sample index."""
+        rows = build_mapping(
+            self._boundaries,
+            self.dataset.sequence_lengths,
+            num_epochs=1 if self.num_samples is None else _MOST_EPOCHS,
+            max_num_samples=self.num_samples,
+            max_sequence_length=self._longest_text,
+            short_sequence_probability=float(self.config.short_sequence_probability or 0.0),
+            seed=self.config.random_seed,
+            min_sentences=self._min_sentences,
+        )
+        if not len(rows):
+            self._report_no_samples()
+        yield "sample_index", rows
+        logger.info("built the index of %s: %d samples", self._name(), len(rows))
+
+    def _report_no_samples(self) -> None:
+        message = (
+            f"{self._name()}: none of {len(self.indices)} documents gives a sample, which takes at least "
+            f"{self._min_sentences} sentences, and none longer than 512 tokens"
+        )
+        if self.num_samples:
+            raise ConfigError(message, hint="write one sequence per sentence, or give this split more documents")
+        if self.num_samples is None:
+            warnings.warn(message, ShortDatasetWarning, stacklevel=2)
+
+    @property
+    def _longest_text(self) -> int:
+        """Tokens of text in a sample, at most."""
+        return self.config.sequence_length - self._special_tokens
+
+    @property
+    def sample_index(self) -> NDArray[Any]:
+        """uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens."""
+        return self._indices["sample_index"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["_boundaries"]  # a view of the mapped index of the data
+        state["_filler"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._boundaries = self._document_boundaries()
+
+    # --- samples ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """The number of samples; opens the index."""
+        return len(self.sample_index)
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample, see the class; None gives one with an all-zero loss mask, for filling up a batch."""
+        return {name: value if value.ndim else int(value) for name, value in self.sample(idx).items()}
+
+    def spans(self, idx: int) -> Spans:
+        """Returns the sentences that a sample is made of, before it is cut to its target length."""
+        return self.span_batch((idx,))[0]
+
+    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+        """Returns the spans of many samples."""
+        rows, _ = self._rows(positions)
+        try:
+            return self._sentences(self.sample_index[rows].astype(np.int64))
+        except IndexError as error:
+            raise self._damaged(error) from error
+
+    def _sentences(self, samples: NDArray[np.int64]) -> SpanBatch:
+        """Returns the sentences of rows of the sample index: int64[count, 3]."""
+        starts, stops = samples[:, 0], samples[:, 1]
+        counts = stops - starts
+        if ((counts < 0) | (stops > len(self.dataset))).any():
+            message = f"it takes sentences that are none of the {len(self.dataset)} of the data"
+            raise IndexError(message)
+        offsets = np.zeros(len(samples) + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        lengths = self.dataset.sequence_lengths[sentences].astype(np.int64)
+        return SpanBatch(sentences, np.zeros_like(sentences), lengths, offsets)
+
+    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+        try:
+            return self._fill(self._read(rows))
+        except TokenloomError:  # says already what is wrong
+            raise
+        except (IndexError, ValueError, OverflowError) as error:
+            for row in rows if len(rows) > 1 else ():
+                self._batch(np.array([row]))  # raises for the sample that is to blame
+            raise self._explained(error, int(rows[0])) from error
+
+    def _read(self, rows: NDArray[np.int64]) -> SentenceText:
+        samples = self.sample_index[rows].astype(np.int64)
+        sentences = self._sentences(samples)
+        tokens = self.dataset.gather(sentences.documents, sentences.starts, sentences.lengths)
+        return SentenceText(
+            tokens=tokens.astype(np.int64),
+            sentence_lengths=sentences.lengths,
+            row_offsets=sentences.row_offsets,
+            targets=np.ascontiguousarray(samples[:, 2]),
+            seeds=((self.config.random_seed + rows) % 2**32).astype(np.uint32),
+        )
+
+    def _explained(self, error: Exception, position: int) -> Exception:
+        """Returns the error for what is wrong with a sample."""
+        if isinstance(error, IndexError):
+            return self._damaged(IndexError(f"sample {position}: {error}"))
+        message = f"sample {position} of {self._name()}: {error}"
+        if isinstance(error, OverflowError):
+            return ConfigError(message, hint="lower `masking_probability` or `sequence_length`, or make room for it")
+        return TokenizerError(message, hint="was the data made with this tokenizer?")
+
+    def _masker(self) -> Masker:
+        config = self.config
+        assert config.word_pieces is not None  # the config has read it
+        return make_masker(
+            pieces=config.word_pieces.kinds,
+            cls_id=optional_token_id(config.tokenizer, "cls"),
+            sep_id=optional_token_id(config.tokenizer, "sep"),
+            masking_probability=float(config.masking_probability or 0.0),
+            ngram_cdf=_ngram_cdf(config.masking_max_ngram or 1, longer=bool(config.masking_use_longer_ngrams)),
+            geometric_probability=_GEOMETRIC_PROBABILITY if config.masking_use_geometric_distribution else 0.0,
+            whole_words=bool(config.masking_do_full_word),
+            permute=bool(config.masking_do_permutation),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SentenceText:
+    """The samples of a batch before masking: sample i owns sentences [row_offsets[i], row_offsets[i + 1]).
+
+    Attributes:
+        tokens: int64[num_tokens], of all sentences, back to back.
+        sentence_lengths: int64[num_sentences].
+        row_offsets: int64[rows + 1].
+        targets: int64[rows], tokens that a sample keeps of its text at most.
+        seeds: uint32[rows], of each sample's generator.
+    """
+
+    tokens: NDArray[np.int64]
+    sentence_lengths: NDArray[np.int64]
+    row_offsets: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    seeds: NDArray[np.uint32]
+
+
+def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
+    """Returns the probability of an n-gram of at most i + 1 words, where n has a weight of 1 / n: float64[longest].
+
+    The order of the operations is that of `RandomState.choice` behind the reference's weights: a sum in another order
+    has other last bits.
+
+    Args:
+        longest: words in an n-gram, at most.
+        longer: give the weights in reverse.
+    """
+    weights = 1.0 / np.arange(1, longest + 1)
+    weights = weights / weights.sum(keepdims=True)
+    if longer:
+        weights = weights[::-1]
+    probabilities = weights / weights.sum(keepdims=True)
+    cumulated = np.cumsum(probabilities)
+    return np.asarray(cumulated / cumulated[-1])

@@ -1,0 +1,112 @@
+"""T5 samples: a text in which runs of words are replaced by sentinels, and what stood there."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
+from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import T5Filler
+
+logger = logging.getLogger(__name__)
+
+_SPECIAL_TOKENS = 2  # the reference leaves room for one bos and one eos, though the encoder gets neither
+_ROLES = {"bos": "it begins what the decoder reads", "eos": "it ends what the decoder writes"}
+
+
+@dataclass
+class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
+    """What T5 datasets need to know beyond the settings of masked ones.
+
+    Attributes:
+        sequence_length_encoder: tokens that the encoder reads: `sequence_length`; computed.
+        sequence_length_decoder: tokens that the decoder reads. Required.
+    """
+
+    sequence_length_encoder: int | None = field(init=False, default=None)
+    sequence_length_decoder: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings and the tokenizer, and computes `sequence_length_encoder`."""
+        super().__post_init__()
+        self.sequence_length_encoder = self.sequence_length
+        if self.sequence_length_decoder is None or self.sequence_length_decoder < 1:
+            message = f"expected sequence_length_decoder of at least 1, found {self.sequence_length_decoder!r}"
+            raise ConfigError(message)
+        self._check_room(_SPECIAL_TOKENS)
+        for role, reason in _ROLES.items():
+            required_token_id(self.tokenizer, role, reason)
+        sentinels = required_sentinels(self.tokenizer)
+        longest = self.sequence_length - _SPECIAL_TOKENS
+        most = int((self.masking_probability or 0.0) * longest)
+        if len(sentinels) < most:
+            logger.warning(
+                "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels: "
+                "a sample with more runs than that is an error",
+                longest,
+                most,
+                len(sentinels),
+            )
+
+
+class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
+    """T5 samples: the encoder reads a text with sentinels for masked runs, the decoder predicts what they stand for.
+
+    The decoder reads bos, then each sentinel and its tokens, and writes the same followed by eos. A text longer than
+    its target loses its end. A sample holds text_enc and enc_mask, int64[sequence_length_encoder]; text_dec, labels,
+    loss_mask and dec_mask, int64[sequence_length_decoder]; and truncated.
+
+    The pad id counts wherever it stands, in the text too: tokens and labels are 0 there, and the masks are 0. Labels
+    are -1 after the end, or 0 for a tokenizer without a pad id.
+
+    Args and errors are those of `MaskedWordPieceDataset`. A sample with more masked runs than the tokenizer has
+    sentinels, or that does not fit the decoder, is a `ConfigError` that names it.
+    """
+
+    config: T5MaskedWordPieceDatasetConfig
+    _special_tokens = _SPECIAL_TOKENS
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        return [*MaskedWordPieceDataset._key_config_attributes(), "sequence_length_decoder"]
+
+    @property
+    def _min_sentences(self) -> int:
+        return 1
+
+    def _fill(self, text: SentenceText) -> Sample:
+        count, encoder, decoder = len(text.targets), self.config.sequence_length, self.config.sequence_length_decoder
+        assert decoder is not None  # the config has checked it
+        sample: Sample = {
+            "text_enc": np.empty((count, encoder), dtype=np.int64),
+            "text_dec": np.empty((count, decoder), dtype=np.int64),
+            "labels": np.empty((count, decoder), dtype=np.int64),
+            "loss_mask": np.empty((count, decoder), dtype=np.int64),
+            "truncated": np.empty(count, dtype=np.int64),
+            "enc_mask": np.empty((count, encoder), dtype=np.int64),
+            "dec_mask": np.empty((count, decoder), dtype=np.int64),
+        }
+        self._sample_filler().fill(
+            text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample
+        )
+        return sample
+
+    def _sample_filler(self) -> Any:
+        if self._filler is None:
+            config = self.config
+            assert config.sequence_length_decoder is not None  # the config has checked it
+            self._filler = T5Filler(
+                self._masker(),
+                encoder_length=config.sequence_length,
+                decoder_length=config.sequence_length_decoder,
+                pad_id=self._pad_token_id,
+                **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
+                sentinels=required_sentinels(config.tokenizer),
+            )
+        return self._filler
