@@ -10,6 +10,7 @@ SCRIPTS = (
     ("index_build.py", "--documents", "10000000", "--rounds", "3"),
     ("samples.py",),
     ("loader.py",),
+    ("masked.py",),
     ("builder.py", "--documents", "2000000"),
     ("blending.py",),
     ("startup.py",),

@@ -214,7 +214,7 @@ class MaskedWordPieceDataset(NumberedSamples):
 
     def _open_indices(self) -> Arrays:
         """Returns the sample index: from the cache where it can be trusted, else built and then cached."""
-        return open_or_build(
+        indices = open_or_build(
             self._cache,
             {"sample_index": ArraySpec(mapping_dtype(len(self.dataset)), (None, 3))},
             build=self._build_indices,
@@ -225,6 +225,9 @@ class MaskedWordPieceDataset(NumberedSamples):
             identity=lambda: dataset_identity(self.dataset),
             may_stay_unwritten=self.config.path_to_cache is None,
         )
+        if self.num_samples is None and not len(indices["sample_index"]):
+            warnings.warn(self._no_samples(), ShortDatasetWarning, stacklevel=2)
+        return indices
 
     def _misfit(self, indices: Arrays) -> str | None:
         """Returns why indices cannot be those of this data, or None."""
@@ -245,20 +248,17 @@ class MaskedWordPieceDataset(NumberedSamples):
             seed=self.config.random_seed,
             min_sentences=self._min_sentences,
         )
-        if not len(rows):
-            self._report_no_samples()
+        if self.num_samples and not len(rows):
+            hint = "write one sequence per sentence, or give this split more documents"
+            raise ConfigError(self._no_samples(), hint=hint)
         yield "sample_index", rows
         logger.info("built the index of %s: %d samples", self._name(), len(rows))
 
-    def _report_no_samples(self) -> None:
-        message = (
+    def _no_samples(self) -> str:
+        return (
             f"{self._name()}: none of {len(self.indices)} documents gives a sample, which takes at least "
             f"{self._min_sentences} sentences, and none longer than 512 tokens"
         )
-        if self.num_samples:
-            raise ConfigError(message, hint="write one sequence per sentence, or give this split more documents")
-        if self.num_samples is None:
-            warnings.warn(message, ShortDatasetWarning, stacklevel=2)
 
     @property
     def _longest_text(self) -> int:

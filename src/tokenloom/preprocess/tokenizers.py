@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,6 +17,17 @@ from tokenloom.optional import require
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_WELL_KNOWN_ROLES = {
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+    "bos_token": "[BOS]",
+    "eos_token": "[EOS]",
+}
+"""How word-piece vocabularies spell the special tokens that no `tokenizer_config.json` names."""
+
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
 _WELL_KNOWN_EOD = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
 
 
@@ -48,9 +60,11 @@ def load_tokenizer(path: str | os.PathLike[str], *, eod_token: str | None = None
 class HuggingFaceTokenizer:
     """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
 
-    Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`) that the
-    tokenizer does not have raises `MissingTokenError` when it is asked for. Truncation and padding that the file may
-    ask for are switched off, and no special token is added to a text; one that is spelled out in it becomes its id.
+    Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`, `cls`,
+    `sep`, `mask`) that the tokenizer does not have raises `MissingTokenError` when it is asked for; what
+    `tokenizer_config.json` does not name is looked for under its usual spelling ("[CLS]") among the special tokens.
+    Truncation and padding that the file may ask for are switched off, and no special token is added to a text; one that
+    is spelled out in it becomes its id.
 
     Args:
         path: of the `tokenizer.json`, for messages and identity.
@@ -63,7 +77,9 @@ class HuggingFaceTokenizer:
         self.data = data
         self.sha256 = hashlib.sha256(data).hexdigest()
         self.backend = _parse(path, data)
-        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(_read_config(path))
+        config = _read_config(path)
+        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(config)
+        self.additional_special_tokens_ids: list[int] = self._sentinel_ids(config)
         self._eod = self._choose_eod(eod_token)
 
     @cached_property
@@ -99,6 +115,32 @@ class HuggingFaceTokenizer:
         return self._role("bos_token")
 
     @property
+    def cls(self) -> int:
+        """The id that begins a sequence to classify."""
+        return self._role("cls_token")
+
+    @property
+    def sep(self) -> int:
+        """The id that ends a segment."""
+        return self._role("sep_token")
+
+    @property
+    def mask(self) -> int:
+        """The id that stands in for a masked token."""
+        return self._role("mask_token")
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """The id of each spelling, added tokens included; made anew each time."""
+        vocab: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
+        return vocab
+
+    @property
+    def inv_vocab(self) -> dict[int, str]:
+        """The spelling of each id, rising; made anew each time."""
+        return {number: token for token, number in sorted(self.vocab.items(), key=lambda item: item[1])}
+
+    @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
         """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
         return OrderedDict(
@@ -130,6 +172,21 @@ class HuggingFaceTokenizer:
                 ids[role] = number
         return ids
 
+    def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
+        """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
+        named = config.get("additional_special_tokens") or []
+        spellings = [token.get("content") if isinstance(token, dict) else token for token in named]
+        ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
+        if ids:
+            return [number for number in ids if number is not None]
+        matches = {_SENTINEL.fullmatch(token): number for token, number in self._special_ids().items()}
+        return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
+
+    def _special_ids(self) -> dict[str, int]:
+        """Returns the special tokens by spelling."""
+        added = self.backend.get_added_tokens_decoder().items()
+        return {token.content: number for number, token in added if token.special}
+
     def _choose_eod(self, eod_token: str | None) -> int | None:
         if eod_token is not None:
             number: int | None = self.backend.token_to_id(eod_token)
@@ -147,6 +204,9 @@ class HuggingFaceTokenizer:
     def _role(self, role: str) -> int:
         if role in self.special_tokens_dict:
             return self.special_tokens_dict[role]
+        added = self._special_ids()
+        if (spelling := _WELL_KNOWN_ROLES.get(role)) in added:
+            return added[spelling]
         message = f"tokenizer `{self.path}` has no {role}"
         raise MissingTokenError(message, hint=f"name it in a `{_CONFIG_FILE}` beside the tokenizer")
 

@@ -1,0 +1,548 @@
+"""BERT and T5 datasets: what samples hold, and how datasets behave."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference import masked as reference
+from tests.reference.masked import flat
+from tests.support import MASKING, StandInWordPieces, equal_samples, write_corpus, write_sentences
+
+import tokenloom
+from tokenloom import (
+    BERTMaskedWordPieceDataset,
+    BERTMaskedWordPieceDatasetConfig,
+    BlendedMegatronDatasetBuilder,
+    CacheNotWrittenWarning,
+    ConfigError,
+    IgnoredSettingWarning,
+    IndexCacheError,
+    IndexedDataset,
+    MegatronPretrainingSampler,
+    ShortDatasetWarning,
+    Split,
+    T5MaskedWordPieceDataset,
+    T5MaskedWordPieceDatasetConfig,
+    TokenizerError,
+    build_dataloader,
+)
+
+PAD, CLS, SEP, MASK, BOS, EOS = range(6)
+SENTINELS = [6, 7, 8, 9]
+KINDS = {
+    "bert": (BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig, {"classification_head": False}),
+    "t5": (T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig, {"sequence_length_decoder": 20}),
+}
+NOTHING_IS_MASKED = {"masking_probability": 0.01, "short_sequence_probability": 0.0}
+"""A share of a token is less than one."""
+
+SENTENCES = [[[10, 11], [12, 13, 14], [15]], [[20]], [], [[30, 31], [32], [33], [34, 35, 36]]]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_sentences(tmp_path / "corpus", SENTENCES)
+
+
+def make_config(kind, prefix, **changes):
+    given = {"blend": ([prefix], None), "split": "1,0,0", "sequence_length": 12, "tokenizer": StandInWordPieces()}
+    return KINDS[kind][1](**(MASKING | KINDS[kind][2] | given | changes))
+
+
+def make_dataset(kind, prefix, *, num_samples=None, indices=None, **changes):
+    config = make_config(kind, prefix, **changes)
+    data = IndexedDataset(prefix, mmap=config.mmap_bin_files)
+    chosen = np.arange(data.num_documents, dtype=np.int32) if indices is None else np.array(indices, dtype=np.int32)
+    return KINDS[kind][0](data, prefix, chosen, num_samples, Split.train, config)
+
+
+def sample_of(dataset, first_sentence):
+    """Returns the sample that begins with a sentence, as lists."""
+    (k,) = np.flatnonzero(dataset.sample_index[:, 0] == first_sentence)
+    return {name: np.asarray(value).tolist() for name, value in dataset[int(k)].items()}
+
+
+# --- what samples hold ------------------------------------------------------------------------------------------------
+
+
+def test_bert_without_a_head_is_one_segment(prefix):
+    assert sample_of(make_dataset("bert", prefix, **NOTHING_IS_MASKED), 0) == {
+        "text": [CLS, 10, 11, 12, 13, 14, 15, SEP, 0, 0, 0, 0],
+        "types": [0] * 12,
+        "labels": [-1] * 12,
+        "is_random": 0,
+        "padding_mask": [1] * 8 + [0] * 4,
+        "loss_mask": [0] * 12,
+        "truncated": 0,
+    }
+
+
+def test_bert_with_a_head_has_two_segments_of_whole_sentences(prefix):
+    dataset = make_dataset("bert", prefix, classification_head=True, num_samples=40, **NOTHING_IS_MASKED)
+    texts = {(tuple(dataset[k]["text"]), dataset[k]["is_random"]) for k in range(len(dataset))}
+    expected = set()
+    for sentences in (SENTENCES[0], SENTENCES[3]):
+        for pivot in range(1, len(sentences)):
+            halves = [flat(part) for part in (sentences[:pivot], sentences[pivot:])]
+            for is_random, (first, second) in enumerate((halves, halves[::-1])):
+                text = [CLS, *first, SEP, *second, SEP]
+                expected.add((*(tuple(text + [0] * (12 - len(text))),), is_random))
+    assert texts == expected
+    sample = sample_of(make_dataset("bert", prefix, classification_head=True, **NOTHING_IS_MASKED), 0)
+    middle = sample["text"].index(SEP)
+    assert sample["types"] == [0] * (middle + 1) + [1] * (8 - middle) + [0] * 3
+
+
+def test_a_text_that_is_too_long_for_bert_loses_tokens_at_either_end(prefix):
+    dataset = make_dataset("bert", prefix, sequence_length=6, num_samples=60, **NOTHING_IS_MASKED)
+    texts = {tuple(dataset[k]["text"]) for k in range(len(dataset)) if dataset[k]["truncated"]}
+    assert texts >= {(CLS, *range(first, first + 3), SEP, 0) for first in (10, 11, 12, 13)}
+
+
+def test_every_masked_token_of_bert_has_its_label(prefix):
+    settings = {"masking_probability": 0.5, "short_sequence_probability": 0.0}
+    dataset = make_dataset("bert", prefix, num_samples=50, **settings)
+    outcomes = set()
+    for k in range(len(dataset)):
+        sample = dataset[k]
+        text = flat(SENTENCES[document][i] for document, i in sentences_of(dataset, k))
+        original = np.array([CLS, *text, SEP])
+        masked = np.flatnonzero(sample["loss_mask"])
+        assert (sample["labels"][masked] == original[masked]).all()
+        assert (np.delete(sample["labels"], masked) == -1).all()
+        unmasked = np.delete(np.arange(len(original)), masked)
+        assert (sample["text"][unmasked] == original[unmasked]).all()
+        outcomes |= {
+            "mask" if t == MASK else "kept" if t == o else "random"
+            for t, o in zip(sample["text"][masked], original[masked], strict=True)
+        }
+    assert outcomes == {"mask", "kept", "random"}
+
+
+def sentences_of(dataset, k):
+    """Yields (document, sentence in it) of a sample."""
+    boundaries = dataset.dataset.document_indices
+    for row in dataset.spans(k).documents:
+        document = int(np.searchsorted(boundaries, row, side="right")) - 1
+        yield document, int(row - boundaries[document])
+
+
+ALL_WORDS = {"masking_probability": 0.99, "masking_max_ngram": 1, "short_sequence_probability": 0.0}
+
+
+def test_t5_replaces_masked_words_by_sentinels_in_the_order_of_the_text(tmp_path):
+    prefix = write_sentences(tmp_path / "corpus", [[[10, 11], [50, 12]]])
+    tokenizer = StandInWordPieces(continuations=[50])
+    dataset = make_dataset("t5", prefix, tokenizer=tokenizer, sequence_length_decoder=10, **ALL_WORDS)
+    assert sample_of(dataset, 0) == {
+        "text_enc": [6, 7, 8] + [0] * 9,
+        "text_dec": [BOS, 6, 10, 7, 11, 50, 8, 12, 0, 0],
+        "labels": [6, 10, 7, 11, 50, 8, 12, EOS, -1, -1],
+        "loss_mask": [1] * 8 + [0] * 2,
+        "truncated": 0,
+        "enc_mask": [1] * 3 + [0] * 9,
+        "dec_mask": [1] * 8 + [0] * 2,
+    }
+
+
+def test_t5_of_which_nothing_is_masked_and_whose_end_is_lost(prefix):
+    dataset = make_dataset("t5", prefix, sequence_length=6, sequence_length_decoder=2, **NOTHING_IS_MASKED)
+    assert sample_of(dataset, 0) == {
+        "text_enc": [10, 11, 12, 13, 0, 0],
+        "text_dec": [BOS, 0],
+        "labels": [EOS, -1],
+        "loss_mask": [1, 0],
+        "truncated": 1,
+        "enc_mask": [1] * 4 + [0] * 2,
+        "dec_mask": [1, 0],
+    }
+
+
+def test_a_sample_of_one_token(tmp_path):
+    prefix = write_sentences(tmp_path / "corpus", [[[42]]])
+    assert sample_of(make_dataset("bert", prefix, **NOTHING_IS_MASKED), 0)["text"] == [CLS, 42, SEP] + [0] * 9
+    assert sample_of(make_dataset("t5", prefix, **ALL_WORDS), 0)["text_dec"][:4] == [BOS, 6, 42, 0]
+
+
+def test_without_a_pad_id_padding_is_minus_one_in_types_and_mask_of_bert_only(prefix):
+    """The reference's rule, see the class."""
+    sample = sample_of(make_dataset("bert", prefix, tokenizer=StandInWordPieces(pad=None), **NOTHING_IS_MASKED), 0)
+    assert sample["text"][8:] == sample["labels"][8:] == [0] * 4
+    assert sample["types"][8:] == sample["padding_mask"][8:] == [-1] * 4
+
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "random_seed": st.integers(0, 2**32 - 1),
+        "sequence_length": st.integers(5, 40),
+        "masking_probability": st.floats(0.01, 0.99),
+        "short_sequence_probability": st.sampled_from([0.0, 0.3, 1.0]),
+        "masking_max_ngram": st.integers(1, 6),
+        "masking_do_full_word": st.booleans(),
+        "masking_use_longer_ngrams": st.booleans(),
+        "distribution": st.sampled_from(["weights", "geometric", "permutation"]),
+    }
+)
+TOKENS = st.one_of(st.integers(106, 130), st.integers(0, 130))
+DOCUMENTS = st.lists(st.lists(st.lists(TOKENS, max_size=12), max_size=5), min_size=1, max_size=4)
+
+
+def options_of(drawn):
+    """Returns settings from drawn ones: geometric lengths and permutation exclude each other, and so on."""
+    distribution = drawn.pop("distribution")
+    geometric = distribution == "geometric"
+    return drawn | {
+        "masking_use_geometric_distribution": geometric,
+        "masking_do_permutation": distribution == "permutation",
+        "masking_use_longer_ngrams": drawn["masking_use_longer_ngrams"] and not geometric,
+    }
+
+
+@given(DOCUMENTS, SETTINGS, st.sampled_from(list(KINDS)), st.booleans(), st.sampled_from([None, 0, 110]))
+@settings(max_examples=150)
+def test_samples_are_what_their_twins_make(documents, drawn, kind, head, pad):
+    documents.append([[106, 107], [108]])
+    options = options_of(drawn) | ({"classification_head": head} if kind == "bert" else {"sequence_length_decoder": 90})
+    tokenizer = StandInWordPieces(vocab_size=131, pad=pad, num_sentinels=100, continuations=range(107, 131, 3))
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = write_sentences(f"{folder}/corpus", documents)
+        dataset = make_dataset(kind, prefix, num_samples=6, tokenizer=tokenizer, path_to_cache=folder, **options)
+        twin = reference.bert_sample if kind == "bert" else reference.t5_sample
+        for k, (start, stop, target) in enumerate(dataset.sample_index.tolist()):
+            sentences = [dataset.dataset[row].tolist() for row in range(start, stop)]
+            expected = twin(sentences, target, k, dataset.config, -1 if pad is None else pad)
+            found = {name: np.asarray(value).tolist() for name, value in dataset[k].items()}
+            assert found == expected
+
+
+# --- how datasets behave ----------------------------------------------------------------------------------------------
+
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def corpus(tmp_path, rng):
+    """Documents of random sentences, some of them empty."""
+    documents = [
+        [rng.integers(10, 100, size=int(rng.integers(0, 9))) for _ in range(int(rng.integers(0, 7)))] for _ in range(60)
+    ]
+    return write_sentences(tmp_path / "random", [*documents, [[10], [11]]])
+
+
+@both
+def test_types_are_those_of_the_reference(prefix, kind):
+    dataset = make_dataset(kind, prefix)
+    sample = dataset[0]
+    for name, value in sample.items():
+        if name in ("is_random", "truncated"):
+            assert type(value) is int
+        else:
+            assert isinstance(value, np.ndarray)
+            assert value.dtype == np.int64
+    assert equal_samples(
+        {name: np.asarray(value) for name, value in sample.items()},
+        {name: np.asarray(value) for name, value in dataset.sample(0).items()},
+    )
+
+
+@both
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+def test_a_sample_is_the_same_alone_in_a_batch_from_the_end_in_a_thread_and_after_a_pickle(
+    corpus, kind, mmap_bin_files
+):
+    dataset = make_dataset(kind, corpus, num_samples=200, mmap_bin_files=mmap_bin_files)
+    positions = list(range(0, len(dataset), 7))
+    expected = [dataset.sample(k) for k in positions]
+    batch = dataset.batch(positions[::-1])
+    tensors = dataset.__getitems__(positions)
+    clone = pickle.loads(pickle.dumps(dataset))
+    with ThreadPoolExecutor(4) as executor:
+        threaded = list(executor.map(dataset.sample, positions))
+    for row, (k, sample) in enumerate(zip(positions, expected, strict=True)):
+        assert equal_samples({name: array[-1 - row] for name, array in batch.items()}, sample)
+        assert equal_samples({name: tensor.numpy() for name, tensor in tensors[row].items()}, sample)
+        assert equal_samples(dataset.sample(k - len(dataset)), sample)
+        assert equal_samples(clone.sample(k), sample)
+        assert equal_samples(threaded[row], sample)
+
+
+@both
+def test_a_position_of_none_gives_a_sample_without_loss(corpus, kind):
+    dataset = make_dataset(kind, corpus, masking_probability=0.5)
+    batch = dataset.batch([None, 3])
+    assert not batch["loss_mask"][0].any()
+    assert batch["loss_mask"][1].any()
+    assert not dataset[None]["loss_mask"].any()
+
+
+@both
+def test_positions_that_do_not_exist_are_index_errors(prefix, kind):
+    dataset = make_dataset(kind, prefix)
+    with pytest.raises(IndexError, match=f"sample {len(dataset)} of .* was asked for, but it has {len(dataset)}"):
+        dataset[len(dataset)]
+
+
+@both
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_data_loader_yields_batches_of_tensors(corpus, kind, num_workers):
+    dataset = make_dataset(kind, corpus, num_samples=64)
+    sampler = MegatronPretrainingSampler(32, 0, 8, data_parallel_rank=0, data_parallel_size=1)
+    for number, batch in enumerate(build_dataloader(dataset, sampler, num_workers=num_workers)):
+        expected = dataset.batch(range(8 * number, 8 * number + 8))
+        assert equal_samples({name: tensor.numpy() for name, tensor in batch.items()}, expected)
+    assert number == 3
+
+
+@both
+def test_the_loader_of_torch_collates_single_samples(corpus, kind):
+    dataset = make_dataset(kind, corpus)
+    for batch in torch.utils.data.DataLoader(dataset, batch_size=4):
+        assert equal_samples({n: t.numpy() for n, t in batch.items()}, dataset.batch(range(len(batch["truncated"]))))
+        break
+
+
+@both
+def test_blends_and_splits_are_built_over_documents(tmp_path, kind, rng):
+    prefixes = [
+        write_sentences(tmp_path / name, [[rng.integers(10, 100, size=5) for _ in range(4)] for _ in range(20)])
+        for name in "ab"
+    ]
+    config = make_config(kind, None, blend=(prefixes, [0.75, 0.25]), split="8,2,0", path_to_cache=str(tmp_path / "c"))
+    train, valid, test = BlendedMegatronDatasetBuilder(KINDS[kind][0], [40, 8, 0], lambda: True, config).build()
+    assert (len(train) >= 40, len(valid) >= 8, test) == (True, True, None)
+    assert train.datasets[0].indices.tolist() == list(range(16))
+    assert valid.datasets[0].indices.tolist() == list(range(16, 20))
+    documents = {row // 4 for row in train.spans(0).documents.tolist()}
+    assert documents <= set(range(16))
+    batch = train.batch(range(8))
+    for k in range(8):
+        sample = train.sample(k)
+        assert all((batch[name][k] == value).all() for name, value in sample.items())
+    assert train.verify_indices() == []
+
+
+@both
+def test_indices_come_from_the_cache_and_are_checked(corpus, kind, tmp_path, caplog):
+    cache = tmp_path / "cache"
+    first = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
+    (path,) = cache.glob("*-sample_index.npy")
+    assert path.name == f"{first.unique_description_hash}-{type(first).__name__}-sample_index.npy"
+    modified = path.stat().st_mtime_ns
+    for changes in ({}, {"defer_npy_index_mmap": True}, {"fast_cache_load": True}):
+        again = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache), **changes)
+        assert np.array_equal(again.sample_index, first.sample_index)
+        assert again.verify_indices() == []
+    assert path.stat().st_mtime_ns == modified
+
+    path.write_bytes(path.read_bytes()[:-12])
+    rebuilt = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
+    assert np.array_equal(rebuilt.sample_index, first.sample_index)
+    assert "cached index is rebuilt" in caplog.text
+
+
+@both
+def test_a_cached_index_of_other_data_is_built_again(tmp_path, kind, rng, caplog):
+    cache = str(tmp_path / "cache")
+    for count in (30, 40):
+        documents = [[rng.integers(10, 100, size=6) for _ in range(int(rng.integers(1, 9)))] for _ in range(count)]
+        prefix = write_sentences(tmp_path / "corpus", documents)
+        dataset = make_dataset(kind, prefix, path_to_cache=cache, indices=range(20))
+        assert dataset.sample_index[:, 1].max() == dataset.dataset.document_indices[20]
+    assert "cached index is rebuilt" in caplog.text
+
+
+@both
+def test_deferred_loading_without_a_cache_is_an_error(corpus, kind, tmp_path):
+    dataset = make_dataset(kind, corpus, path_to_cache=str(tmp_path / "none"), defer_npy_index_mmap=True)
+    with pytest.raises(IndexCacheError, match="no file"):
+        len(dataset)
+
+
+@both
+def test_indices_stay_in_memory_where_the_default_folder_cannot_be_written(tmp_path, kind):
+    prefix = write_sentences(tmp_path / "corpus", SENTENCES)
+    (tmp_path / "corpus").write_text("in the way of the folder")
+    with pytest.warns(CacheNotWrittenWarning):
+        dataset = make_dataset(kind, prefix)
+    assert len(dataset) == 3
+
+
+@both
+def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
+    dataset = make_dataset(kind, corpus)
+    damaged = copy.copy(dataset)
+    for row, message in (
+        ([0, 2**31, 5], "it takes sentences that are none of the"),
+        ([5, 2, 5], "it takes sentences that are none of the"),
+        ([0, 2, 1000], "its target length is 1000 tokens, which must be at most"),
+    ):
+        damaged._opened = {"sample_index": np.array([row], dtype=np.uint32)}
+        with pytest.raises(IndexCacheError, match=f"do not fit the data: sample 0: {message}"):
+            damaged[0]
+
+
+def test_samples_do_not_depend_on_the_order_of_the_vocabulary(corpus):
+    shuffled = StandInWordPieces()
+    shuffled.inv_vocab = dict(reversed(shuffled.inv_vocab.items()))
+    first, second = (
+        make_dataset("bert", corpus, masking_probability=0.9, tokenizer=tokenizer, path_to_cache=None)
+        for tokenizer in (StandInWordPieces(), shuffled)
+    )
+    assert equal_samples(first.batch(range(20)), second.batch(range(20)))
+
+
+@pytest.mark.parametrize("vocab_size", [65_499, 65_500, 65_535, 65_536])
+@both
+def test_vocabularies_around_sixteen_bits(tmp_path, kind, vocab_size):
+    dtype = tokenloom.DType.optimal_dtype(vocab_size)
+    prefix = write_sentences(tmp_path / "corpus", [[[vocab_size - 1, 10]]], dtype=dtype)
+    tokenizer = StandInWordPieces(vocab_size=vocab_size)
+    sample = make_dataset(kind, prefix, tokenizer=tokenizer, **NOTHING_IS_MASKED)[0]
+    assert vocab_size - 1 in sample["text" if kind == "bert" else "text_enc"]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"), [("bert", "cls"), ("bert", "sep"), ("bert", "mask"), ("t5", "bos"), ("t5", "eos")]
+)
+def test_a_tokenizer_without_a_token_that_is_needed(prefix, kind, role):
+    with pytest.raises(ConfigError, match=f"expected a tokenizer with `{role}`, found none on StandInWordPieces"):
+        make_config(kind, prefix, tokenizer=StandInWordPieces(**{role: None}))
+
+
+def test_t5_asks_for_sentinels_and_does_without_cls_sep_and_mask(prefix):
+    with pytest.raises(ConfigError, match="expected a tokenizer with `additional_special_tokens_ids`, found none"):
+        make_config("t5", prefix, tokenizer=StandInWordPieces(num_sentinels=0))
+    tokenizer = StandInWordPieces(cls=None, sep=None, mask=None)
+    assert make_dataset("t5", prefix, tokenizer=tokenizer)[0]["text_dec"][0] == BOS
+
+
+def test_a_tokenizer_without_a_vocabulary(prefix):
+    tokenizer = StandInWordPieces()
+    tokenizer.inv_vocab = {}
+    with pytest.raises(ConfigError, match="expected a tokenizer with `inv_vocab`, found none on StandInWordPieces"):
+        make_config("bert", prefix, tokenizer=tokenizer)
+    tokenizer.inv_vocab = {-1: "x"}
+    with pytest.raises(ConfigError, match="expected ids of at least 0 in `inv_vocab` of StandInWordPieces, found -1"):
+        make_config("bert", prefix, tokenizer=tokenizer)
+
+
+@both
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": None}, "expected `tokenizer`, found none"),
+        ({"masking_probability": None}, "expected `masking_probability`, found None"),
+        ({"masking_probability": 0.0}, r"expected masking_probability in \(0, 1\), found 0.0"),
+        ({"masking_probability": 1.0}, "found 1.0"),
+        ({"masking_probability": float("nan")}, "found nan"),
+        ({"short_sequence_probability": 1.1}, r"expected short_sequence_probability in \[0, 1\], found 1.1"),
+        ({"masking_max_ngram": 0}, "expected masking_max_ngram of at least 1, found 0"),
+        ({"masking_do_full_word": None}, "expected `masking_do_full_word`, found None"),
+        (
+            {"masking_do_permutation": True, "masking_use_geometric_distribution": True},
+            "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other",
+        ),
+        ({"sequence_length": 3}, "expected sequence_length of at least [45], found 3"),
+    ],
+)
+def test_settings_that_make_no_sense(prefix, kind, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config(kind, prefix, **changes)
+
+
+def test_settings_of_one_kind_that_make_no_sense(prefix):
+    with pytest.raises(ConfigError, match="expected `classification_head` to be True or False, found None"):
+        make_config("bert", prefix, classification_head=None)
+    for length in (None, 0):
+        with pytest.raises(ConfigError, match=f"expected sequence_length_decoder of at least 1, found {length}"):
+            make_config("t5", prefix, sequence_length_decoder=length)
+    assert make_config("t5", prefix).sequence_length_encoder == 12
+
+
+def test_a_setting_without_effect_is_warned_of(prefix):
+    changes = {"masking_use_geometric_distribution": True, "masking_use_longer_ngrams": True}
+    with pytest.warns(IgnoredSettingWarning, match="`masking_use_longer_ngrams` has no effect"):
+        make_config("bert", prefix, **changes)
+
+
+def test_more_masked_runs_than_sentinels_names_sample_and_numbers(prefix, caplog):
+    dataset = make_dataset("t5", prefix, tokenizer=StandInWordPieces(num_sentinels=1), **ALL_WORDS)
+    assert "can have up to 9 masked runs of words, but the tokenizer has 1 sentinels" in caplog.text
+    (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
+    message = rf"sample {k} of .*corpus` \(train\): 6 runs of words are masked, but the tokenizer has 1 sentinel tokens"
+    with pytest.raises(ConfigError, match=message):
+        dataset.batch(range(len(dataset)))
+
+
+def test_a_decoder_that_is_too_short_names_sample_and_numbers(prefix):
+    dataset = make_dataset(
+        "t5", prefix, tokenizer=StandInWordPieces(num_sentinels=9), sequence_length_decoder=12, **ALL_WORDS
+    )
+    (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
+    with pytest.raises(ConfigError, match=f"sample {k} .*the decoder needs 13 tokens, but sequence_length_decoder is"):
+        dataset[int(k)]
+
+
+@both
+def test_data_of_another_tokenizer_name_the_token(tmp_path, kind):
+    prefix = write_sentences(tmp_path / "corpus", [[[10, 11], [12, 900]]])
+    dataset = make_dataset(kind, prefix)
+    with pytest.raises(TokenizerError, match=r"sample 0 of .*: token 900 is not in the vocabulary of the tokenizer"):
+        dataset[0]
+
+
+@both
+def test_data_without_samples(tmp_path, kind):
+    prefix = write_sentences(tmp_path / "corpus", [[], [[10] * 600, [11]], []])
+    with pytest.raises(ConfigError, match="none of 3 documents gives a sample"):
+        make_dataset(kind, prefix, num_samples=1)
+    with pytest.warns(ShortDatasetWarning, match="none of 3 documents gives a sample"):
+        assert len(make_dataset(kind, prefix)) == 0
+    assert len(make_dataset(kind, prefix, num_samples=0)) == 0
+    with pytest.warns(ShortDatasetWarning, match="none of 0 documents"):
+        assert len(make_dataset(kind, prefix, indices=[])) == 0
+
+
+@both
+def test_documents_must_be_consecutive_and_exist(prefix, kind):
+    for indices in ([0, 2], [3, 4], [1, 0]):
+        with pytest.raises(ConfigError, match="expected consecutive documents of 4, found others"):
+            make_dataset(kind, prefix, indices=indices)
+    with pytest.raises(ConfigError, match="expected num_samples of at least 0, found -1"):
+        make_dataset(kind, prefix, num_samples=-1)
+
+
+@both
+def test_samples_cannot_be_made_up(kind):
+    config = make_config(kind, None, blend=None, split=None)
+    with pytest.raises(ConfigError, match="expected data in `blend` or `blend_per_split`, found none"):
+        BlendedMegatronDatasetBuilder(KINDS[kind][0], [1, 1, 1], lambda: True, config).build()
+
+
+@both
+def test_tokens_must_be_integers(tmp_path, kind):
+    prefix = write_corpus(tmp_path / "corpus", [[1.0, 2.0]], dtype=np.float32)
+    with pytest.raises(ConfigError, match="expected tokens of an integer dtype, found float32"):
+        make_dataset(kind, prefix)
+
+
+def test_indices_under_the_default_folder_have_the_names_of_the_reference(prefix):
+    make_dataset("t5", prefix)
+    folder = f"{prefix}/cache/T5MaskedWordPieceDataset_indices"
+    assert sorted(name.split("-")[2] for name in os.listdir(folder)) == [
+        "description.txt",
+        "identity.json",
+        "sample_index.npy",
+    ]

@@ -1,0 +1,194 @@
+"""Which sentences are sample i."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference import sentences as reference
+
+from tokenloom import ConfigError, build_blocks_mapping, build_mapping
+from tokenloom.order.sentences import find_misfit, mapping_dtype
+
+SETTINGS = {
+    "max_sequence_length": 10,
+    "short_sequence_probability": 0.0,
+    "seed": 1,
+    "min_sentences": 1,
+}
+
+
+def rows_of(boundaries, lengths, **changes):
+    """Returns the rows of a mapping, in the order of the text."""
+    rows = build_mapping(np.array(boundaries), np.array(lengths, dtype=np.int32), **(SETTINGS | changes))
+    return sorted(rows.tolist())
+
+
+def test_a_sample_ends_once_it_holds_the_target():
+    assert rows_of([0, 6], [5, 5, 5, 5, 5, 5]) == [[0, 2, 10], [2, 4, 10], [4, 6, 10]]
+
+
+def test_a_single_last_sentence_joins_the_sample_before_it():
+    assert rows_of([0, 5], [5, 5, 5, 5, 5]) == [[0, 2, 10], [2, 5, 10]]
+
+
+def test_a_document_that_ends_early_is_a_sample():
+    assert rows_of([0, 2, 3], [1, 1, 3]) == [[0, 2, 10], [2, 3, 10]]
+
+
+def test_a_sample_has_the_sentences_that_it_must():
+    assert rows_of([0, 6], [20, 1, 20, 1, 1, 1], min_sentences=2) == [[0, 2, 10], [2, 4, 10], [4, 6, 10]]
+    assert rows_of([0, 1, 3], [5, 5, 5], min_sentences=2) == [[1, 3, 10]]
+
+
+def test_documents_with_a_long_sentence_are_left_out_unless_it_is_alone():
+    assert rows_of([0, 2, 4, 5], [512, 1, 513, 1, 600]) == [[0, 2, 10], [4, 5, 10]]
+
+
+def test_empty_documents_give_nothing():
+    assert rows_of([0, 0, 2, 2], [1, 1]) == [[0, 2, 10]]
+    assert rows_of([0], []) == []
+    assert build_mapping(np.array([0, 0]), np.array([], dtype=np.int32), **SETTINGS).shape == (0, 3)
+
+
+def test_epochs_repeat_until_there_are_enough_and_are_complete():
+    assert len(rows_of([0, 1, 2], [3, 3], num_epochs=5)) == 10
+    assert len(rows_of([0, 1, 2], [3, 3], num_epochs=5, max_num_samples=3)) == 4
+    assert rows_of([0, 1, 2], [3, 3], num_epochs=5, max_num_samples=0) == []
+
+
+def test_documents_that_give_nothing_are_walked_once_only():
+    # A walk per epoch would take years.
+    assert rows_of([0, 1], [3], num_epochs=2**62, max_num_samples=2**62, min_sentences=2) == []
+
+
+def test_blocks_leave_room_for_the_title():
+    rows = build_blocks_mapping(
+        np.array([0, 4, 8]),
+        np.full(8, 5, dtype=np.int32),
+        np.array([0, 5], dtype=np.int32),
+        max_sequence_length=10,
+        seed=1,
+        use_one_sentence_blocks=True,
+    )
+    assert sorted(rows.tolist()) == [[0, 2, 0, 0], [2, 4, 0, 1], [4, 5, 1, 2], [5, 6, 1, 3], [6, 7, 1, 4], [7, 8, 1, 5]]
+
+
+def test_wide_rows_hold_the_same():
+    boundaries, lengths = np.array([0, 30, 60]), np.full(60, 4, dtype=np.int32)
+    narrow = build_mapping(boundaries, lengths, **SETTINGS)
+    wide = build_mapping(boundaries, lengths, **SETTINGS, dtype=np.uint64)
+    assert (narrow.dtype, wide.dtype) == (np.uint32, np.uint64)
+    assert narrow.tolist() == wide.tolist()
+    titles = np.zeros(2, dtype=np.int32)
+    narrow, wide = (
+        build_blocks_mapping(boundaries, lengths, titles, max_sequence_length=8, seed=1, dtype=dtype)
+        for dtype in (np.uint32, np.uint64)
+    )
+    assert narrow.tolist() == wide.tolist()
+    assert [mapping_dtype(count) for count in (2**32 - 1, 2**32)] == [np.uint32, np.uint64]
+
+
+lengths_of_sentences = st.lists(st.one_of(st.integers(0, 40), st.sampled_from([0, 512, 513])), max_size=25)
+
+
+@st.composite
+def corpora(draw):
+    """Draws document boundaries and sentence lengths."""
+    lengths = draw(lengths_of_sentences)
+    inner = draw(st.lists(st.integers(0, len(lengths)), max_size=8))
+    return np.array([0, *sorted(inner), len(lengths)]), np.array(lengths, dtype=np.int32)
+
+
+counts = {
+    "num_epochs": st.integers(1, 4),
+    "max_num_samples": st.sampled_from([0, 1, 5, 1000]),
+    "max_sequence_length": st.integers(2, 60),
+    "seed": st.integers(0, 2**32 - 1),
+}
+
+
+@given(
+    corpora(),
+    st.fixed_dictionaries(
+        {
+            **counts,
+            "short_sequence_probability": st.sampled_from([0.0, 0.1, 0.3, 1.0]),
+            "min_sentences": st.integers(1, 3),
+        }
+    ),
+)
+def test_a_mapping_is_what_its_twin_builds(corpus, settings):
+    rows = build_mapping(*corpus, **settings)
+    assert rows.tolist() == [list(row) for row in reference.build_mapping(*map(np.ndarray.tolist, corpus), **settings)]
+    assert find_misfit(rows, corpus[0], max_sequence_length=settings["max_sequence_length"]) is None
+
+
+@given(corpora(), st.fixed_dictionaries({**counts, "use_one_sentence_blocks": st.booleans()}), st.data())
+def test_a_mapping_of_blocks_is_what_its_twin_builds(corpus, settings, data):
+    size = len(corpus[0]) - 1
+    titles = np.array(data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size)), dtype=np.int32)
+    rows = build_blocks_mapping(*corpus, titles, **settings)
+    arguments = [array.tolist() for array in (*corpus, titles)]
+    assert rows.tolist() == [list(row) for row in reference.build_blocks_mapping(*arguments, **settings)]
+
+
+def test_mappings_are_built_without_the_interpreter_lock():
+    boundaries, lengths = np.arange(0, 400_001, 8), np.full(400_000, 9, dtype=np.int32)
+    expected = build_mapping(boundaries, lengths, **SETTINGS)
+    found = [None] * 4
+
+    def build(number):
+        found[number] = build_mapping(boundaries, lengths, **SETTINGS)
+
+    threads = [threading.Thread(target=build, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((rows == expected).all() for rows in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_sequence_length": 0}, "expected max_sequence_length of at least 1, found 0"),
+        (
+            {"max_sequence_length": 1, "short_sequence_probability": 0.1},
+            "expected max_sequence_length of at least 2, found 1",
+        ),
+        ({"short_sequence_probability": 1.5}, r"expected short_sequence_probability in \[0, 1\], found 1.5"),
+        ({"short_sequence_probability": float("nan")}, r"in \[0, 1\], found nan"),
+        ({"seed": -1}, r"expected a seed in \[0, 2\*\*32\), found -1"),
+        ({"dtype": np.int32}, "expected a dtype of uint32 or uint64, found int32"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        rows_of([0, 1], [3], **changes)
+
+
+@pytest.mark.parametrize("boundaries", [[0, 5], [-1, 1], [1, 0]])
+def test_documents_that_own_no_such_sentences_are_refused(boundaries):
+    with pytest.raises(IndexError, match="document 0 owns sentences"):
+        rows_of(boundaries, [3])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0, 3, 10], r"sample 0 takes sentences \[0, 3\), which are not in one document"),
+        ([1, 1, 10], r"sentences \[1, 1\)"),
+        ([4, 5, 10], r"sentences \[4, 5\)"),
+        ([0, 2, 11], r"a target of 11 tokens, which must be in \[1, 10\]"),
+        ([0, 2, 0], "a target of 0 tokens"),
+    ],
+)
+def test_rows_of_other_data_are_found_out(row, message):
+    misfit = find_misfit(np.array([row], dtype=np.uint32), np.array([0, 2, 4]), max_sequence_length=10)
+    assert misfit is not None
+    assert re.search(message, misfit)
