@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokenloom.errors import MissingTokenError, TokenizerError
 from tokenloom.preprocess.tokenizers import load_tokenizer
@@ -142,3 +142,69 @@ def test_damaged_config_is_refused(folder: Path, content: str):
     (folder / "tokenizer_config.json").write_text(content, encoding="utf-8")
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
         load_tokenizer(folder)
+
+
+def word_piece_json(*special: str) -> str:
+    """Returns the `tokenizer.json` of a word-piece tokenizer; special tokens come first."""
+    vocabulary = {token: number for number, token in enumerate([*special, "[UNK]", "mask", "##ed", "##ing", "word"])}
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(list(special))
+    return backend.to_str()
+
+
+BERT_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def test_word_pieces_have_the_roles_of_bert():
+    tokenizer = make_tokenizer(word_piece_json(*BERT_TOKENS))
+    assert (tokenizer.pad, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 1, 2, 3)
+    assert tokenizer.tokenize("masked word") == [5, 6, 8]
+    assert tokenizer.vocab["##ed"] == 6
+    assert list(tokenizer.inv_vocab.items())[5:8] == [(5, "mask"), (6, "##ed"), (7, "##ing")]
+    assert tokenizer.additional_special_tokens_ids == []
+    with pytest.raises(MissingTokenError, match="has no bos_token"):
+        _ = tokenizer.bos
+
+
+def test_word_pieces_have_the_roles_of_t5():
+    tokenizer = make_tokenizer(word_piece_json("[BOS]", "[EOS]", "<extra_id_10>", "<extra_id_2>", "<extra_id_0>"))
+    assert (tokenizer.bos, tokenizer.eos) == (0, 1)
+    assert tokenizer.additional_special_tokens_ids == [4, 3, 2]
+
+
+def test_a_spelling_counts_only_among_the_special_tokens():
+    backend = Tokenizer(models.WordLevel({"a": 0, "[CLS]": 1}, unk_token="a"))
+    with pytest.raises(MissingTokenError, match="has no cls_token"):
+        _ = make_tokenizer(backend.to_str()).cls
+
+
+def test_config_names_roles_and_sentinels_before_any_spelling(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(word_piece_json(*BERT_TOKENS, "<extra_id_0>"), encoding="utf-8")
+    config = {"mask_token": "[SEP]", "additional_special_tokens": ["word", {"content": "mask"}, "absent", 3]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    tokenizer = load_tokenizer(tmp_path)
+    assert (tokenizer.cls, tokenizer.mask) == (1, 2)
+    assert tokenizer.additional_special_tokens_ids == [tokenizer.vocab["word"], tokenizer.vocab["mask"]]
+
+
+def test_bert_samples_with_a_real_tokenizer(tmp_path: Path):
+    from tests.support import MASKING, write_sentences
+
+    from tokenloom import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig, BlendedMegatronDatasetBuilder
+
+    tokenizer = make_tokenizer(word_piece_json(*BERT_TOKENS))
+    sentences = [tokenizer.tokenize(text) for text in ("masked word", "word masking word")]
+    prefix = write_sentences(tmp_path / "corpus", [sentences])
+    config = BERTMaskedWordPieceDatasetConfig(
+        **MASKING | {"masking_probability": 0.01},
+        sequence_length=12,
+        blend=([prefix], None),
+        split="1,0,0",
+        tokenizer=tokenizer,
+        classification_head=False,
+    )
+    train, _, _ = BlendedMegatronDatasetBuilder(BERTMaskedWordPieceDataset, [1, 0, 0], lambda: True, config).build()
+    text = train[0]["text"].tolist()
+    assert tokenizer.detokenize(text[:10]).split()[0] == "[CLS]"
+    assert text == [1, 5, 6, 8, 8, 5, 7, 8, 2, 0, 0, 0]
