@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokenloom.cli import main
 
@@ -54,7 +55,7 @@ def test_demo_can_run_again_over_its_own_output(demo_folder: Path) -> None:
 
 
 def test_readme_example_runs_and_is_short(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 16
     monkeypatch.chdir(demo_folder)
     names: dict[str, object] = {}
@@ -67,6 +68,29 @@ def test_readme_example_runs_and_is_short(demo_folder: Path, monkeypatch: pytest
         "loss_mask": (8, 512),
         "position_ids": (8, 512),
     }
+
+
+def test_readme_example_of_bert_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = (ROOT / "README.md").read_text().split("### BERT and T5")[1]
+    code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "##s", "sentence"]
+    backend = Tokenizer(models.WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(words[:5])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"articles": [["one sentence", "two sentences", "three sentences"]] * 200}
+    exec(code, names)
+    batch = names["batch"]
+    assert isinstance(batch, dict)
+    assert {name: array.shape for name, array in batch.items()} == {
+        **dict.fromkeys(("text", "types", "labels"), (8, 128)),
+        "is_random": (8,),
+        **dict.fromkeys(("padding_mask", "loss_mask"), (8, 128)),
+        "truncated": (8,),
+    }
+    assert batch["loss_mask"].any()
+    assert batch["text"].max() < len(words)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -506,9 +506,13 @@ def test_data_of_another_tokenizer_name_the_token(tmp_path, kind):
 @both
 def test_data_without_samples(tmp_path, kind):
     prefix = write_sentences(tmp_path / "corpus", [[], [[10] * 600, [11]], []])
-    with pytest.raises(ConfigError, match="none of 3 documents gives a sample"):
+    with pytest.raises(
+        ConfigError, match="none of 3 documents gives a sample: each has fewer than 1 sentences, or several"
+    ):
         make_dataset(kind, prefix, num_samples=1)
-    with pytest.warns(ShortDatasetWarning, match="none of 3 documents gives a sample"):
+    with pytest.warns(
+        ShortDatasetWarning, match="none of 3 documents gives a sample: each has fewer than 1 sentences, or several"
+    ):
         assert len(make_dataset(kind, prefix)) == 0
     assert len(make_dataset(kind, prefix, num_samples=0)) == 0
     with pytest.warns(ShortDatasetWarning, match="none of 0 documents"):

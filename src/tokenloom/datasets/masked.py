@@ -256,8 +256,8 @@ class MaskedWordPieceDataset(NumberedSamples):
 
     def _no_samples(self) -> str:
         return (
-            f"{self._name()}: none of {len(self.indices)} documents gives a sample, which takes at least "
-            f"{self._min_sentences} sentences, and none longer than 512 tokens"
+            f"{self._name()}: none of {len(self.indices)} documents gives a sample: each has fewer than "
+            f"{self._min_sentences} sentences, or several and one of them longer than 512 tokens"
         )
 
     @property
@@ -343,7 +343,8 @@ class MaskedWordPieceDataset(NumberedSamples):
             return self._damaged(IndexError(f"sample {position}: {error}"))
         message = f"sample {position} of {self._name()}: {error}"
         if isinstance(error, OverflowError):
-            return ConfigError(message, hint="lower `masking_probability` or `sequence_length`, or make room for it")
+            hint = "lower `masking_probability`, or allow for more: sentinels, or a longer `sequence_length_decoder`"
+            return ConfigError(message, hint=hint)
         return TokenizerError(message, hint="was the data made with this tokenizer?")
 
     def _masker(self) -> Masker:
