@@ -284,3 +284,31 @@ def test_the_builder_makes_the_same_splits_and_blends(tmp_path, rng, kind):
     for k in rng.permutation(len(blend))[:20].tolist():
         if (expected := peer_sample(peer, k)) is not None:
             assert_same(blend[k], expected)
+
+
+@pytest.mark.parametrize("variable", [None, "NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN"])
+@pytest.mark.parametrize("version", [None, "1.6.0", "1.7.0", "1.9.1", "1.10.0", "2.8.0+cu13"])
+def test_attention_masks_of_t5_are_the_same(rng, monkeypatch, version, variable):
+    for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN"):
+        monkeypatch.setenv(name, "1" if name == variable else "0")
+    tokens = [torch.from_numpy(rng.integers(0, 3, size=(4, length))) for length in (7, 5)]
+    arguments = (*tokens, *(token.ne(0).long() for token in tokens), version is None, version)
+    if version == "1.6.0" and variable is not None:
+        with pytest.raises(tokenloom.ConfigError, match=f"runs T5 without flash and fused attention, found {variable}"):
+            T5MaskedWordPieceDataset.config_attention_mask(*arguments)
+        with pytest.raises(AssertionError):
+            peer_t5.T5MaskedWordPieceDataset.config_attention_mask(*arguments)
+        return
+    ours = T5MaskedWordPieceDataset.config_attention_mask(*arguments)
+    peers = peer_t5.T5MaskedWordPieceDataset.config_attention_mask(*arguments)
+
+    def assert_equal(left, right):
+        assert type(left) is type(right)
+        if isinstance(left, tuple):
+            for pair in zip(left, right, strict=True):
+                assert_equal(*pair)
+        elif left is not None:
+            assert left.dtype == right.dtype
+            assert torch.equal(left, right)
+
+    assert_equal(ours, peers)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
+from tokenloom.datasets.t5_attention import attention_masks
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
 from tokenloom.errors import ConfigError
@@ -75,6 +76,43 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     @staticmethod
     def _key_config_attributes() -> list[str]:
         return [*MaskedWordPieceDataset._key_config_attributes(), "sequence_length_decoder"]
+
+    @staticmethod
+    def config_attention_mask(
+        encoder_tokens: Any,
+        decoder_tokens: Any,
+        encoder_mask: Any,
+        decoder_mask: Any,
+        use_local: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
+        test_te_version: str | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """Returns the attention masks of encoder, decoder and cross attention for a batch of tensors.
+
+        With `use_local`, dense ones: bool[batch, 1, queries, keys], True where nothing is attended to; token 0 counts
+        as padding. Else as Transformer Engine takes them, going by its version and by NVTE_FLASH_ATTN and
+        NVTE_FUSED_ATTN: the encoder's mask as [batch, 1, 1, length], None for the decoder, which is causal, and a pair
+        (decoder, encoder) across; dense ones for old versions whose unfused kernels need them. Where it is not
+        installed, as its newest version.
+
+        Args:
+            encoder_tokens: `text_enc`, [batch, sequence_length_encoder].
+            decoder_tokens: `text_dec`, [batch, sequence_length_decoder].
+            encoder_mask: `enc_mask`.
+            decoder_mask: `dec_mask`.
+            use_local: the model does not use Transformer Engine.
+            test_te_version: take this version for the installed one.
+
+        Raises:
+            ConfigError: the version is older than 1.7 and flash or fused attention is on.
+        """
+        return attention_masks(
+            encoder_tokens,
+            decoder_tokens,
+            encoder_mask,
+            decoder_mask,
+            use_local=use_local,
+            te_version=test_te_version,
+        )
 
     @property
     def _min_sentences(self) -> int:
