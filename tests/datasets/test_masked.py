@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -366,6 +367,30 @@ def test_indices_come_from_the_cache_and_are_checked(corpus, kind, tmp_path, cap
     rebuilt = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
     assert np.array_equal(rebuilt.sample_index, first.sample_index)
     assert "cached index is rebuilt" in caplog.text
+
+
+@both
+def test_a_cached_index_that_cannot_be_right_is_built_again(corpus, kind, tmp_path, caplog):
+    cache = tmp_path / "cache"
+    first = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
+    expected = first.sample_index.copy()
+    (path,) = cache.glob("*-sample_index.npy")
+    for wrong, message in (
+        (expected.astype(np.int64), rf"expected uint32\[any, 3\], found int64\[{len(expected)}, 3\]"),
+        (expected[:5], "it holds 5 samples, fewer than the 100 asked for"),
+        (expected[:, ::-1].copy(), "which are not in one document of this split"),
+        (expected[::-1].copy(), "expected sample_index '.*', found '"),
+    ):
+        np.save(path, wrong)
+        caplog.clear()
+        rebuilt = make_dataset(kind, corpus, num_samples=100, path_to_cache=str(cache))
+        assert np.array_equal(rebuilt.sample_index, expected)
+        assert re.search(message, caplog.text)
+
+
+@both
+def test_an_empty_batch_has_no_rows(corpus, kind):
+    assert {len(array) for array in make_dataset(kind, corpus).batch([]).values()} == {0}
 
 
 @both

@@ -226,7 +226,7 @@ class MaskedWordPieceDataset(NumberedSamples):
             may_stay_unwritten=self.config.path_to_cache is None,
         )
         if self.num_samples is None and not len(indices["sample_index"]):
-            warnings.warn(self._no_samples(), ShortDatasetWarning, stacklevel=2)
+            warnings.warn(self._no_samples(), ShortDatasetWarning, stacklevel=4)
         return indices
 
     def _misfit(self, indices: Arrays) -> str | None:

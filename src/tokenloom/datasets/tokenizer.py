@@ -161,13 +161,13 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
         warnings.warn(
             f"pad id {pad} is also another special token; as asked, its occurrences in the data are masked too",
             AmbiguousPadWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         return int(pad)
     warnings.warn(
         f"pad id {pad} is also another special token; padding is told from data by position instead",
         AmbiguousPadWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return NO_TOKEN
 

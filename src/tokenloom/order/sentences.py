@@ -68,7 +68,9 @@ def build_mapping(
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    _check_seed_and_length(seed, max_sequence_length, at_least=2 if short_sequence_probability else 1)
+    _check_arrays(document_indices, sequence_lengths)
+    _check_numbers(seed, num_epochs, max_num_samples)
+    _check_length(max_sequence_length, at_least=2 if short_sequence_probability else 1)
     if not 0 <= short_sequence_probability <= 1:
         message = f"expected short_sequence_probability in [0, 1], found {short_sequence_probability!r}"
         raise ConfigError(message)
@@ -119,7 +121,15 @@ def build_blocks_mapping(
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    _check_seed_and_length(seed, max_sequence_length, at_least=1)
+    _check_arrays(document_indices, sequence_lengths)
+    _check_numbers(seed, num_epochs, max_num_samples)
+    _check_length(max_sequence_length, at_least=1)
+    if title_lengths.dtype != np.int32 or len(title_lengths) != max(len(document_indices) - 1, 0):
+        message = (
+            f"expected int32[{max(len(document_indices) - 1, 0)}] as title_lengths, one for each document, "
+            f"found {title_lengths.dtype}{list(title_lengths.shape)}"
+        )
+        raise ConfigError(message)
     return kernels.build_blocks_mapping(
         sequence_lengths,
         document_indices,
@@ -159,10 +169,29 @@ def _chosen_dtype(dtype: Any, num_sentences: int) -> np.dtype[Any]:
     return chosen
 
 
-def _check_seed_and_length(seed: int, max_sequence_length: int, *, at_least: int) -> None:
+def _check_arrays(document_indices: NDArray[Any], sequence_lengths: NDArray[Any]) -> None:
+    for name, array, dtype in (
+        ("document_indices", document_indices, np.int64),
+        ("sequence_lengths", sequence_lengths, np.int32),
+    ):
+        if array.dtype != dtype or array.ndim != 1:
+            message = f"expected {np.dtype(dtype)} in one dimension as {name}, found {array.dtype}{list(array.shape)}"
+            raise ConfigError(message)
+
+
+def _check_numbers(seed: int, num_epochs: int, max_num_samples: int | None) -> None:
     if not 0 <= seed < 2**32:
         message = f"expected a seed in [0, 2**32), found {seed!r}"
         raise ConfigError(message)
+    if num_epochs < 1:
+        message = f"expected num_epochs of at least 1, found {num_epochs!r}"
+        raise ConfigError(message)
+    if max_num_samples is not None and max_num_samples < 0:
+        message = f"expected max_num_samples of at least 0, found {max_num_samples!r}"
+        raise ConfigError(message)
+
+
+def _check_length(max_sequence_length: int, *, at_least: int) -> None:
     if max_sequence_length < at_least:
         message = f"expected max_sequence_length of at least {at_least}, found {max_sequence_length!r}"
         raise ConfigError(message)
