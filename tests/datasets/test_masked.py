@@ -33,6 +33,7 @@ from tokenloom import (
     Split,
     T5MaskedWordPieceDataset,
     T5MaskedWordPieceDatasetConfig,
+    ThreadLoader,
     TokenizerError,
     build_dataloader,
 )
@@ -320,6 +321,17 @@ def test_a_data_loader_yields_batches_of_tensors(corpus, kind, num_workers):
         expected = dataset.batch(range(8 * number, 8 * number + 8))
         assert equal_samples({name: tensor.numpy() for name, tensor in batch.items()}, expected)
     assert number == 3
+
+
+@both
+def test_threads_that_read_ahead_yield_the_same_batches(corpus, kind):
+    dataset = make_dataset(kind, corpus, num_samples=64)
+    sampler = MegatronPretrainingSampler(64, 0, 8, data_parallel_rank=0, data_parallel_size=1)
+    batches = list(ThreadLoader(dataset, sampler, num_threads=3))
+    assert len(batches) == 8
+    for number, batch in enumerate(batches):
+        expected = dataset.batch(range(8 * number, 8 * number + 8))
+        assert equal_samples({name: tensor.numpy() for name, tensor in batch.items()}, expected)
 
 
 @both
