@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "windows.hpp"
+#include "spans.hpp"
 
 namespace tokenloom {
 

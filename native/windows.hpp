@@ -4,53 +4,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "spans.hpp"
+
 namespace tokenloom {
-
-// A read-only array whose integer type is known only at run time. The switch costs less than the cache miss
-// behind it and keeps every caller free of a template per combination of types.
-struct IntegerArray {
-  enum class Kind : std::uint8_t { kInt32, kUint32, kInt64 };
-  const void* data = nullptr;
-  std::int64_t size = 0;
-  Kind kind = Kind::kInt64;
-
-  std::int64_t operator[](std::int64_t index) const {
-    switch (kind) {
-      case Kind::kInt32: return static_cast<const std::int32_t*>(data)[index];
-      case Kind::kUint32: return static_cast<const std::uint32_t*>(data)[index];
-      default: return static_cast<const std::int64_t*>(data)[index];
-    }
-  }
-};
-
-// A read-only array that need not be aligned. The arrays of an .idx file start at byte 34; copying them to aligned
-// memory would cost 12 bytes per document in every process, loading through memcpy costs nothing.
-template <typename Value>
-struct UnalignedArray {
-  const std::uint8_t* bytes = nullptr;
-  std::size_t count = 0;
-
-  std::size_t size() const { return count; }
-  Value operator[](std::size_t index) const {
-    Value value;
-    std::memcpy(&value, bytes + index * sizeof(Value), sizeof(Value));
-    return value;
-  }
-  const std::uint8_t* address(std::size_t index) const { return bytes + index * sizeof(Value); }
-};
-
-struct Span {
-  std::int64_t sequence;  // row of the index of the .idx file
-  std::int64_t start;     // tokens from the start of the sequence
-  std::int64_t length;    // tokens
-};
 
 // Writes row k = (position in document_index, token offset) for the starts of windows 0 ... num_windows, the
 // last row being the end. Window k begins at token k*window_length of the stream and reads `extra` tokens more.
@@ -108,7 +69,7 @@ void build_sample_index(UnalignedArray<std::int32_t> lengths, std::span<const Do
 }
 
 // Everything that position -> spans needs. Does not own the arrays.
-struct Windows {
+struct Windows final : SpanSource {
   UnalignedArray<std::int32_t> lengths;
   IntegerArray document_index;
   IntegerArray sample_index;   // [num_samples + 1, 2], row-major
@@ -117,17 +78,11 @@ struct Windows {
   std::int64_t extra = 0;
   std::int64_t num_tokens = 0;  // of the stream
 
-  std::int64_t num_samples() const { return shuffle_index.size; }
+  std::int64_t num_sequences() const override { return static_cast<std::int64_t>(lengths.size()); }
 
-  // Appends the spans of sample `position`, in order. Empty ones (documents without tokens; with extra = 0, the end of
-  // the document before) are left out unless asked for.
-  void append_spans(std::int64_t position, bool keep_empty, std::vector<Span>& spans) const {
-    if (position < 0 || position >= num_samples())
-      throw std::out_of_range("sample " + std::to_string(position) + " of " + std::to_string(num_samples()));
-    const std::int64_t window = shuffle_index[position];
-    if (window < 0 || 2 * (window + 1) + 1 >= sample_index.size)
-      throw std::out_of_range("shuffle index names window " + std::to_string(window) + " of " +
-                              std::to_string(sample_index.size / 2 - 1));
+  // Empty are documents without tokens; with extra = 0, the end of the document before.
+  void append_spans(std::int64_t position, bool keep_empty, std::vector<Span>& spans) const override {
+    const std::int64_t window = shuffled(shuffle_index, position, sample_index.size / 2 - 1, "window");
     const std::int64_t first = sample_index[2 * window];
     const std::int64_t first_start = sample_index[2 * window + 1];
     const std::int64_t last = sample_index[2 * window + 2];

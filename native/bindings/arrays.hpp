@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "../windows.hpp"
+#include "../spans.hpp"
 
 namespace tokenloom {
 

@@ -1,5 +1,6 @@
-// Indices: shuffles, windows, positions to spans.
+// Indices: shuffles, windows, packs, positions to spans.
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -7,7 +8,7 @@
 #include "../windows.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
-#include "window_reader.hpp"
+#include "span_reader.hpp"
 
 namespace tokenloom {
 namespace {
@@ -29,6 +30,48 @@ void sample_index(const Array<const std::int32_t>& lengths, const Array<const Do
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
 }
 
+PieceRule piece_rule(std::int64_t sequence_length, std::int64_t extra) {
+  if (sequence_length < 1 || sequence_length >= std::numeric_limits<std::int32_t>::max() || extra < 0 || extra > 1)
+    throw nb::value_error("sequence_length must be in [1, 2147483647), and extra 0 or 1");
+  return {sequence_length, extra};
+}
+
+nb::tuple add_pieces(const Array<const std::int32_t>& lengths, std::int64_t sequence_length, std::int64_t extra,
+                     const Array<std::int64_t>& histogram) {
+  const PieceRule rule = piece_rule(sequence_length, extra);
+  if (static_cast<std::int64_t>(histogram.size()) != rule.capacity() + 1)
+    throw nb::value_error("histogram must be [sequence_length + extra + 1]");
+  PieceCounts counts;
+  {
+    nb::gil_scoped_release release;
+    counts = count_pieces(as_unaligned(lengths), rule, as_span<std::int64_t>(histogram));
+  }
+  return nb::make_tuple(counts.num_documents, counts.num_split);
+}
+
+std::int64_t packs_of(const Array<const std::int64_t>& histogram) {
+  if (histogram.size() < 2) throw nb::value_error("histogram must hold lengths 0 and 1 at least");
+  nb::gil_scoped_release release;
+  return count_packs(as_span<const std::int64_t>(histogram));
+}
+
+template <typename Document, typename Row>
+void pack(const Array<const std::int32_t>& lengths, const Array<const Document>& documents,
+          std::int64_t sequence_length, std::int64_t extra, std::int64_t first_piece, const Array<Row>& packs,
+          const Matrix<Row>& pieces) {
+  const PieceRule rule = piece_rule(sequence_length, extra);
+  if (pieces.shape(1) != 2) throw nb::value_error("pieces must be [num_pieces, 2]");
+  nb::gil_scoped_release release;
+  pack_documents(as_unaligned(lengths), as_span<const Document>(documents), rule, first_piece, as_span<Row>(packs),
+                 as_span<Row>(pieces));
+}
+
+template <typename Document, typename Row>
+void bind_pack(nb::module_& module) {
+  module.def("pack_documents", &pack<Document, Row>, "lengths"_a.noconvert(), "documents"_a.noconvert(),
+             "sequence_length"_a, "extra"_a, "first_piece"_a, "packs"_a.noconvert(), "pieces"_a.noconvert());
+}
+
 }  // namespace
 
 void bind_order(nb::module_& module) {
@@ -47,12 +90,30 @@ void bind_order(nb::module_& module) {
   module.def("build_sample_index", &sample_index<std::int64_t, std::int64_t>, "lengths"_a.noconvert(),
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
 
-  nb::class_<WindowReader>(module, "WindowReader", "Positions to spans over a document, sample and shuffle index.")
+  module.def("add_pieces", &add_pieces, "lengths"_a.noconvert(), "sequence_length"_a, "extra"_a,
+             "histogram"_a.noconvert());
+  module.def("count_packs", &packs_of, "histogram"_a.noconvert());
+  bind_pack<std::int32_t, std::int32_t>(module);
+  bind_pack<std::int32_t, std::int64_t>(module);
+  bind_pack<std::int64_t, std::int32_t>(module);
+  bind_pack<std::int64_t, std::int64_t>(module);
+
+  nb::class_<SpanReader>(module, "SpanReader", "Positions to spans.")
+      .def("spans", &SpanReader::spans, "positions"_a.noconvert(), nb::kw_only(), "keep_empty"_a);
+  nb::class_<WindowReader, SpanReader>(module, "WindowReader", "Over a document, sample and shuffle index.")
       .def(nb::init<Array<const std::int32_t>, AnyArray, AnyArray, AnyArray, std::int64_t, std::int64_t,
                     std::int64_t>(),
            "lengths"_a.noconvert(), "document_index"_a.noconvert(), "sample_index"_a.noconvert(),
-           "shuffle_index"_a.noconvert(), nb::kw_only(), "window_length"_a, "extra"_a, "num_tokens"_a)
-      .def("spans", &WindowReader::spans, "positions"_a.noconvert(), nb::kw_only(), "keep_empty"_a);
+           "shuffle_index"_a.noconvert(), nb::kw_only(), "window_length"_a, "extra"_a, "num_tokens"_a);
+  nb::class_<PackReader, SpanReader>(module, "PackReader", "Over a pack, piece and shuffle index.")
+      .def("__init__",
+           [](PackReader* reader, Array<const std::int32_t> lengths, AnyArray pack_index, AnyArray piece_index,
+              AnyArray shuffle_index, std::int64_t sequence_length, std::int64_t extra) {
+             new (reader) PackReader(std::move(lengths), std::move(pack_index), std::move(piece_index),
+                                     std::move(shuffle_index), piece_rule(sequence_length, extra));
+           },
+           "lengths"_a.noconvert(), "pack_index"_a.noconvert(), "piece_index"_a.noconvert(),
+           "shuffle_index"_a.noconvert(), nb::kw_only(), "sequence_length"_a, "extra"_a);
 }
 
 }  // namespace tokenloom

@@ -10,7 +10,7 @@
 #include "../gpt.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
-#include "window_reader.hpp"
+#include "span_reader.hpp"
 
 namespace tokenloom {
 namespace {
@@ -33,13 +33,13 @@ class GptFiller {
   using MaxSeqlen = std::optional<Array<std::int32_t>>;
 
   // Rows of a batch, straight from the mapped file.
-  void fill(const WindowReader& reader, const Array<const std::uint8_t>& bytes,
+  void fill(const SpanReader& reader, const Array<const std::uint8_t>& bytes,
             const Array<const std::int64_t>& pointers, int dtype_code, const Array<const std::int64_t>& positions,
             const Tokens& tokens, const Tokens& labels, const LossMask& loss_mask, const Tokens& position_ids,
             const AttentionMask& attention_mask, const CuSeqlens& cu_seqlens, const MaxSeqlen& max_seqlen) const {
     const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
     check(outputs, positions.size());
-    if (pointers.size() < reader.windows().lengths.size())
+    if (static_cast<std::int64_t>(pointers.size()) < reader.source().num_sequences())
       throw nb::value_error("pointers must be as many as sequence lengths");
     with_token_type(dtype_code, [&](auto zero) {
       using Token = decltype(zero);
@@ -52,7 +52,7 @@ class GptFiller {
       std::vector<std::int64_t> run_starts;
       for (std::size_t i = 0; i < positions.size(); ++i) {
         spans.clear();
-        reader.windows().append_spans(positions.data()[i], options_.inter_document_masking, spans);
+        reader.source().append_spans(positions.data()[i], options_.inter_document_masking, spans);
         if (spans.size() == 1 && spans[0].length <= capacity) {
           // Most samples of long documents are one run of bytes: no copy before the widening one.
           const std::uint8_t* begin = source.at(spans[0]);

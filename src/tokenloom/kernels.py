@@ -13,24 +13,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom._native import BertFiller, GptFiller, Masker, RecordBuilder, T5Filler, WindowReader
+from tokenloom._native import (
+    BertFiller,
+    GptFiller,
+    Masker,
+    PackReader,
+    RecordBuilder,
+    SpanReader,
+    T5Filler,
+    WindowReader,
+)
 
 __all__ = [
     "BertFiller",
     "GptFiller",
     "LegacyRandom",
     "Masker",
+    "PackReader",
     "RecordBuilder",
+    "SpanReader",
     "T5Filler",
     "WindowReader",
+    "add_pieces",
     "blending_counts",
     "build_blending_indices",
     "build_blocks_mapping",
     "build_mapping",
     "build_sample_index",
+    "count_packs",
     "gather_spans",
     "make_masker",
     "map_file",
+    "pack_documents",
 ]
 
 Int64s = NDArray[np.int64]
@@ -198,6 +212,57 @@ def make_masker(
         whole_words=whole_words,
         permute=permute,
     )
+
+
+def add_pieces(lengths: NDArray[np.int32], histogram: Int64s, *, sequence_length: int, extra: int) -> tuple[int, int]:
+    """Adds to `histogram` how many pieces of each length these documents are packed as; about 2 ns per document.
+
+    Args:
+        lengths: int32[num_documents], tokens per document.
+        histogram: int64[sequence_length + extra + 1], changed.
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+
+    Returns:
+        How many of the documents have tokens, and how many are cut into more than one piece.
+
+    Raises:
+        IndexError: a length is negative.
+    """
+    num_documents, num_split = _native.add_pieces(lengths, sequence_length, extra, histogram)
+    return int(num_documents), int(num_split)
+
+
+def count_packs(histogram: Int64s) -> int:
+    """Returns how many rows `pack_documents` makes of so many pieces of each length, without packing them."""
+    return _native.count_packs(histogram)
+
+
+def pack_documents(
+    lengths: NDArray[np.int32],
+    documents: NDArray[Any],
+    *,
+    sequence_length: int,
+    extra: int,
+    first_piece: int,
+    packs: NDArray[Any],
+    pieces: NDArray[Any],
+) -> None:
+    """Packs documents into rows by optimised best-fit decreasing; about 0.1 µs each. Deterministic.
+
+    Args:
+        lengths: int32[num_sequences], tokens per sequence.
+        documents: the rows of `lengths` to pack; of equal lengths, the earlier one is placed first.
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+        first_piece: the number of the first piece.
+        packs: [num_packs], filled with the number of the first piece of each row.
+        pieces: [num_pieces, 2], filled with (document, start) of each piece; of the dtype of `packs`.
+
+    Raises:
+        IndexError: a document does not exist, or they make other numbers of rows or pieces.
+    """
+    _native.pack_documents(lengths, documents, sequence_length, extra, first_piece, packs, pieces)
 
 
 def map_file(path: str) -> NDArray[np.uint8]:

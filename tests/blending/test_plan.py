@@ -184,7 +184,7 @@ def test_the_surplus_is_the_smallest(target, more, tokens, sequence_length):
     config = BlendedMegatronDatasetConfig(
         random_seed=0, sequence_length=sequence_length, blend=(["a"], None), split="1"
     )
-    samples_of = epochs_of(config, Split.train, tokens).num_samples
+    samples_of = epochs_of(config, Split.train, tokens, []).num_samples
     owed = samples_of(target) + more
     surplus = smallest_surplus(target, owed, samples_of)
     assert surplus > 0

@@ -102,3 +102,17 @@ def test_a_missing_prefix_is_reported(capsys, tmp_path, prefixes):
     status, out, err = run(capsys, "--data-path", *prefixes, f"{tmp_path}/absent")
     assert (status, out) == (1, "")
     assert f"'{tmp_path}/absent' in the blend: no file `{tmp_path}/absent.idx` and `{tmp_path}/absent.bin`" in err
+
+
+def test_packs_are_reported(capsys, prefixes):
+    arguments = ["--data-path", *prefixes, "--split", "1", "--window-policy", "best_fit"]
+    status, out, err = run(capsys, *arguments)
+    assert (status, err) == (0, "")
+    _, packing = out.split("train: an epoch, packed by best fit")
+    rows = {line.split()[0]: line.split()[1:] for line in packing.splitlines() if line.split()}
+    # Ten tokens in samples of 4 and the extra one: 5, 5 again (one of them repeated), and 2 that go two to a pack.
+    assert rows[prefixes[0]] == ["25", "96.0000%", "1.20", "5", "10", "of", "10"]
+    assert rows[prefixes[1]] == ["75", "96.0000%", "1.20", "15", "30", "of", "30"]
+    assert "100 samples (proportional)" in out
+    status, out, _ = run(capsys, *arguments, "--json")
+    assert json.loads(out)["splits"][0]["datasets"][0]["packing"]["fill"] == 0.96

@@ -125,3 +125,11 @@ def test_a_terminal_of_few_characters_gets_escapes(prefix, tokenizer):
     )
     assert b"third = 'na\\xefve \\x1b[31m \\u2713'" in done.stdout
     assert done.stderr == b""
+
+
+def test_a_packed_sample_holds_whole_documents(capsys, prefix, tokenizer):
+    arguments = ["--split", "1", "--sequence-length", "64", "--window-policy", "best_fit", "--tokenizer", tokenizer]
+    assert cli.main(["show", prefix, "--sample", "0", *arguments]) == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("sample 0 of 1 (train): 3 spans, ")
+    assert out.count(", all ") == 3

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.plan import epochs_of, remedy_for, smallest_surplus
+from tokenloom.blending.plan import remedy_for, smallest_surplus
 from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
@@ -164,8 +164,7 @@ class BlendedMegatronDatasetBuilder:
                 # A dataset of another class has as many samples as are asked of it, or more.
                 samples_of: Callable[[int], int] = int
                 if isinstance(dataset, GPTDataset):
-                    epochs = epochs_of(self.config, quota.split, dataset.epoch_plan.tokens_per_epoch)
-                    samples_of = epochs.num_samples
+                    samples_of = dataset.epochs.num_samples
                 needed.append(smallest_surplus(target, count, samples_of))
         return max((surplus for surplus in needed if surplus is not None), default=None)
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.blending.quota import Quota, Sizes, quotas, with_surplus
-from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig, window_policy
 from tokenloom.datasets.splits import Split, split_range
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.order.epochs import EpochPlan, plan_epochs
+from tokenloom.order.epochs import Epochs
+from tokenloom.order.packs import BestFitReport, PackEpochs
+from tokenloom.order.policies import PolicyName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,7 @@ class DatasetPlan:
         num_epochs_owed: how often that goes through its tokens.
         num_samples_built: that it will have; at least those owed, unless it runs short.
         num_epochs_built: passes over its documents that these take.
+        packing: what an epoch is packed as; None where windows are cut.
     """
 
     name: str
@@ -40,6 +46,7 @@ class DatasetPlan:
     num_epochs_owed: float
     num_samples_built: int
     num_epochs_built: int
+    packing: BestFitReport | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +120,12 @@ class BuildPlan:
         return max(known) if known and len(known) == len(needed) else None
 
 
-def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> BuildPlan:
+def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: PolicyName | None = None) -> BuildPlan:
     """Returns what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build, exactly.
 
-    Opens each pair for a moment and reads two rows of its index per split, whatever its size. How many samples a
-    weighted blend takes of each dataset is counted as the build counts it, 10 to 100 ns per sample. Problems are
-    reported, not raised.
+    Opens each pair for a moment and reads two rows of its index per split, whatever its size; packs take one pass over
+    the lengths. How many samples a weighted blend takes of each dataset is counted as the build counts it, 10 to 100 ns
+    per sample. Problems are reported, not raised.
 
     Example:
         >>> import os, tempfile
@@ -137,6 +144,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> BuildPlan:
     Args:
         config: the settings; no tokenizer is needed. What only a `GPTDatasetConfig` says has its default there.
         sizes: samples wanted at least from train, valid and test; None for one epoch.
+        policy: the `window_policy`, if the settings do not say it.
 
     Raises:
         ConfigError: the data are made up, or weights come without a size.
@@ -146,7 +154,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> BuildPlan:
         message = "expected data to plan for, found none: `blend` and `blend_per_split` are empty"
         raise ConfigError(message)
     wanted = quotas(config, sizes)
-    counts: dict[tuple[Split, int], tuple[int, int]] = {}
+    found: dict[tuple[Split, int], tuple[int, Epochs]] = {}
     places: dict[str | None, list[tuple[Quota, int]]] = {}
     for quota in filter(None, wanted):
         for number, prefix in enumerate(quota.prefixes):
@@ -155,65 +163,53 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> BuildPlan:
         assert prefix is not None
         data = IndexedDataset(prefix, mmap=False)
         for quota, number in each:
-            counts[quota.split, number] = _count(data, split_range(quota.bounds, len(data)))
+            rows = split_range(quota.bounds, len(data))
+            lengths = [data.sequence_lengths[rows.start : rows.stop]]
+            found[quota.split, number] = (
+                len(rows),
+                epochs_of(config, quota.split, _count_tokens(data, rows), lengths, policy),
+            )
     return BuildPlan(
         sequence_length=config.sequence_length,
         splits=tuple(
             None
             if quota is None
-            else _plan_split(config, quota, [counts[quota.split, number] for number in range(len(quota.prefixes))])
+            else _plan_split(config, quota, [found[quota.split, number] for number in range(len(quota.prefixes))])
             for quota in wanted
         ),
     )
 
 
-def _count(data: IndexedDataset, rows: range) -> tuple[int, int]:
-    """Returns sequences and tokens of consecutive rows, in O(1): sequences lie back to back in the `.bin` file."""
+def _count_tokens(data: IndexedDataset, rows: range) -> int:
+    """Returns the tokens of consecutive rows, in O(1): sequences lie back to back in the `.bin` file."""
     pointers, num_bytes = data.index.sequence_pointers, data.bin_reader.num_bytes
     begin, end = (int(pointers[row]) if row < len(data) else num_bytes for row in (rows.start, rows.stop))
-    return len(rows), (end - begin) // data.dtype.itemsize
+    return (end - begin) // data.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Epochs:
-    """How many samples a GPT dataset has, and from how many epochs, as a function of the samples asked of it.
+def epochs_of(
+    config: BlendedMegatronDatasetConfig,
+    split: Split,
+    num_tokens: int,
+    lengths: Iterable[NDArray[np.int32]],
+    policy: PolicyName | None = None,
+) -> Epochs:
+    """Returns what a GPT dataset of these documents will have, by the rules that `GPTDataset` follows.
 
-    Attributes:
-        num_tokens: in an epoch.
-        sequence_length: tokens from one window to the next.
-        extra: tokens a window reads beyond its length.
-        keep_partial: whether a last, incomplete window counts.
+    Args:
+        config: the settings; what only a `GPTDatasetConfig` says has its default in another one.
+        split: which.
+        num_tokens: of the documents.
+        lengths: of the documents, in blocks; read only where they matter.
+        policy: instead of what the settings say.
     """
-
-    num_tokens: int
-    sequence_length: int
-    extra: int
-    keep_partial: bool
-
-    def plan(self, num_samples: int | None) -> EpochPlan | None:
-        """Returns the epochs for that many samples; None if there are no tokens to make them of."""
-        if num_samples and self.num_tokens == 0:
-            return None
-        return plan_epochs(
-            self.num_tokens,
-            num_samples,
-            sequence_length=self.sequence_length,
-            extra=self.extra,
-            keep_partial=self.keep_partial,
-        )
-
-    def num_samples(self, asked: int | None) -> int:
-        """Returns how many samples there will be."""
-        plan = self.plan(asked)
-        return 0 if plan is None else plan.num_samples
-
-
-def epochs_of(config: BlendedMegatronDatasetConfig, split: Split, num_tokens: int) -> Epochs:
-    """Returns what a GPT dataset of that many tokens will have, by the rules that `GPTDataset` follows."""
-    extra, keep_partial = 1, False
+    extra, keep_partial, name = 1, False, "concat"
     if isinstance(config, GPTDatasetConfig):
-        extra, keep_partial = config.num_extra_tokens, config.keeps_partial_sample(split)
-    return Epochs(num_tokens=num_tokens, sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial)
+        extra, keep_partial, name = config.num_extra_tokens, config.keeps_partial_sample(split), config.window_policy
+    chosen = window_policy(
+        policy or name, sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial
+    )
+    return chosen.epochs(num_tokens, lengths)
 
 
 def smallest_surplus(target: int, owed: int, samples_of: Callable[[int], int]) -> float | None:
@@ -245,8 +241,8 @@ def _float(bits: int) -> float:
     return value
 
 
-def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, counts: Sequence[tuple[int, int]]) -> SplitPlan:
-    epochs = [epochs_of(config, quota.split, num_tokens) for _, num_tokens in counts]
+def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Sequence[tuple[int, Epochs]]) -> SplitPlan:
+    epochs = [each for _, each in found]
     asked = list(quota.num_samples)
     lengths = [each.num_samples(count) for each, count in zip(epochs, asked, strict=True)]
     if quota.is_blend:
@@ -259,8 +255,7 @@ def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, counts: Sequ
                 asked[number], lengths[number] = count, epochs[number].num_samples(count)
     total = sum(owed)
     datasets = tuple(
-        _plan_dataset(quota, number, counts[number], epochs[number], asked[number], owed[number], total)
-        for number in range(len(counts))
+        _plan_dataset(quota, number, found[number], asked[number], owed[number], total) for number in range(len(found))
     )
     problems = (_problem(quota, number, dataset, epochs[number]) for number, dataset in enumerate(datasets))
     return SplitPlan(
@@ -268,27 +263,28 @@ def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, counts: Sequ
         kind=quota.kind,
         size=quota.size,
         num_samples=total if quota.is_blend else sum(lengths),
-        num_tokens=sum(num_tokens for _, num_tokens in counts),
+        num_tokens=sum(each.num_tokens for each in epochs),
         datasets=datasets,
         problems=tuple(problem for problem in problems if problem is not None),
     )
 
 
 def _plan_dataset(
-    quota: Quota, number: int, counts: tuple[int, int], epochs: Epochs, asked: int | None, owed: int, total: int
+    quota: Quota, number: int, found: tuple[int, Epochs], asked: int | None, owed: int, total: int
 ) -> DatasetPlan:
-    num_sequences, num_tokens = counts
-    plan = epochs.plan(asked)
+    num_sequences, epochs = found
+    plan = None if asked and epochs.num_tokens == 0 else epochs.plan(asked)
     return DatasetPlan(
         name=str(quota.prefixes[number]),
         num_sequences=num_sequences,
-        num_tokens=num_tokens,
+        num_tokens=epochs.num_tokens,
         weight=None if quota.weights is None else quota.weights[number],
         share=owed / total if total else 0.0,
         num_samples_owed=owed,
-        num_epochs_owed=owed * epochs.sequence_length / num_tokens if num_tokens else 0.0,
+        num_epochs_owed=epochs.passes(owed),
         num_samples_built=0 if plan is None else plan.num_samples,
         num_epochs_built=0 if plan is None else plan.num_epochs,
+        packing=epochs.report if isinstance(epochs, PackEpochs) else None,
     )
 
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the plan, and its problems to stderr."""
     # The seed decides which samples come first, not how many there are.
     config = BlendedMegatronDatasetConfig(random_seed=0, **run_settings(options))
-    plan = plan_build(config, wanted_sizes(options))
+    plan = plan_build(config, wanted_sizes(options), policy=options.window_policy)
     if options.json:
         print(json.dumps({**dataclasses.asdict(plan), "surplus": plan.surplus}, default=_name_of))
     else:
@@ -75,6 +75,28 @@ def _print_split(plan: SplitPlan) -> None:
         ("dataset", "tokens", "weight", "share", "samples owed", "epochs", "samples built", "of epochs", ""),
         rows,
         title=f"{plan.split.name}: {plan.num_samples:,} samples ({plan.kind})",
+    )
+    if any(dataset.packing for dataset in plan.datasets):
+        _print_packing(plan)
+
+
+def _print_packing(plan: SplitPlan) -> None:
+    rows = [
+        (
+            dataset.name,
+            f"{report.num_packs:,}",
+            f"{report.fill:.4%}",
+            f"{report.documents_per_pack:,.2f}",
+            f"{report.num_padding_tokens:,}",
+            f"{report.num_split_documents:,} of {report.num_documents:,}",
+        )
+        for dataset in plan.datasets
+        if (report := dataset.packing) is not None
+    ]
+    console.print_table(
+        ("dataset", "packs", "fill", "documents per pack", "padding tokens", "documents cut"),
+        rows,
+        title=f"{plan.split.name}: an epoch, packed by best fit",
     )
 
 

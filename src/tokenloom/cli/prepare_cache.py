@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         eod_mask_loss=False,
         add_extra_token_to_sequence=not options.no_extra_token,
         drop_last_partial_validation_sequence=not options.keep_partial_validation,
+        window_policy=options.window_policy,
         **run_settings(options),
     )
     built = BlendedMegatronDatasetBuilder(GPTDataset, wanted_sizes(options), lambda: True, config).build()

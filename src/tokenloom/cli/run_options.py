@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, get_args
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
+from tokenloom.order.policies import PolicyName
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser)
     parser.add_argument("--split", help='weights of train, valid and test; default "969,30,1"')
     parser.add_argument("--sequence-length", type=int, required=True, metavar="S", help="tokens per sample")
+    add_window_policy(parser)
     group = parser.add_argument_group("samples wanted at least (default one epoch)")
     for split in Split:
         group.add_argument(f"--{split.name}-samples", type=_size, metavar="N")
@@ -47,6 +49,16 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="samples built beyond what is needed of each dataset; default 0.005",
     )
     group.add_argument("--extend-short-datasets", action="store_true", help="take further epochs of them")
+
+
+def add_window_policy(parser: Any) -> None:
+    """Declares how samples are made of documents."""
+    parser.add_argument(
+        "--window-policy",
+        choices=get_args(PolicyName),
+        default="concat",
+        help="cut the stream of documents into windows, or pack whole documents; default concat",
+    )
 
 
 def data_settings(options: argparse.Namespace) -> BlendSettings:

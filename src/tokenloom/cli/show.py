@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from tokenloom.cli.run_options import add_window_policy
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
@@ -31,6 +32,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     group = parser.add_argument_group("which samples (as in the training run)")
     group.add_argument("--sequence-length", type=int, default=2048, metavar="S", help="default 2048")
+    add_window_policy(group)
     group.add_argument("--seed", type=int, default=1234, help="default 1234")
     group.add_argument("--split", default="969,30,1", help='weights of train, valid and test; default "969,30,1"')
     group.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
@@ -98,6 +100,7 @@ def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset:
         reset_attention_mask=False,
         eod_mask_loss=False,
         create_attention_mask=False,
+        window_policy=options.window_policy,
     )
     assert config.split_matrix is not None
     if (bounds := config.split_matrix[split.value]) is None:

@@ -87,6 +87,7 @@ class MegatronDataset(ABC):
         self.unique_identifiers["index_split"] = index_split.name
         for attribute in self._key_config_attributes():
             self.unique_identifiers[attribute] = getattr(config, attribute)
+        self.unique_identifiers.update(self._further_identifiers())
         self.unique_description, self.unique_description_hash = describe(self.unique_identifiers)
         self._pad_token_id = pad_token_id(config.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
 
@@ -104,6 +105,10 @@ class MegatronDataset(ABC):
     def _key_config_attributes() -> list[str]:
         """Returns the settings that are part of the cache key."""
         return ["random_seed", "sequence_length", "split", "split_matrix", "tokenizer"]
+
+    def _further_identifiers(self) -> dict[str, Any]:
+        """Returns what else is part of the cache key: settings that the reference lacks, where they matter."""
+        return {}
 
     @abstractmethod
     def __len__(self) -> int:

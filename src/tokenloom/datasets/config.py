@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
+from tokenloom.order.policies import BestFitPacks, ConcatWindows, PolicyName, WindowPolicy
 
 Blend = tuple[list[str], list[float] | None]
 
@@ -146,6 +148,10 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         token_dtype_code: dtype code of the tokens that the vocabulary size implies; computed.
         inter_document_masking: samples hold document boundaries (`cu_seqlens`, `max_seqlen`) from the index instead
             of a dense mask, and positions restart at every document.
+        window_policy: "concat" cuts the stream of all documents every `sequence_length` tokens, as the reference does.
+            "best_fit" packs whole documents into samples, filled up with padding where nothing fits; only documents
+            longer than a sample are cut, and no token is dropped. Every pack counts, in every split. Best with
+            `inter_document_masking`, so that packed documents do not attend to each other.
     """
 
     reset_position_ids: bool | None = None
@@ -162,6 +168,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     token_dtype_code: int | None = field(init=False, default=None)
     context_parallel_size: int | None = None
     inter_document_masking: bool = False
+    window_policy: PolicyName = "concat"
 
     @property
     def num_extra_tokens(self) -> int:
@@ -172,9 +179,19 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         """Whether the last, incomplete sample of a split counts."""
         return split is Split.valid and not self.drop_last_partial_validation_sequence
 
+    def policy_of(self, split: Split) -> WindowPolicy:
+        """Returns how samples of a split are made of documents."""
+        return window_policy(
+            self.window_policy,
+            sequence_length=self.sequence_length,
+            extra=self.num_extra_tokens,
+            keep_partial=self.keeps_partial_sample(split),
+        )
+
     def __post_init__(self) -> None:
         """Checks the settings and computes `token_dtype_code`."""
         super().__post_init__()
+        self.policy_of(Split.train)
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"
             raise ConfigError(message, hint="load one with `load_tokenizer`")
@@ -189,3 +206,23 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
                 )
         if self.tokenizer.vocab_size is not None:
             self.token_dtype_code = DType.code_from_dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
+
+
+def window_policy(name: str, *, sequence_length: int, extra: int, keep_partial: bool) -> WindowPolicy:
+    """Returns the policy of a name.
+
+    Args:
+        name: "concat" or "best_fit".
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+        keep_partial: whether a last, incomplete window counts; every pack does.
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    if name == "concat":
+        return ConcatWindows(sequence_length=sequence_length, extra=extra, keep_partial=keep_partial)
+    if name == "best_fit":
+        return BestFitPacks(sequence_length=sequence_length, extra=extra)
+    message = f"expected `window_policy` to be one of {', '.join(map(repr, get_args(PolicyName)))}, found {name!r}"
+    raise ConfigError(message)

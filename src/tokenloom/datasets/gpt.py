@@ -1,7 +1,8 @@
-"""GPT samples: fixed-length windows over a shuffled stream of documents."""
+"""GPT samples: windows over a shuffled stream of documents, or packs of them."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import warnings
@@ -19,23 +20,10 @@ from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.kernels import GptFiller, LegacyRandom, WindowReader
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
-from tokenloom.order.epochs import EpochPlan, plan_epochs
-from tokenloom.order.shuffles import (
-    build_document_index,
-    build_shuffle_index,
-    document_index_dtype,
-    shuffle_index_dtype,
-)
-from tokenloom.order.windows import (
-    SpanBatch,
-    Spans,
-    build_sample_index,
-    count_tokens,
-    find_misfit,
-    sample_index_dtype,
-)
+from tokenloom.kernels import GptFiller, SpanReader
+from tokenloom.order.cache import Arrays, IndexCache, open_or_build
+from tokenloom.order.epochs import EpochPlan, Epochs
+from tokenloom.order.windows import SpanBatch, Spans, count_tokens, find_misfit, length_blocks
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +34,7 @@ class GPTDataset(NumberedSamples):
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
     `dataset.batch(positions)` many samples by one kernel call; `dataset.spans(k)` the pieces of documents in it.
     Safe from several threads, after a fork, and picklable (indices are opened again from the cache where there is one).
-    `dataset.epoch_plan` says how many samples come from how many epochs.
+    `dataset.epoch_plan` says how many samples come from how many epochs, `dataset.epochs` what others would take.
 
     A sample holds tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S], and
     attention_mask bool[1, S, S] (True = masked) with `create_attention_mask`, or cu_seqlens int32[S + 1] (document
@@ -82,8 +70,13 @@ class GPTDataset(NumberedSamples):
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
         self._extra = config.num_extra_tokens
+        self._policy = config.policy_of(index_split)
+        lengths = indexed_dataset.sequence_lengths
+        self.epochs: Epochs = self._policy.epochs(
+            count_tokens(lengths, self.indices), length_blocks(lengths, self.indices)
+        )
         self.epoch_plan = self._plan_epochs()
-        self._reader: WindowReader | None = None
+        self._reader: SpanReader | None = None
         self._filler: GptFiller | None = None
         self._shared_mask: NDArray[np.bool_] | None = None
         if self.epoch_plan.num_samples == 0:
@@ -120,13 +113,7 @@ class GPTDataset(NumberedSamples):
 
     def _plan_epochs(self) -> EpochPlan:
         try:
-            return plan_epochs(
-                count_tokens(self.dataset.sequence_lengths, self.indices),
-                self.num_samples,
-                sequence_length=self.config.sequence_length,
-                extra=self._extra,
-                keep_partial=self.config.keeps_partial_sample(self.index_split),
-            )
+            return self.epochs.plan(self.num_samples)
         except ConfigError as error:
             message = f"{self._name()}: {error.message}"
             raise ConfigError(message, hint=error.hint) from None
@@ -140,21 +127,15 @@ class GPTDataset(NumberedSamples):
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
         return IndexCache(folder, base)
 
-    def _index_specs(self) -> dict[str, ArraySpec]:
-        """What the index arrays must be, known without building them."""
-        plan = self.epoch_plan
-        num_documents = plan.num_epochs * len(self.indices)
-        return {
-            "document_index": ArraySpec(document_index_dtype(self.indices), (num_documents,)),
-            "sample_index": ArraySpec(sample_index_dtype(num_documents), (plan.num_samples + 1, 2)),
-            "shuffle_index": ArraySpec(shuffle_index_dtype(plan.num_samples), (plan.num_samples,)),
-        }
+    def _further_identifiers(self) -> dict[str, Any]:
+        policy = self.config.window_policy
+        return {} if policy == "concat" else {"window_policy": policy}
 
     def _open_indices(self) -> Arrays:
-        """Returns the three arrays: from the cache where it can be trusted, else built and then cached."""
+        """Returns the index arrays: from the cache where it can be trusted, else built and then cached."""
         return open_or_build(
             self._cache,
-            self._index_specs(),
+            self._policy.specs(self.indices, self.epochs, self.epoch_plan),
             build=self._build_indices,
             check=self._misfit,
             description=self.unique_description,
@@ -177,38 +158,43 @@ class GPTDataset(NumberedSamples):
         return find_misfit(self._make_reader(indices), self.epoch_plan.num_samples)
 
     def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the three arrays as they are done; the order of the shuffles is part of the result."""
+        """Yields the index arrays as they are done."""
         plan = self.epoch_plan
-        random = LegacyRandom(self.config.random_seed)
-        document_index = build_document_index(self.indices, plan, random)
-        yield "document_index", document_index
-        yield (
-            "sample_index",
-            build_sample_index(
-                self.dataset.sequence_lengths,
-                document_index,
-                window_length=self.config.sequence_length,
-                extra=self._extra,
-                num_samples=plan.num_samples,
-            ),
+        yield from self._policy.build(
+            self.dataset.sequence_lengths, self.indices, self.epochs, plan, self.config.random_seed
         )
-        yield "shuffle_index", build_shuffle_index(plan, random)
         logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
 
     @property
     def document_index(self) -> NDArray[Any]:
-        """int32[num_epochs * num_documents], the shuffled stream of documents."""
-        return self._indices["document_index"]
+        """int32[num_epochs * num_documents], the shuffled stream of documents; windows only."""
+        return self._index("document_index")
 
     @property
     def sample_index(self) -> NDArray[Any]:
-        """[num_windows + 1, 2], where each window starts: (position in `document_index`, token offset)."""
-        return self._indices["sample_index"]
+        """[num_windows + 1, 2], (position in `document_index`, token offset) where each window starts; windows only."""
+        return self._index("sample_index")
+
+    @property
+    def piece_index(self) -> NDArray[Any]:
+        """[num_pieces, 2], (document, first token taken) of every piece, pack by pack; packs only."""
+        return self._index("piece_index")
+
+    @property
+    def pack_index(self) -> NDArray[Any]:
+        """[num_packs + 1], the first piece of each pack, and the end; packs only."""
+        return self._index("pack_index")
 
     @property
     def shuffle_index(self) -> NDArray[Any]:
-        """uint32[num_samples], the window behind each sample."""
-        return self._indices["shuffle_index"]
+        """uint32[num_samples], the window or pack behind each sample."""
+        return self._index("shuffle_index")
+
+    def _index(self, name: str) -> NDArray[Any]:
+        if name not in self._indices:
+            message = f"{self._name()} has no {name}: its `window_policy` is {self.config.window_policy!r}"
+            raise ConfigError(message)
+        return self._indices[name]
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -260,25 +246,17 @@ class GPTDataset(NumberedSamples):
         """Returns the spans of many samples by one kernel call."""
         rows, _ = self._rows(positions)
         try:
-            return SpanBatch(*self._window_reader().spans(rows, keep_empty=False))
+            return SpanBatch(*self._span_reader().spans(rows, keep_empty=False))
         except IndexError as error:
             raise self._damaged(error) from error
 
-    def _window_reader(self) -> WindowReader:
+    def _span_reader(self) -> SpanReader:
         if self._reader is None:
             self._reader = self._make_reader(self._indices)
         return self._reader
 
-    def _make_reader(self, indices: Arrays) -> WindowReader:
-        return WindowReader(
-            self.dataset.sequence_lengths,
-            indices["document_index"],
-            indices["sample_index"],
-            indices["shuffle_index"],
-            window_length=self.config.sequence_length,
-            extra=self._extra,
-            num_tokens=self.epoch_plan.num_epochs * self.epoch_plan.tokens_per_epoch,
-        )
+    def _make_reader(self, indices: Arrays) -> SpanReader:
+        return self._policy.reader(self.dataset.sequence_lengths, indices, self.epoch_plan)
 
     def _sample_filler(self) -> GptFiller:
         if self._filler is None:
@@ -301,7 +279,7 @@ class GPTDataset(NumberedSamples):
         data = source.bin_reader.mapped if isinstance(source, IndexedDataset) else None
         if data is not None:
             self._sample_filler().fill(
-                self._window_reader(),
+                self._span_reader(),
                 data,
                 source.index.sequence_pointers,
                 source.index.header.dtype_code,
@@ -309,15 +287,32 @@ class GPTDataset(NumberedSamples):
                 *outputs,
             )
             return
-        spans = SpanBatch(*self._window_reader().spans(rows, keep_empty=self.config.inter_document_masking))
-        flat = source.gather(spans.documents, spans.starts, spans.lengths)
-        text = np.empty((len(rows), self.config.sequence_length + self._extra), dtype=np.int64)
-        done = 0
-        for row in range(len(rows)):
-            count = spans[row].num_tokens
-            text[row, :count] = flat[done : done + count]
-            done += count
-        self._sample_filler().fill_from_text(text, spans.lengths, spans.row_offsets, *outputs)
+        self._fill_from_runs(*self._gather(rows), outputs)
+
+    def _gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the tokens of samples, back to back.
+
+        Returns:
+            tokens: integers[sum(run_lengths)].
+            run_lengths: int64[num_runs], tokens of each span.
+            row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
+        """
+        spans = SpanBatch(*self._span_reader().spans(rows, keep_empty=self.config.inter_document_masking))
+        return self.dataset.gather(spans.documents, spans.starts, spans.lengths), spans.lengths, spans.row_offsets
+
+    def _fill_from_runs(
+        self,
+        tokens: NDArray[Any],
+        run_lengths: NDArray[np.int64],
+        row_offsets: NDArray[np.int64],
+        outputs: tuple[Any, ...],
+    ) -> None:
+        """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(run_lengths)])[row_offsets]
+        text = np.empty((len(row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
+        for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
+            text[row, : end - begin] = tokens[begin:end]
+        self._sample_filler().fill_from_text(text, run_lengths, row_offsets, *outputs)
 
     def _causal_mask(self) -> NDArray[np.bool_]:
         """Returns the mask that every sample has when documents are not masked from each other; built once."""

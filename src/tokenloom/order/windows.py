@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.kernels import WindowReader
+from tokenloom.kernels import SpanReader
 
 _INT32_MAX = np.iinfo(np.int32).max
 _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
@@ -37,9 +37,18 @@ def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial
 
 def count_tokens(lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20) -> int:
     """Returns the tokens of the chosen rows; in blocks, so that no second array of their size exists."""
+    return sum(int(part.sum(dtype=np.int64)) for part in length_blocks(lengths, indices, block=block))
+
+
+def length_blocks(
+    lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20
+) -> Iterator[NDArray[np.int32]]:
+    """Yields the lengths of the chosen rows, in order; consecutive rows as one view, others as copies of blocks."""
     if is_range(indices):
-        return int(lengths[int(indices[0]) : int(indices[-1]) + 1].sum(dtype=np.int64))
-    return sum(int(lengths[indices[i : i + block]].sum(dtype=np.int64)) for i in range(0, len(indices), block))
+        yield lengths[int(indices[0]) : int(indices[-1]) + 1]
+        return
+    for i in range(0, len(indices), block):
+        yield lengths[indices[i : i + block]]
 
 
 def is_range(indices: NDArray[Any], *, block: int = 1 << 20) -> bool:
@@ -140,11 +149,11 @@ class SpanBatch:
         return len(self.row_offsets) - 1
 
 
-def find_misfit(reader: WindowReader, num_samples: int) -> str | None:
+def find_misfit(reader: SpanReader, num_samples: int) -> str | None:
     """Returns why indices cannot belong to their data, or None; looks at a few samples only, so O(1).
 
-    The documents of a window must hold exactly the tokens that it covers, which the reader checks. When the data behind
-    a cached index was replaced, that fails for nearly every window.
+    The documents of a window must hold exactly the tokens that it covers, those of a pack no more than it has room for,
+    which the reader checks. When the data behind a cached index was replaced, that fails for nearly every sample.
 
     Args:
         reader: of the indices.

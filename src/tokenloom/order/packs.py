@@ -1,0 +1,177 @@
+"""Best-fit packs: whole documents in each sample, instead of windows over a stream that cut them anywhere.
+
+A document that fits into a sample, extra token included, is never cut. A longer one is cut where windows over it alone
+would cut it: pieces start at the multiples of `sequence_length` and read the extra token further. The token at a cut is
+thus the last label of one piece and the first input of the next, so that every token with a predecessor in its document
+is a label exactly once in an epoch: nothing is dropped, and nothing is trained twice. (Without the extra token, the
+label at the end of each sample is unknown, as it is for windows.) The rest of a long document is packed like any other.
+
+Optimised best-fit decreasing: pieces in falling order of length, each into the row with the least room that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.kernels import LegacyRandom
+from tokenloom.order.epochs import EpochPlan, Epochs, plan_packed_epochs
+from tokenloom.order.shuffles import document_index_dtype
+
+_INT32_MAX = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestFitReport:
+    """What best-fit packing makes of an epoch of documents.
+
+    Attributes:
+        capacity: tokens that a pack has room for, the extra token for the last label included.
+        num_documents: that hold tokens.
+        num_tokens: in them.
+        num_packs: rows, hence samples of an epoch.
+        num_pieces: spans in all packs: documents, or parts of those that are longer than a pack.
+        num_split_documents: documents that are cut; all others are whole.
+        num_repeated_tokens: tokens that end one piece as its last label and begin the next as its first input.
+        num_padding_tokens: places that stay empty.
+        fill: share of all places that hold a token, in [0, 1]; 0 without packs.
+        documents_per_pack: pieces per pack, in the mean; 0 without packs.
+    """
+
+    capacity: int
+    num_documents: int
+    num_tokens: int
+    num_packs: int
+    num_pieces: int
+    num_split_documents: int
+    num_repeated_tokens: int
+    num_padding_tokens: int
+    fill: float
+    documents_per_pack: float
+
+
+def best_fit_report(
+    lengths: NDArray[np.int32] | Iterable[NDArray[np.int32]], *, sequence_length: int, extra: int = 1
+) -> BestFitReport:
+    """Returns what packing documents of these lengths comes to, without packing them: one pass over the lengths.
+
+    Example:
+        >>> import numpy as np
+        >>> report = best_fit_report(np.array([3, 9, 4, 2], dtype=np.int32), sequence_length=8, extra=0)
+        >>> report.num_packs, report.num_split_documents, report.num_padding_tokens, report.fill
+        (3, 1, 6, 0.75)
+
+    Args:
+        lengths: int32[num_documents], tokens per document; or blocks of that.
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+
+    Raises:
+        IndexError: a length is negative.
+    """
+    capacity = sequence_length + extra
+    histogram = np.zeros(capacity + 1, dtype=np.int64)
+    num_documents = num_split = num_tokens = 0
+    for block in [lengths] if isinstance(lengths, np.ndarray) else lengths:
+        part = np.ascontiguousarray(block)
+        documents, split = kernels.add_pieces(part, histogram, sequence_length=sequence_length, extra=extra)
+        num_documents, num_split = num_documents + documents, num_split + split
+        num_tokens += int(part.sum(dtype=np.int64))
+    num_packs, num_pieces = kernels.count_packs(histogram), int(histogram.sum())
+    placed = int(histogram @ np.arange(capacity + 1))
+    places = num_packs * capacity
+    return BestFitReport(
+        capacity=capacity,
+        num_documents=num_documents,
+        num_tokens=num_tokens,
+        num_packs=num_packs,
+        num_pieces=num_pieces,
+        num_split_documents=num_split,
+        num_repeated_tokens=placed - num_tokens,
+        num_padding_tokens=places - placed,
+        fill=placed / places if places else 0.0,
+        documents_per_pack=num_pieces / num_packs if num_packs else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackEpochs(Epochs):
+    """Epochs that are packed one by one.
+
+    Attributes:
+        num_tokens: in an epoch.
+        report: what packing an epoch comes to.
+    """
+
+    num_tokens: int
+    report: BestFitReport
+
+    def plan(self, num_samples: int | None) -> EpochPlan:
+        """Returns the epochs for that many samples, see `Epochs`."""
+        return plan_packed_epochs(self.num_tokens, num_samples, packs_per_epoch=self.report.num_packs)
+
+    def passes(self, num_samples: int) -> float:
+        """Returns how often that many samples go through the tokens."""
+        return num_samples / self.report.num_packs if self.report.num_packs else 0.0
+
+
+def pack_dtype(indices: NDArray[Any], num_pieces: int) -> np.dtype[Any]:
+    """Returns the dtype of a pack and a piece index over these documents; starts always fit, as lengths are int32."""
+    wide = num_pieces > _INT32_MAX or document_index_dtype(indices).itemsize > np.dtype(np.int32).itemsize
+    return np.dtype(np.int64 if wide else np.int32)
+
+
+def build_packs(
+    lengths: NDArray[np.int32],
+    indices: NDArray[Any],
+    plan: EpochPlan,
+    report: BestFitReport,
+    random: LegacyRandom,
+    *,
+    sequence_length: int,
+    extra: int,
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yields the piece index and the pack index of all epochs.
+
+    Each epoch's documents are shuffled and packed anew. Lengths decide how they are packed, so every epoch has as many
+    packs; which of the documents of one length comes where, the shuffle decides.
+
+    Args:
+        lengths: int32[num_sequences], tokens per sequence.
+        indices: integers[num_documents], the documents exposed.
+        plan: how many epochs.
+        report: of one epoch.
+        random: advanced by the shuffles.
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+
+    Yields:
+        piece_index: [epochs * pieces, 2], (document, first token taken) of each piece, pack by pack; a piece goes to
+            the end of its document, or as far as a pack has room.
+        pack_index: [epochs * packs + 1], the first piece of each pack, and the end.
+    """
+    num_pieces = plan.num_epochs * report.num_pieces
+    dtype = pack_dtype(indices, num_pieces)
+    pieces: NDArray[Any] = np.empty((num_pieces, 2), dtype=dtype)
+    packs: NDArray[Any] = np.empty(plan.num_samples + 1, dtype=dtype)
+    packs[-1] = num_pieces
+    documents = np.array(indices, dtype=document_index_dtype(indices))
+    for epoch in range(plan.num_epochs):
+        random.shuffle(documents)
+        first_piece, first_pack = epoch * report.num_pieces, epoch * report.num_packs
+        kernels.pack_documents(
+            lengths,
+            documents,
+            sequence_length=sequence_length,
+            extra=extra,
+            first_piece=first_piece,
+            packs=packs[first_pack : first_pack + report.num_packs],
+            pieces=pieces[first_piece : first_piece + report.num_pieces],
+        )
+    yield "piece_index", pieces
+    yield "pack_index", packs

@@ -1,0 +1,184 @@
+"""GPT samples of packed documents: by hand, then against the slow twin and through everything around a dataset."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from tests.reference.gpt import make_sample
+from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.plan import plan_build
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.order.packs import best_fit_report
+
+DOCUMENTS = [[1, 2, 9], [3, 4, 5, 6, 7, 8, 9], [10, 9]]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", DOCUMENTS)
+
+
+def by_spans(dataset):
+    """Returns the samples of a dataset by what they hold, as their order is random."""
+    return {tuple(dataset.spans(k).documents.tolist()): dataset.sample(k) for k in range(len(dataset))}
+
+
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+def test_three_documents_make_two_packs(prefix, mmap_bin_files):
+    dataset = make_dataset(
+        prefix,
+        sequence_length=6,
+        window_policy="best_fit",
+        inter_document_masking=True,
+        mmap_bin_files=mmap_bin_files,
+    )
+    samples = by_spans(dataset)
+    assert set(samples) == {(1,), (0, 2)}
+    assert {name: array.tolist() for name, array in samples[1,].items()} == {
+        "tokens": [3, 4, 5, 6, 7, 8],
+        "labels": [4, 5, 6, 7, 8, 9],
+        "loss_mask": [1] * 6,
+        "position_ids": [0, 1, 2, 3, 4, 5],
+        "cu_seqlens": [0] + [6] * 6,
+        "max_seqlen": 6,
+    }
+    assert {name: array.tolist() for name, array in samples[0, 2].items()} == {
+        "tokens": [1, 2, 9, 10, 9, 0],
+        "labels": [2, 9, 10, 9, 0, 0],
+        "loss_mask": [1, 1, 1, 1, 0, 0],
+        "position_ids": [0, 1, 2, 0, 1, 2],
+        "cu_seqlens": [0, 3, 6, 6, 6, 6, 6],
+        "max_seqlen": 3,
+    }
+
+
+def test_indices_belong_to_their_policy(prefix):
+    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix)
+    assert packs.pack_index.tolist()[-1] == len(packs.piece_index)
+    with pytest.raises(ConfigError) as caught:
+        packs.sample_index  # noqa: B018 - the property is what is tested
+    assert str(caught.value) == f"`{prefix}` (train) has no sample_index: its `window_policy` is 'best_fit'"
+    with pytest.raises(ConfigError, match="has no pack_index: its `window_policy` is 'concat'"):
+        windows.pack_index  # noqa: B018
+
+
+def test_only_packs_change_the_name_of_the_cache(prefix):
+    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix, window_policy="concat")
+    assert "window_policy" not in windows.unique_description
+    assert packs.unique_identifiers["window_policy"] == "best_fit"
+    assert packs.unique_description_hash != windows.unique_description_hash
+
+
+def test_an_unknown_policy_is_refused(prefix):
+    with pytest.raises(ConfigError) as caught:
+        make_config(prefix, window_policy="first_fit")
+    assert str(caught.value) == "expected `window_policy` to be one of 'concat', 'best_fit', found 'first_fit'"
+
+
+def test_a_split_without_tokens_has_no_packs(tmp_path):
+    prefix = write_corpus(tmp_path / "empty", [[], []])
+    with pytest.warns(UserWarning, match="too few for one sample"):
+        assert len(make_dataset(prefix, window_policy="best_fit")) == 0
+    with pytest.raises(ConfigError, match="1 samples were asked for, but the documents hold no tokens"):
+        make_dataset(prefix, window_policy="best_fit", num_samples=1)
+
+
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+@pytest.mark.parametrize("extra", [True, False])
+@pytest.mark.parametrize("masking", [True, False])
+def test_samples_are_those_of_the_slow_twin(tmp_path, rng, mmap_bin_files, extra, masking):
+    documents = random_documents(rng, count=60, longest=40, vocab_size=100)
+    prefix = write_corpus(tmp_path / "corpus", documents)
+    options = {"reset_position_ids": True, "eod_mask_loss": True} if not masking else {"inter_document_masking": True}
+    dataset = make_dataset(
+        prefix,
+        num_samples=150,
+        sequence_length=16,
+        window_policy="best_fit",
+        add_extra_token_to_sequence=extra,
+        mmap_bin_files=mmap_bin_files,
+        **options,
+    )
+    assert len(dataset) >= 150
+    batch = dataset.batch(range(len(dataset)))
+    for k in range(len(dataset)):
+        spans = dataset.spans(k)
+        parts = [
+            documents[document][start:stop].tolist()
+            for document, start, stop in zip(spans.documents, spans.starts, spans.stops, strict=True)
+        ]
+        expected = make_sample(parts, sequence_length=16, extra=int(extra), eod=9 if not masking else -1, **options)
+        assert {name: array[k].tolist() for name, array in batch.items()} == expected
+
+
+def test_an_epoch_holds_every_token(tmp_path, rng):
+    documents = random_documents(rng, count=80, longest=50, vocab_size=100)
+    prefix = write_corpus(tmp_path / "corpus", documents)
+    exposed = range(10, 70)
+    dataset = make_dataset(prefix, sequence_length=16, window_policy="best_fit", indices=exposed)
+    labels = {document: np.zeros(len(documents[document]), dtype=int) for document in exposed}
+    for spans in dataset.span_batch(range(len(dataset))):
+        for document, start, stop in zip(spans.documents.tolist(), spans.starts, spans.stops, strict=True):
+            labels[document][start + 1 : stop] += 1
+    for counts in labels.values():
+        assert (counts[1:] == 1).all()
+
+
+def test_several_epochs_a_cache_and_a_pickle_give_the_same_samples(tmp_path, rng):
+    prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=50, longest=30, vocab_size=100))
+    options = {"sequence_length": 12, "window_policy": "best_fit", "num_samples": 200}
+    built = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), **options)
+    positions = rng.permutation(len(built)).tolist()
+    expected = built.batch(positions)
+    assert built.epoch_plan.num_epochs > 2
+    assert built.verify_indices() == []
+    deferred = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), defer_npy_index_mmap=True, **options)
+    assert len(deferred) == len(built)
+    for dataset in (deferred, pickle.loads(pickle.dumps(built)), make_dataset(prefix, in_memory=True, **options)):
+        assert equal_samples(dataset.batch(positions), expected)
+    single = [built.sample(position) for position in positions]
+    assert all(equal_samples(one, {n: a[k] for n, a in expected.items()}) for k, one in enumerate(single))
+
+
+def test_damaged_packs_are_told(tmp_path, rng):
+    prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=50, longest=30, vocab_size=100))
+    cache = tmp_path / "cache"
+    options = {"sequence_length": 12, "window_policy": "best_fit", "path_to_cache": str(cache)}
+    make_dataset(prefix, **options)
+    (path,) = cache.glob("*piece_index.npy")
+    pieces = np.load(path)
+    pieces[:, 0] = pieces[::-1, 0]
+    np.save(path, pieces)
+    with pytest.raises(IndexCacheError):
+        make_dataset(prefix, fast_cache_load=True, defer_npy_index_mmap=True, **options).sample(0)
+
+
+@pytest.mark.parametrize("weights", [None, [3.0, 1.0]])
+def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
+    prefixes = [
+        write_corpus(tmp_path / name, random_documents(rng, count=count, longest=30, vocab_size=100))
+        for name, count in (("a", 40), ("b", 90))
+    ]
+    config = make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12, window_policy="best_fit")
+    sizes = [None if weights is None else 100, None if weights is None else 10, 0]
+    plan = plan_build(config, sizes)
+    train, valid, _ = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
+    for split, built in ((Split.train, train), (Split.valid, valid)):
+        planned = plan.splits[split.value]
+        assert planned.num_samples == len(built)
+        for each, dataset in zip(planned.datasets, built.datasets, strict=True):
+            assert each.num_samples_built == len(dataset)
+            assert each.num_epochs_built == dataset.epoch_plan.num_epochs
+            lengths = dataset.dataset.sequence_lengths[dataset.indices]
+            assert each.packing == best_fit_report(lengths, sequence_length=12)
+            assert each.num_epochs_owed == each.num_samples_owed / each.packing.num_packs
+    by_option = plan_build(
+        make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12), sizes, policy="best_fit"
+    )
+    assert by_option == plan

@@ -1,0 +1,221 @@
+"""Best-fit packing: a few documents by hand, then the kernels against their slow twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference.packs import cut, pack
+
+from tokenloom import kernels
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import LegacyRandom, PackReader
+from tokenloom.order.epochs import plan_packed_epochs
+from tokenloom.order.packs import best_fit_report, build_packs, pack_dtype
+from tokenloom.order.windows import SpanBatch, find_misfit
+
+DOCUMENTS = st.lists(st.integers(0, 40), max_size=30)
+LENGTHS = st.integers(1, 12)
+EXTRA = st.integers(0, 1)
+
+
+def int32s(*values):
+    return np.array(values, dtype=np.int32)
+
+
+def packed(lengths, documents, *, sequence_length, extra, dtype=np.int32):
+    """Returns the rows of the kernel: lists of (document, start, length)."""
+    lengths = np.asarray(lengths, dtype=np.int32)
+    chosen = np.asarray(documents, dtype=np.int64)
+    report = best_fit_report(lengths[chosen], sequence_length=sequence_length, extra=extra)
+    pieces = np.full((report.num_pieces, 2), -1, dtype=dtype)
+    packs = np.full(report.num_packs + 1, report.num_pieces, dtype=dtype)
+    options = {"sequence_length": sequence_length, "extra": extra}
+    kernels.pack_documents(lengths, chosen, first_piece=0, packs=packs[:-1], pieces=pieces, **options)
+    reader = PackReader(lengths, packs, pieces, np.arange(report.num_packs, dtype=np.uint32), **options)
+    spans = SpanBatch(*reader.spans(np.arange(report.num_packs), keep_empty=False))
+    return [list(zip(*(x.tolist() for x in (row.documents, row.starts, row.lengths)), strict=True)) for row in spans]
+
+
+# --- by hand ------------------------------------------------------------------------------------------------------
+
+
+def test_each_piece_goes_where_least_room_is_left():
+    # 6 opens a row (room 4), so does 5 (room 5); 4 fills the first, and 3 and 2 the second.
+    assert packed([3, 6, 2, 5, 4], range(5), sequence_length=9, extra=1) == [
+        [(1, 0, 6), (4, 0, 4)],
+        [(3, 0, 5), (0, 0, 3), (2, 0, 2)],
+    ]
+
+
+def test_of_equal_documents_and_of_rows_with_equal_room_the_first_comes_first():
+    assert packed([6, 6, 3, 3], [1, 0, 3, 2], sequence_length=10, extra=0) == [
+        [(1, 0, 6), (3, 0, 3)],
+        [(0, 0, 6), (2, 0, 3)],
+    ]
+
+
+def test_a_long_document_is_cut_as_windows_cut_it():
+    # 11 tokens with the extra token: labels 1 to 4, 5 to 8, 9 and 10.
+    assert packed([11, 2], [0, 1], sequence_length=4, extra=1) == [
+        [(0, 0, 5)],
+        [(0, 4, 5)],
+        [(0, 8, 3), (1, 0, 2)],
+    ]
+    assert packed([11, 1], [0, 1], sequence_length=4, extra=0) == [
+        [(0, 0, 4)],
+        [(0, 4, 4)],
+        [(0, 8, 3), (1, 0, 1)],
+    ]
+
+
+def test_a_document_whose_last_label_is_read_already_leaves_no_rest():
+    assert packed([9], [0], sequence_length=4, extra=1) == [[(0, 0, 5)], [(0, 4, 5)]]
+    assert packed([5], [0], sequence_length=4, extra=1) == [[(0, 0, 5)]]
+    assert packed([1], [0], sequence_length=4, extra=1) == [[(0, 0, 1)]]
+    assert packed([1], [0], sequence_length=1, extra=1) == [[(0, 0, 1)]]
+
+
+def test_documents_without_tokens_are_nowhere():
+    assert packed([0, 0], [0, 1], sequence_length=4, extra=1) == []
+
+
+def test_a_report_of_documents():
+    report = best_fit_report(int32s(11, 2, 0, 4), sequence_length=4, extra=1)
+    assert (report.capacity, report.num_documents, report.num_tokens) == (5, 3, 17)
+    assert (report.num_packs, report.num_pieces, report.num_split_documents) == (4, 5, 1)
+    assert (report.num_repeated_tokens, report.num_padding_tokens) == (2, 1)
+    assert (report.fill, report.documents_per_pack) == (0.95, 1.25)
+    nothing = best_fit_report(int32s(), sequence_length=4)
+    assert (nothing.num_packs, nothing.fill, nothing.documents_per_pack) == (0, 0.0, 0.0)
+
+
+def test_epochs_of_packs():
+    plan = plan_packed_epochs(100, 25, packs_per_epoch=10)
+    assert (plan.num_epochs, plan.num_samples, plan.num_samples_sans_final_epoch) == (3, 30, 20)
+    assert plan.separate_final_epoch
+    assert not plan_packed_epochs(100, 28, packs_per_epoch=10).separate_final_epoch
+    assert plan_packed_epochs(100, None, packs_per_epoch=10).num_samples == 10
+    assert plan_packed_epochs(0, None, packs_per_epoch=0).num_samples == 0
+    with pytest.raises(ConfigError, match="3 samples were asked for, but the documents hold no tokens"):
+        plan_packed_epochs(0, 3, packs_per_epoch=0)
+
+
+# --- against the slow twin ----------------------------------------------------------------------------------------
+
+
+@given(lengths=DOCUMENTS, sequence_length=LENGTHS, extra=EXTRA, data=st.data(), wide=st.booleans())
+def test_the_kernel_packs_as_its_slow_twin(lengths, sequence_length, extra, data, wide):
+    documents = data.draw(st.lists(st.sampled_from(range(len(lengths))), max_size=30) if lengths else st.just([]))
+    expected = pack(lengths, documents, sequence_length=sequence_length, extra=extra)
+    dtype = np.int64 if wide else np.int32
+    assert packed(lengths, documents, sequence_length=sequence_length, extra=extra, dtype=dtype) == expected
+    report = best_fit_report(np.array(lengths, dtype=np.int32), sequence_length=sequence_length, extra=extra)
+    assert report.num_packs == len(pack(lengths, range(len(lengths)), sequence_length=sequence_length, extra=extra))
+
+
+@given(lengths=DOCUMENTS, sequence_length=LENGTHS, extra=EXTRA)
+def test_every_token_is_an_input_or_a_label_as_often_as_it_must(lengths, sequence_length, extra):
+    rows = packed(lengths, range(len(lengths)), sequence_length=sequence_length, extra=extra)
+    seen = [np.zeros(length, dtype=int) for length in lengths]
+    labels = [np.zeros(length, dtype=int) for length in lengths]
+    for row in rows:
+        assert 0 < sum(taken for *_, taken in row) <= sequence_length + extra
+        for document, start, taken in row:
+            seen[document][start : start + taken] += 1
+            labels[document][start + 1 : start + taken] += 1
+    for document, length in enumerate(lengths):
+        pieces = cut(length, sequence_length=sequence_length, extra=extra)
+        expected = np.ones(length, dtype=int)
+        expected[[start for start, _ in pieces[1:]]] += extra  # the label at the end of one piece opens the next
+        assert seen[document].tolist() == expected.tolist()
+        if extra:
+            assert labels[document].tolist() == [0, *[1] * (length - 1)][:length]
+
+
+@given(counts=st.lists(st.integers(0, 10**12), min_size=1, max_size=200))
+def test_counting_packs_takes_no_longer_for_many_documents(counts):
+    histogram = np.array([0, *counts], dtype=np.int64)
+    capacity = len(counts)
+    tokens = int(histogram @ np.arange(capacity + 1))
+    packs = kernels.count_packs(histogram)
+    assert -(-tokens // capacity) <= packs
+    assert packs <= int(histogram.sum())
+
+
+def test_large_capacities_need_several_levels_of_the_tree(rng):
+    for capacity in (63, 64, 65, 4095, 4097, 262_145):
+        lengths = rng.integers(1, capacity + 1, size=400)
+        expected = pack(lengths.tolist(), range(400), sequence_length=capacity, extra=0)
+        assert packed(lengths, range(400), sequence_length=capacity, extra=0) == expected
+
+
+def test_epochs_hold_the_same_documents_in_other_packs(rng):
+    lengths = rng.integers(0, 30, size=300).astype(np.int32)
+    indices = np.arange(20, 280, dtype=np.int32)
+    report = best_fit_report(lengths[indices], sequence_length=16)
+    plan = plan_packed_epochs(report.num_tokens, 2 * report.num_packs + 1, packs_per_epoch=report.num_packs)
+    arrays = dict(build_packs(lengths, indices, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
+    again = dict(build_packs(lengths, indices, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
+    assert all((arrays[name] == again[name]).all() for name in arrays)
+    epochs = arrays["piece_index"].reshape(3, report.num_pieces, 2)
+    assert sorted(map(tuple, epochs[0].tolist())) == sorted(map(tuple, epochs[1].tolist()))
+    assert (epochs[0] != epochs[1]).any()
+    assert (np.diff(arrays["pack_index"]) > 0).all()
+    assert arrays["pack_index"][[0, -1]].tolist() == [0, 3 * report.num_pieces]
+
+
+# --- wrong input --------------------------------------------------------------------------------------------------
+
+
+def test_wrong_documents_and_counts_are_refused():
+    def run(lengths, documents, num_packs, num_pieces):
+        kernels.pack_documents(
+            int32s(*lengths),
+            int32s(*documents),
+            sequence_length=4,
+            extra=1,
+            first_piece=0,
+            packs=np.empty(num_packs, dtype=np.int32),
+            pieces=np.empty((num_pieces, 2), dtype=np.int32),
+        )
+
+    with pytest.raises(IndexError, match="documents hold sequence 2, but there are 2"):
+        run([3, 3], [2], 1, 1)
+    with pytest.raises(IndexError, match="the documents make 1 rows of 1 pieces, but 2 and 1 were counted"):
+        run([3, 3], [1], 2, 1)
+    with pytest.raises(IndexError, match="fill more rows than were counted"):
+        run([9], [0], 1, 2)
+    with pytest.raises(IndexError, match="more pieces than were counted"):
+        run([9], [0], 2, 1)
+    with pytest.raises(IndexError, match="sequence 1 has a length of -1 tokens"):
+        best_fit_report(int32s(3, -1), sequence_length=4)
+
+
+def misfit(lengths, packs, pieces, shuffle=(0,)):
+    reader = PackReader(
+        int32s(*lengths),
+        int32s(*packs),
+        int32s(*pieces),
+        np.array(shuffle, dtype=np.uint32),
+        sequence_length=4,
+        extra=1,
+    )
+    return find_misfit(reader, len(shuffle))
+
+
+def test_indices_of_other_data_are_told():
+    assert misfit([2, 3], [0, 2], [[0, 0], [1, 0]]) is None
+    assert misfit([2, 4], [0, 2], [[0, 0], [1, 0]]) == "expected sample 0 to hold at most 5 tokens, found 6"
+    assert misfit([4], [0, 1], [[0, 4]]) == "piece 0 starts at token 4 of sequence 0, which has 4"
+    assert misfit([9], [0, 1], [[0, 3]]) == "piece 0 starts at token 3 of sequence 0, which has 9"
+    assert misfit([4], [0, 1], [[1, 0]]) == "piece 0 is of sequence 1 of 1"
+    assert misfit([4], [0, 2], [[0, 0]]) == "pack 0 holds pieces 0 to 2 of 1"
+    assert misfit([4], [0, 1], [[0, 0]], shuffle=(1,)) == "shuffle index names pack 1 of 1"
+
+
+def test_packs_of_huge_datasets_are_int64():
+    assert pack_dtype(int32s(1), 10) == np.int32
+    assert pack_dtype(int32s(1), 2**31) == np.int64
+    assert pack_dtype(np.array([2**31]), 10) == np.int64
