@@ -11,6 +11,8 @@ SCRIPTS = (
     ("samples.py",),
     ("loader.py",),
     ("masked.py",),
+    ("packing_documents.py", "--documents", "1000000"),
+    ("fim.py",),
     ("builder.py", "--documents", "2000000"),
     ("blending.py",),
     ("startup.py",),

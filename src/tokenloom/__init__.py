@@ -11,6 +11,7 @@ from tokenloom.blending.spec import get_blend_from_list, parse_blend
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
@@ -55,6 +56,7 @@ from tokenloom.loading.samplers import (
     MegatronPretrainingSampler,
 )
 from tokenloom.loading.thread_loader import DataWait, ThreadLoader
+from tokenloom.order.packs import BestFitReport, best_fit_report
 from tokenloom.order.sentences import build_blocks_mapping, build_mapping
 from tokenloom.order.windows import Spans
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
@@ -64,6 +66,7 @@ __all__ = [
     "BERTMaskedWordPieceDataset",
     "BERTMaskedWordPieceDatasetConfig",
     "BatchSizeRampup",
+    "BestFitReport",
     "BlendedDataset",
     "BlendedMegatronDatasetBuilder",
     "BlendedMegatronDatasetConfig",
@@ -80,6 +83,8 @@ __all__ = [
     "DuplicateDataWarning",
     "GPTDataset",
     "GPTDatasetConfig",
+    "GPTFIMDataset",
+    "GPTFIMDatasetConfig",
     "HuggingFaceTokenizer",
     "HybridCPMegatronPretrainingSampler",
     "IgnoredSettingWarning",
@@ -111,6 +116,7 @@ __all__ = [
     "TokenloomError",
     "TokenloomWarning",
     "VerifyReport",
+    "best_fit_report",
     "build_blocks_mapping",
     "build_dataloader",
     "build_mapping",

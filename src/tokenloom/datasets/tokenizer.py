@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import AmbiguousPadWarning, ConfigError
+from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
 
 NO_TOKEN = -1
 """The id of a token that the tokenizer lacks, or whose id means something else: it never occurs in data."""
@@ -170,6 +170,35 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
         stacklevel=5,
     )
     return NO_TOKEN
+
+
+def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]:
+    """Returns the id of each token that is named by its text; what is an id already is checked against the vocabulary.
+
+    Texts are looked up with `tokens_to_ids(list of str)`, which Megatron's tokenizers have on `_tokenizer`.
+
+    Raises:
+        TokenizerError: the tokenizer cannot look tokens up, does not know one, or has fewer ids.
+    """
+    ids = {}
+    for name, token in tokens.items():
+        number = token if isinstance(token, int) else _look_up(tokenizer, token)
+        if number is None or number < 0 or (tokenizer.vocab_size is not None and number >= tokenizer.vocab_size):
+            message = f"expected a token of the tokenizer for {name!r}, found {token!r}, which it does not have"
+            raise TokenizerError(message, hint="add it to the tokenizer, or name one that it has")
+        ids[name] = int(number)
+    return ids
+
+
+def _look_up(tokenizer: Any, token: str) -> int | None:
+    owner = next(
+        (each for each in (tokenizer, _attribute(tokenizer, "_tokenizer")) if hasattr(each, "tokens_to_ids")), None
+    )
+    if owner is None:
+        message = f"expected a tokenizer with `tokens_to_ids`, found {type(tokenizer).__name__}"
+        raise TokenizerError(message, hint=f"name the id of {token!r} instead")
+    (number,) = owner.tokens_to_ids([token])
+    return None if number is None else int(number)
 
 
 def _attribute(tokenizer: Any, name: str) -> Any:

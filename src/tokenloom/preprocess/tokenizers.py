@@ -162,6 +162,10 @@ class HuggingFaceTokenizer:
         text: str = self.backend.decode([int(number) for number in ids], skip_special_tokens=False)
         return text
 
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        """Returns the id of each token of the vocabulary, None for a text that is none."""
+        return [self.backend.token_to_id(token) for token in tokens]
+
     def _ids_of_roles(self, config: Mapping[str, Any]) -> dict[str, int]:
         ids: dict[str, int] = {}
         for role in _ROLES:

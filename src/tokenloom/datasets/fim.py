@@ -1,0 +1,185 @@
+"""Fill in the middle: documents whose middle comes last, so that a model learns to write what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.tokenizer import token_ids
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.order.sample_random import Purpose, SampleRandom
+
+_SENTINELS = ("prefix", "middle", "suffix")
+_OPTIONAL_TOKENS = ("pad", "eod")
+
+
+@dataclass
+class GPTFIMDatasetConfig(GPTDatasetConfig):
+    """What fill-in-the-middle datasets need to know beyond the settings of GPT datasets.
+
+    Attributes:
+        fim_rate: share of documents that are rearranged, in [0, 1]. Required.
+        fim_spm_rate: share of these in the order suffix, prefix, middle; others are prefix, suffix, middle. Required.
+        fim_extra_tokens: the tokens, or their ids, that begin each part: "prefix", "middle" and "suffix". Required.
+            "eod" is the token that documents are parted at, of the tokenizer by default. "pad" may be named as for the
+            reference and is not needed: padding is told by position.
+        fim_split_sample: a token, or its id, that parts a document into fragments, such as the files of a repository;
+            with `fim_rate` it is decided whether the document is rearranged at all, then for each fragment.
+        fim_fragment_rate: share of fragments that are rearranged, in [0, 1]; required with `fim_split_sample`.
+        fim_no_prefix: texts that begin with this are left alone.
+    """
+
+    fim_rate: float | None = None
+    fim_spm_rate: float | None = None
+    fim_extra_tokens: Mapping[str, str | int] | None = None
+    fim_split_sample: str | int | None = None
+    fim_fragment_rate: float | None = None
+    fim_no_prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        super().__post_init__()
+        _check_rate("fim_rate", self.fim_rate)
+        _check_rate("fim_spm_rate", self.fim_spm_rate)
+        if self.fim_split_sample is not None or self.fim_fragment_rate is not None:
+            _check_rate("fim_fragment_rate", self.fim_fragment_rate)
+        tokens = self.fim_extra_tokens or {}
+        if missing := [name for name in _SENTINELS if name not in tokens]:
+            message = f"expected {', '.join(_SENTINELS)} in `fim_extra_tokens`, found no {', '.join(missing)}"
+            raise ConfigError(message, hint="name the tokens that the tokenizer has for them")
+        if unknown := sorted(set(tokens) - {*_SENTINELS, *_OPTIONAL_TOKENS}):
+            message = (
+                f"expected {', '.join((*_SENTINELS, *_OPTIONAL_TOKENS))} in `fim_extra_tokens`, found {unknown[0]!r}"
+            )
+            raise ConfigError(message)
+        for method in ("tokenize", "detokenize"):
+            if not callable(getattr(self.tokenizer, method, None)):
+                message = f"expected a tokenizer with `{method}`, found {type(self.tokenizer).__name__}"
+                raise ConfigError(message, hint="texts are cut between characters, and become tokens again")
+
+
+def _check_rate(name: str, rate: float | None) -> None:
+    if rate is None or not 0 <= rate <= 1:
+        message = f"expected `{name}` in [0, 1], found {rate!r}"
+        raise ConfigError(message)
+
+
+class GPTFIMDataset(GPTDataset):
+    """GPT samples in which documents are rearranged with their middle last.
+
+    A document, or the part of it that a sample holds, is decoded and cut at two random characters. It becomes the
+    tokens of `[prefix] prefix [suffix] suffix [middle] middle`, or `[prefix] [suffix] suffix [middle] prefix middle`.
+    Its end-of-document token stays at its end. That makes it about three tokens longer, so the documents after it move
+    on, their boundaries with them; what no longer fits is cut off at the end of the sample, and where tokens are
+    missing the end is padding.
+
+    Random choices follow from seed and position alone: sample k is the same in every process, order and resume. With a
+    `fim_rate` of 0 samples are those of `GPTDataset`. `spans` gives the pieces before they are rearranged.
+
+    Args and errors are those of `GPTDataset`, and:
+
+    Raises:
+        TokenizerError: the tokenizer does not know one of the tokens, or two of them are the same.
+    """
+
+    config: GPTFIMDatasetConfig
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        config, tokenizer = self.config, self.config.tokenizer
+        assert config.fim_extra_tokens is not None  # the config has checked it
+        self._fim_ids = token_ids(tokenizer, config.fim_extra_tokens)
+        sentinels = [self._fim_ids[name] for name in _SENTINELS]
+        if len(set(sentinels)) < len(sentinels):
+            message = f"expected different tokens in `fim_extra_tokens`, found the ids {sentinels}"
+            raise TokenizerError(message, hint="the tokenizer may give every unknown token the same id")
+        if "eod" not in self._fim_ids:
+            assert tokenizer is not None
+            self._fim_ids["eod"] = tokenizer.eod
+        self._split_id: int | None = None
+        if config.fim_split_sample is not None:
+            self._split_id = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
+
+    def _fill(self, rows: NDArray[np.int64], outputs: tuple[Any, ...]) -> None:
+        if not self.config.fim_rate:
+            super()._fill(rows, outputs)
+            return
+        tokens, run_lengths, row_offsets = self._gather(rows)
+        runs = np.split(tokens.astype(np.int64, copy=False), np.cumsum(run_lengths)[:-1]) if len(run_lengths) else []
+        moved: list[NDArray[np.int64]] = []
+        moved_offsets = [0]
+        for row, position in enumerate(rows.tolist()):
+            moved += self._rearrange_sample(position, runs[int(row_offsets[row]) : int(row_offsets[row + 1])])
+            moved_offsets.append(len(moved))
+        lengths = np.array([len(run) for run in moved], dtype=np.int64)
+        flat = np.concatenate([np.empty(0, dtype=np.int64), *moved])
+        self._fill_from_runs(flat, lengths, np.array(moved_offsets, dtype=np.int64), outputs)
+
+    def _rearrange_sample(self, position: int, runs: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Returns the documents of a sample as they come out, cut off at the sample's end."""
+        random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
+        room = self.config.sequence_length + self._extra
+        moved = []
+        for run in runs:
+            taken = self._rearrange_document(run, random)[:room]
+            if len(run) and not len(taken):
+                break
+            moved.append(taken)
+            room -= len(taken)
+        return moved
+
+    def _rearrange_document(self, ids: NDArray[np.int64], random: SampleRandom) -> NDArray[np.int64]:
+        """Returns the tokens of a document, whose text between end-of-document tokens is rearranged with `fim_rate`."""
+        parts = []
+        for part, separator in _parts(ids, self._fim_ids["eod"]):
+            parts += [self._rearrange_fragments(part, random), separator]
+        return np.concatenate([ids[:0], *parts])
+
+    def _rearrange_fragments(self, ids: NDArray[np.int64], random: SampleRandom) -> NDArray[np.int64]:
+        assert self.config.fim_rate is not None
+        if not len(ids):
+            return ids
+        if self._split_id is None or not (ids == self._split_id).any():
+            return self._rearrange(ids, self.config.fim_rate, random)
+        if not random.chance(self.config.fim_rate):
+            return ids
+        assert self.config.fim_fragment_rate is not None
+        parts = []
+        for part, separator in _parts(ids, self._split_id):
+            parts += [self._rearrange(part, self.config.fim_fragment_rate, random) if len(part) else part, separator]
+        return np.concatenate(parts)
+
+    def _rearrange(self, ids: NDArray[np.int64], rate: float, random: SampleRandom) -> NDArray[np.int64]:
+        """Returns the tokens of a text, with probability `rate` rearranged."""
+        if not random.chance(rate):
+            return ids
+        tokenizer: Any = self.config.tokenizer
+        text: str = tokenizer.detokenize(ids.tolist())
+        if self.config.fim_no_prefix is not None and text.startswith(self.config.fim_no_prefix):
+            return ids
+        start, stop = sorted((random.below(len(text) + 1), random.below(len(text) + 1)))
+        prefix, middle, suffix = (
+            list(tokenizer.tokenize(part)) for part in (text[:start], text[start:stop], text[stop:])
+        )
+        begin_prefix, begin_middle, begin_suffix = (self._fim_ids[name] for name in _SENTINELS)
+        assert self.config.fim_spm_rate is not None
+        if random.chance(self.config.fim_spm_rate):
+            moved = [begin_prefix, begin_suffix, *suffix, begin_middle, *prefix, *middle]
+        else:
+            moved = [begin_prefix, *prefix, begin_suffix, *suffix, begin_middle, *middle]
+        return np.array(moved, dtype=np.int64)
+
+
+def _parts(ids: NDArray[np.int64], separator: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yields the runs before each separator with it, then the run after the last one with nothing."""
+    start = 0
+    for stop in np.flatnonzero(ids == separator).tolist():
+        yield ids[start:stop], ids[stop : stop + 1]
+        start = stop + 1
+    yield ids[start:], ids[:0]

@@ -1,0 +1,342 @@
+"""Fill in the middle: texts undone again, boundaries, and randomness that follows from the position alone."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.preprocess.corpus import byte_level_json, make_tokenizer
+from tests.support import StandInTokenizer, equal_samples, make_dataset, write_corpus
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.order.sample_random import Purpose, SampleRandom
+
+PREFIX, MIDDLE, SUFFIX, SPLIT, EOD = 1001, 1002, 1003, 1004, 0
+
+
+class CharacterTokenizer(StandInTokenizer):
+    """A token is a character; the sentinels are beyond all of them."""
+
+    def __init__(self) -> None:
+        super().__init__(eod=EOD, vocab_size=1100)
+
+    def tokenize(self, text):
+        return [ord(char) for char in text]
+
+    def detokenize(self, ids):
+        return "".join(map(chr, ids))
+
+    def tokens_to_ids(self, tokens):
+        return [{"<pre>": PREFIX, "<mid>": MIDDLE, "<suf>": SUFFIX, "<file>": SPLIT}.get(token) for token in tokens]
+
+
+EXTRA_TOKENS = {"prefix": "<pre>", "middle": "<mid>", "suffix": "<suf>"}
+TEXTS = ["def first(): return 1", "x", "", "class Second: pass", "while True: print('naïve')", "end"]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", [[*map(ord, text), EOD] if text else [] for text in TEXTS])
+
+
+def make_config(prefix, **changes):
+    settings = {
+        "random_seed": 1234,
+        "sequence_length": 200,
+        "blend": ([prefix], None),
+        "split": "1",
+        "tokenizer": CharacterTokenizer(),
+        "reset_position_ids": False,
+        "reset_attention_mask": False,
+        "eod_mask_loss": False,
+        "create_attention_mask": False,
+        "fim_rate": 1.0,
+        "fim_spm_rate": 0.5,
+        "fim_extra_tokens": EXTRA_TOKENS,
+        "window_policy": "best_fit",
+    }
+    return GPTFIMDatasetConfig(**(settings | changes))
+
+
+def make_fim(prefix, *, num_samples=None, **changes):
+    config = make_config(prefix, **changes)
+    data = IndexedDataset(prefix, mmap=config.mmap_bin_files)
+    return GPTFIMDataset(data, prefix, np.arange(len(data), dtype=np.int32), num_samples, Split.train, config)
+
+
+def documents_in(tokens):
+    """Returns the runs of tokens that end-of-document tokens end; all zeros after the last other token are one end."""
+    tokens = tokens[: np.flatnonzero(tokens)[-1] + 2]
+    return [part[part != EOD].tolist() for part in np.split(tokens, np.flatnonzero(tokens == EOD) + 1)[:-1]]
+
+
+def undone(ids):
+    """Returns (order, text) of one rearranged document."""
+    first, middle = ids[0], ids.index(MIDDLE)
+    assert first == PREFIX
+    suffix = ids.index(SUFFIX)
+    if suffix == 1:  # what follows the middle token is prefix and middle, in their order
+        return "spm", ids[middle + 1 :] + ids[2:middle]
+    return "psm", ids[1:suffix] + ids[middle + 1 :] + ids[suffix + 1 : middle]
+
+
+# --- by hand ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+@pytest.mark.parametrize(("spm_rate", "share"), [(0.0, 0.7), (0.5, 0.35), (1.0, 0.0)])
+def test_every_document_is_rearranged_and_can_be_undone(prefix, spm_rate, share, mmap_bin_files):
+    dataset = make_fim(prefix, fim_spm_rate=spm_rate, mmap_bin_files=mmap_bin_files, num_samples=20)
+    orders = []
+    for k in range(20):
+        tokens = dataset.sample(k)["tokens"]
+        found = [undone(ids) for ids in documents_in(tokens)]
+        orders += [order for order, _ in found]
+        assert ["".join(map(chr, ids)) for _, ids in found] == [
+            TEXTS[document] for document in dataset.spans(k).documents
+        ]
+    # With an empty prefix, as three of ten of these texts have, both orders are the same and count as "spm".
+    assert abs(orders.count("psm") / len(orders) - share) <= 0.1
+
+
+def test_boundaries_and_padding_follow_the_documents(prefix):
+    dataset = make_fim(prefix, inter_document_masking=True)
+    assert len(dataset) == 1
+    sample, spans = dataset.sample(0), dataset.spans(0)
+    ends = np.cumsum(spans.lengths + 3)
+    assert sample["cu_seqlens"].tolist() == [0, *ends[:-1], *[200] * (201 - len(ends))]
+    for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+        assert sample["tokens"][start] == PREFIX
+        assert sample["tokens"][stop - 1] == EOD
+        assert sample["position_ids"][start] == 0
+    assert sample["loss_mask"].tolist() == [1.0] * (ends[-1] - 1) + [0.0] * (201 - ends[-1])
+    assert not sample["tokens"][ends[-1] :].any()
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_what_no_longer_fits_is_cut_off_at_the_end(prefix, extra):
+    dataset = make_fim(
+        prefix,
+        sequence_length=24,
+        window_policy="concat",
+        inter_document_masking=True,
+        add_extra_token_to_sequence=extra,
+    )
+    for k in range(len(dataset)):
+        sample = dataset.sample(k)
+        assert sample["tokens"].shape == (24,)
+        assert sample["tokens"][0] == PREFIX or dataset.spans(k).lengths[0] == 1
+        assert sample["loss_mask"].tolist() == [1.0] * 23 + [float(extra)]
+        starts = sample["cu_seqlens"][: int(np.argmax(sample["cu_seqlens"] == 24))]
+        assert all(sample["tokens"][start - 1] == EOD for start in starts if start > 0)
+        assert sample["tokens"][1:].tolist() == sample["labels"][:-1].tolist()
+
+
+def test_texts_with_the_unwanted_prefix_are_left_alone(prefix):
+    dataset = make_fim(prefix, fim_no_prefix="class")
+    found = documents_in(dataset.sample(0)["tokens"])
+    left = ["".join(map(chr, ids)) for ids in found if PREFIX not in ids]
+    assert left == ["class Second: pass"]
+
+
+def test_fragments_are_rearranged_by_themselves(tmp_path):
+    files = ["import os", "import sys", "print()"]
+    document = [token for text in files for token in (*map(ord, text), SPLIT)]
+    document[-1] = EOD
+    prefix = write_corpus(tmp_path / "repository", [document, [*map(ord, "alone"), EOD]])
+    options = {"fim_split_sample": "<file>", "sequence_length": 100}
+    sample = make_fim(prefix, fim_fragment_rate=1.0, **options).sample(0)
+    found = documents_in(sample["tokens"])
+    repository = max(found, key=len)
+    assert repository.count(SPLIT) == 2
+    cuts = np.flatnonzero(np.equal(repository, SPLIT))
+    fragments = [part[part != SPLIT].tolist() for part in np.split(repository, cuts)]
+    assert ["".join(map(chr, undone(part)[1])) for part in fragments] == files
+    assert "".join(map(chr, undone(min(found, key=len))[1])) == "alone"
+    untouched = make_fim(prefix, fim_fragment_rate=0.0, **options).sample(0)
+    assert max(documents_in(untouched["tokens"]), key=len) == document[:-1]
+
+
+def test_end_of_document_tokens_inside_a_document_stay(tmp_path):
+    prefix = write_corpus(tmp_path / "corpus", [[*map(ord, "one"), EOD, EOD, *map(ord, "two"), EOD]])
+    tokens = make_fim(prefix, sequence_length=30).sample(0)["tokens"]
+    first, empty, second = documents_in(tokens)
+    assert ["".join(map(chr, undone(first)[1])), empty, "".join(map(chr, undone(second)[1]))] == ["one", [], "two"]
+
+
+# --- properties ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masking", [True, False])
+@pytest.mark.parametrize("policy", ["concat", "best_fit"])
+def test_a_rate_of_zero_gives_the_samples_of_gpt(prefix, policy, masking):
+    options = {"sequence_length": 16, "window_policy": policy, "inter_document_masking": masking}
+    dataset = make_fim(prefix, fim_rate=0.0, num_samples=30, **options)
+    plain = make_dataset(prefix, num_samples=30, random_seed=1234, tokenizer=CharacterTokenizer(), **options)
+    assert equal_samples(dataset.batch(range(len(dataset))), plain.batch(range(len(plain))))
+    # Nothing is chosen for a rate next to 0 either, but the samples go the whole way through.
+    nearly = make_fim(prefix, fim_rate=1e-300, num_samples=30, **options)
+    assert equal_samples(nearly.batch(range(len(nearly))), plain.batch(range(len(plain))))
+
+
+def test_a_sample_follows_from_its_position_alone(prefix, tmp_path, rng):
+    options = {"sequence_length": 40, "window_policy": "concat", "fim_rate": 0.7, "num_samples": 60}
+    dataset = make_fim(prefix, path_to_cache=str(tmp_path / "cache"), **options)
+    expected = [dataset.sample(k) for k in range(len(dataset))]
+    order = rng.permutation(len(dataset)).tolist()
+    batch = dataset.batch(order)
+    for row, k in enumerate(order):
+        assert equal_samples({name: array[row] for name, array in batch.items()}, expected[k])
+    again = make_fim(prefix, path_to_cache=str(tmp_path / "cache"), defer_npy_index_mmap=True, **options)
+    assert all(equal_samples(again.sample(k), expected[k]) for k in reversed(order))
+    copied = pickle.loads(pickle.dumps(dataset))
+    with ThreadPoolExecutor(4) as threads:
+        for k, sample in zip(order, threads.map(copied.sample, order), strict=True):
+            assert equal_samples(sample, expected[k])
+    other = make_fim(prefix, random_seed=5, **options)
+    assert any(not equal_samples(other.sample(k), expected[k]) for k in range(10))
+
+
+@settings(max_examples=30)
+@given(
+    texts=st.lists(st.text(st.characters(codec="ascii", min_codepoint=32), max_size=40), min_size=1, max_size=6),
+    length=st.integers(1, 60),
+    extra=st.booleans(),
+    rate=st.floats(0, 1),
+)
+def test_lengths_hold_for_any_texts(tmp_path_factory, texts, length, extra, rate):
+    prefix = write_corpus(tmp_path_factory.mktemp("fim") / "corpus", [[*map(ord, text), EOD] for text in texts])
+    dataset = make_fim(
+        prefix,
+        sequence_length=length,
+        fim_rate=rate,
+        add_extra_token_to_sequence=extra,
+        inter_document_masking=True,
+        num_samples=10,
+        path_to_cache=None,
+    )
+    batch = dataset.batch(range(len(dataset)))
+    assert batch["tokens"].shape == (len(dataset), length)
+    starts = np.diff(batch["cu_seqlens"].astype(int), axis=1)
+    assert (starts >= 0).all()
+    assert (batch["max_seqlen"] == starts.max(axis=1)).all()
+
+
+def test_a_real_tokenizer_gives_back_the_text(tmp_path):
+    tokenizer = make_tokenizer(byte_level_json())
+    texts = ["def first():\n    return 'naïve ✓'\n", "class Second:\n    ...\n"]
+    ids = {"prefix": 1000, "middle": 1001, "suffix": 1002}
+    tokenizer.vocab_size = 1003
+    prefix = write_corpus(tmp_path / "corpus", [[*tokenizer.tokenize(text), tokenizer.eod] for text in texts])
+    dataset = make_fim(prefix, tokenizer=tokenizer, fim_extra_tokens=ids, fim_spm_rate=0.0, num_samples=10)
+    for k in range(10):
+        tokens = dataset.sample(k)["tokens"].tolist()
+        for document in dataset.spans(k).documents:
+            end = tokens.index(tokenizer.eod)
+            middle, suffix = tokens.index(1001), tokens.index(1002)
+            parts = tokens[1:suffix], tokens[middle + 1 : end], tokens[suffix + 1 : middle]
+            assert "".join(map(tokenizer.detokenize, parts)) == texts[document]
+            tokens = tokens[end + 1 :]
+
+
+def test_a_blend_of_rearranged_documents(prefix, tmp_path):
+    other = write_corpus(tmp_path / "other", [[*map(ord, "another text"), EOD]] * 5)
+    config = make_config(None, blend=([prefix, other], [1.0, 2.0]), path_to_cache=str(tmp_path / "cache"))
+    train, _, _ = BlendedMegatronDatasetBuilder(GPTFIMDataset, [30, 0, 0], lambda: True, config).build()
+    assert all(sample["tokens"][0] == PREFIX for sample in (train[k] for k in range(30)))
+
+
+# --- random numbers -----------------------------------------------------------------------------------------------
+
+
+def test_random_numbers_are_those_of_philox():
+    """Recorded once: they must never change."""
+    words = SampleRandom(1234, 7, Purpose.FILL_IN_THE_MIDDLE)
+    assert [words.below(1000) for _ in range(4)] == [997, 695, 433, 42]
+
+
+def test_rates_are_met():
+    draws = [SampleRandom(1, k, Purpose.FILL_IN_THE_MIDDLE) for k in range(4000)]
+    assert 0.26 < np.mean([each.chance(0.3) for each in draws]) < 0.34
+    assert not any(each.chance(0.0) for each in draws)
+    assert all(each.chance(1.0) for each in draws)
+    counts = np.bincount([each.below(4) for each in draws], minlength=4)
+    assert counts.min() > 850
+    assert len(counts) == 4
+
+
+# --- wrong settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fim_rate": None}, "expected `fim_rate` in [0, 1], found None"),
+        ({"fim_rate": 1.5}, "expected `fim_rate` in [0, 1], found 1.5"),
+        ({"fim_spm_rate": -0.1}, "expected `fim_spm_rate` in [0, 1], found -0.1"),
+        ({"fim_rate": float("nan")}, "expected `fim_rate` in [0, 1], found nan"),
+        ({"fim_split_sample": "<file>"}, "expected `fim_fragment_rate` in [0, 1], found None"),
+        (
+            {"fim_extra_tokens": {"prefix": 1, "suffix": 2}},
+            "expected prefix, middle, suffix in `fim_extra_tokens`, found no middle\n"
+            "hint: name the tokens that the tokenizer has for them",
+        ),
+        (
+            {"fim_extra_tokens": EXTRA_TOKENS | {"end": 3}},
+            "expected prefix, middle, suffix, pad, eod in `fim_extra_tokens`, found 'end'",
+        ),
+        (
+            {"tokenizer": StandInTokenizer()},
+            "expected a tokenizer with `tokenize`, found StandInTokenizer\n"
+            "hint: texts are cut between characters, and become tokens again",
+        ),
+    ],
+)
+def test_wrong_settings_are_named(prefix, changes, message):
+    with pytest.raises(ConfigError) as caught:
+        make_config(prefix, **changes)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("token", ["<unknown>", 1100, -1])
+def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
+    with pytest.raises(TokenizerError) as caught:
+        make_fim(prefix, fim_extra_tokens=EXTRA_TOKENS | {"middle": token})
+    assert str(caught.value) == (
+        f"expected a token of the tokenizer for 'middle', found {token!r}, which it does not have\n"
+        "hint: add it to the tokenizer, or name one that it has"
+    )
+
+
+def test_sentinels_must_differ(prefix):
+    with pytest.raises(TokenizerError, match=r"expected different tokens .* found the ids \[5, 5, 6\]"):
+        make_fim(prefix, fim_extra_tokens={"prefix": 5, "middle": 5, "suffix": 6})
+
+
+def test_a_tokenizer_that_cannot_look_tokens_up_takes_ids(prefix):
+    class NoLookup(CharacterTokenizer):
+        tokens_to_ids = property()
+
+    with pytest.raises(TokenizerError, match="expected a tokenizer with `tokens_to_ids`, found NoLookup"):
+        make_fim(prefix, tokenizer=NoLookup())
+    ids = {"prefix": PREFIX, "middle": MIDDLE, "suffix": SUFFIX}
+    assert make_fim(prefix, tokenizer=NoLookup(), fim_extra_tokens=ids).sample(0)["tokens"][0] == PREFIX
+
+
+def test_tokens_are_looked_up_where_megatron_has_them(prefix):
+    class Wrapped(CharacterTokenizer):
+        tokens_to_ids = property()
+
+        @property
+        def _tokenizer(self):
+            return CharacterTokenizer()
+
+    assert make_fim(prefix, tokenizer=Wrapped()).sample(0)["tokens"][0] == PREFIX
