@@ -15,6 +15,7 @@ from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
+from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch
@@ -101,6 +102,8 @@ __all__ = [
     "MissingExtraError",
     "MockGPTDataset",
     "MockGPTLowLevelDataset",
+    "MockMultimodalDataset",
+    "MultimodalDatasetConfig",
     "OversampledError",
     "RampupPretrainingSampler",
     "SampleBatch",

@@ -6,10 +6,32 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tokenloom.cli import demo, info, merge, plan, prepare_cache, preprocess, sequences_per_dataset, show, verify
+from tokenloom.cli import (
+    demo,
+    info,
+    merge,
+    plan,
+    prepare_cache,
+    preprocess,
+    preprocess_multimodal,
+    sequences_per_dataset,
+    show,
+    verify,
+)
 from tokenloom.errors import TokenloomError
 
-COMMANDS = (preprocess, merge, info, plan, prepare_cache, sequences_per_dataset, show, verify, demo)
+COMMANDS = (
+    preprocess,
+    preprocess_multimodal,
+    merge,
+    info,
+    plan,
+    prepare_cache,
+    sequences_per_dataset,
+    show,
+    verify,
+    demo,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

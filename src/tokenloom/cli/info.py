@@ -43,6 +43,10 @@ def run(options: argparse.Namespace) -> int:
                 ("shortest", f"{statistics.shortest:,}"),
                 ("mean length", f"{statistics.mean_length:,.1f}"),
                 ("longest", f"{statistics.longest:,}"),
+                *(
+                    (f"sequences of mode {mode}", f"{count:,} with {tokens:,} tokens")
+                    for mode, count, tokens in statistics.modes
+                ),
                 *((f"percentile {percent}", f"{tokens:,}") for percent, tokens in statistics.percentiles),
             ],
         )

@@ -315,6 +315,7 @@ class IndexedDataset:
             num_documents=self.num_documents,
             num_tokens=self.num_tokens,
             dtype=self.dtype,
+            modes=self.index.arrays.modes,
         )
 
     @staticmethod

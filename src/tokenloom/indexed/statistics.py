@@ -25,6 +25,7 @@ class DatasetStatistics:
         num_empty: sequences without tokens.
         percentiles: (percent, tokens) pairs; the tokens are a length that occurs ("lower" interpolation).
         histogram: (start, stop, count) rows: sequences with a length in [start, stop), bounds powers of two.
+        modes: (mode, sequences, tokens) rows of a multimodal dataset: 0 is text, 1 images; empty for others.
     """
 
     num_sequences: int
@@ -38,12 +39,26 @@ class DatasetStatistics:
     num_empty: int
     percentiles: tuple[tuple[int, int], ...]
     histogram: tuple[tuple[int, int, int], ...]
+    modes: tuple[tuple[int, int, int], ...] = ()
 
 
 def dataset_statistics(
-    lengths: NDArray[np.int32], *, num_documents: int, num_tokens: int, dtype: np.dtype[Any]
+    lengths: NDArray[np.int32],
+    *,
+    num_documents: int,
+    num_tokens: int,
+    dtype: np.dtype[Any],
+    modes: NDArray[np.int8] | None = None,
 ) -> DatasetStatistics:
-    """Returns the statistics of a dataset whose sequences have these lengths: int32[num_sequences]."""
+    """Returns the statistics of a dataset whose sequences have these lengths: int32[num_sequences].
+
+    Args:
+        lengths: of its sequences.
+        num_documents: documents.
+        num_tokens: of all sequences.
+        dtype: of the tokens.
+        modes: int8[num_sequences], of a multimodal dataset.
+    """
     empty = len(lengths) == 0
     return DatasetStatistics(
         num_sequences=len(lengths),
@@ -57,7 +72,13 @@ def dataset_statistics(
         num_empty=int(np.count_nonzero(lengths == 0)),
         percentiles=() if empty else _percentiles(lengths),
         histogram=() if empty else _histogram(lengths),
+        modes=() if modes is None else _count_modes(lengths, modes),
     )
+
+
+def _count_modes(lengths: NDArray[np.int32], modes: NDArray[np.int8]) -> tuple[tuple[int, int, int], ...]:
+    chosen = {int(mode): lengths[modes == mode] for mode in np.unique(modes)}
+    return tuple((mode, len(part), int(part.sum(dtype=np.int64))) for mode, part in chosen.items())
 
 
 def _percentiles(lengths: NDArray[np.int32]) -> tuple[tuple[int, int], ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, item_to_image
 
 
 class Detokenizer(Protocol):
@@ -30,8 +31,8 @@ class Piece:
         num_sequences: sequences of the document.
         start, stop: the run, in tokens from the sequence's start.
         num_tokens: tokens of the whole sequence.
-        ids: the tokens of the run.
-        text: decoded, or the ids in words where no tokenizer is given.
+        ids: the tokens of the run; none of an image.
+        text: decoded, what the image is, or the ids in words where no tokenizer is given.
     """
 
     document: int
@@ -67,17 +68,19 @@ def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokeniz
     pieces = []
     for row in range(first, stop):
         item = dataset[row]
-        ids = (item[0] if dataset.multimodal else item).tolist()
+        tokens, mode = item if dataset.multimodal else (item, TEXT_MODE)
+        image = item_to_image(tokens) if mode == IMAGE_MODE else None
+        ids = [] if image is not None else tokens.tolist()
         pieces.append(
             Piece(
                 document=position,
                 sequence=row - first,
                 num_sequences=stop - first,
                 start=0,
-                stop=len(ids),
-                num_tokens=len(ids),
+                stop=len(tokens),
+                num_tokens=len(tokens),
                 ids=tuple(ids),
-                text=_text(ids, tokenizer),
+                text=_text(ids, tokenizer) if image is None else f"[image of {len(image)} bytes]",
             )
         )
     return pieces

@@ -6,8 +6,6 @@ blocks are never copied between processes, and the whole run ends with its proce
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import os
 import time
@@ -24,10 +22,10 @@ from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import DType, bin_path, idx_path
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
-from tokenloom.preprocess.parsing import BadLine, parse_block
+from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.sources import LineBlock, LineReader
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
-from tokenloom.storage.atomic import PendingFile, storage_errors
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_BLOCK_BYTES = 512 << 10
@@ -224,17 +222,13 @@ class _Outputs:
         self._input_path = input_path
         self._keys = keys
         self._dtype = dtype
-        self._skip_bad_lines = skip_bad_lines
         self._prefixes = [f"{prefix}_{key}_document" for key in keys]
-        self._rejected_path = f"{prefix}.rejected.jsonl"
         self._stack = ExitStack()
         self._builders: list[IndexedDatasetBuilder] = []
-        self._rejected: PendingFile | None = None
-        self._first_reason = ""
+        self._rejected = RejectedLines(input_path, prefix, skip=skip_bad_lines)
         self.num_tokens = [0] * len(keys)
         self.num_documents = 0
         self.num_blank_lines = 0
-        self.num_rejected = 0
 
     def __enter__(self) -> _Outputs:
         with ExitStack() as stack:  # undoes what was opened if one fails
@@ -244,8 +238,7 @@ class _Outputs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._rejected is not None:
-            self._rejected.discard()
+        self._rejected.close()
         self._stack.close()
 
     def write(self, block: TokenisedBlock) -> None:
@@ -257,24 +250,20 @@ class _Outputs:
         self.num_documents += block.num_documents
         self.num_blank_lines += block.num_blank_lines
         for bad_line in block.bad_lines:
-            self._reject(bad_line)
+            self._rejected.add(bad_line)
 
     def publish(self) -> None:
         """Makes the files appear; when one of them cannot, those that did are removed."""
         if not self.num_documents:
-            details = f"{self.num_blank_lines} blank lines, {self.num_rejected} bad lines"
-            message = f"`{self._input_path}` holds no documents: {details}{self._first_reason}"
+            details = f"{self.num_blank_lines} blank lines, {self._rejected.count} bad lines"
+            message = f"`{self._input_path}` holds no documents: {details}{self._rejected.first_reason}"
             raise InputError(message, hint="expected one JSON object per line")
         published: list[str] = []
         try:
             for builder, prefix in zip(self._builders, self._prefixes, strict=True):
                 builder.finalize(idx_path(prefix))
                 published.append(prefix)
-            if self._rejected is not None:
-                self._rejected.publish()
-            elif os.path.lexists(self._rejected_path):  # of an earlier run
-                with storage_errors("remove", self._rejected_path):
-                    os.unlink(self._rejected_path)
+            self._rejected.publish()
         except BaseException:
             for prefix in published:
                 for name in (idx_path(prefix), bin_path(prefix)):
@@ -299,32 +288,11 @@ class _Outputs:
             ),
             num_documents=self.num_documents,
             num_blank_lines=self.num_blank_lines,
-            num_rejected=self.num_rejected,
-            rejected_path=self._rejected_path if self.num_rejected else None,
+            num_rejected=self._rejected.count,
+            rejected_path=self._rejected.path,
             num_text_bytes=num_text_bytes,
             dtype=self._dtype.name,
             engine=choice.name,
             engine_reason=choice.reason,
             seconds=seconds,
         )
-
-    def _reject(self, bad_line: BadLine) -> None:
-        place = f"`{self._input_path}` line {bad_line.line}: {bad_line.reason}"
-        if not self._skip_bad_lines:
-            raise InputError(
-                place, hint="correct the line, or let bad lines be skipped: they are then set aside in a file"
-            )
-        if self._rejected is None:
-            self._rejected = PendingFile(self._rejected_path)
-            self._first_reason = f"; the first is line {bad_line.line}: {bad_line.reason}"
-        record: dict[str, object] = {
-            "file": self._input_path,
-            "line": bad_line.line,
-            "reason": bad_line.reason,
-        }
-        try:
-            record["text"] = bad_line.data.decode("utf-8")
-        except UnicodeDecodeError:
-            record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
-        self._rejected.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
-        self.num_rejected += 1

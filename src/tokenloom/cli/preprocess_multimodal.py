@@ -1,0 +1,65 @@
+"""`tokenloom preprocess-multimodal`: texts and images into a dataset."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.cli import console
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "preprocess-multimodal",
+        help="turn pairs of text and image into a dataset",
+        description="Tokenise texts and store the images that go with them in PREFIX.bin and .idx: a document is the "
+        "text (mode 0), then the bytes of the image file (mode 1).",
+    )
+    parser.add_argument(
+        "input", metavar="INPUT", help="JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg"
+    )
+    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="beginning of the output paths")
+    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or a folder with one")
+    parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (text)")
+    parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (image)")
+    parser.add_argument("--append-eod", action="store_true", help="end each text with the end-of-document token")
+    parser.add_argument("--eod-token", metavar="TOKEN", help="that token, where the tokenizer does not name it")
+    parser.add_argument("--pad-length", type=int, metavar="N", help="cut or fill texts up to N tokens")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
+    parser.add_argument(
+        "--skip-bad-lines", action="store_true", help="set bad pairs aside in PREFIX.rejected.jsonl instead of stopping"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the dataset and prints the summary."""
+    from tokenloom.preprocess.multimodal import preprocess_multimodal
+    from tokenloom.preprocess.tokenizers import load_tokenizer
+
+    summary = preprocess_multimodal(
+        options.input,
+        options.output_prefix,
+        load_tokenizer(options.tokenizer, eod_token=options.eod_token),
+        text_key=options.text_key,
+        image_key=options.image_key,
+        append_eod=options.append_eod,
+        pad_length=options.pad_length,
+        num_workers=options.workers,
+        skip_bad_lines=options.skip_bad_lines,
+    )
+    rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
+    console.print_table(
+        (options.input, ""),
+        [
+            ("documents", f"{summary.num_documents:,}"),
+            ("tokens of texts", f"{summary.num_text_tokens:,}"),
+            ("bytes of images", f"{summary.num_image_bytes:,}"),
+            ("texts cut off", f"{summary.num_truncated:,}"),
+            ("rejected pairs", rejected),
+            ("seconds", f"{summary.seconds:.2f}"),
+            ("dataset", summary.prefix),
+        ],
+    )
+    return 0

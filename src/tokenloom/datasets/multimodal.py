@@ -1,0 +1,62 @@
+"""Made-up text with images: for measuring a multimodal run without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.mock import MockGPTDataset
+from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
+from tokenloom.errors import ConfigError
+
+
+@dataclass
+class MultimodalDatasetConfig(GPTDatasetConfig):
+    """What multimodal datasets need to know beyond the settings of GPT datasets.
+
+    Attributes:
+        image_h: height of the images, in pixels. Required.
+        image_w: their width. Required.
+        preprocess_func: called with each sample of torch tensors that `dataset[k]` gives; what it returns is the
+            sample. None to leave them as they are.
+    """
+
+    image_h: int | None = None
+    image_w: int | None = None
+    preprocess_func: Callable[[Sample], Sample] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        super().__post_init__()
+        for name in ("image_h", "image_w"):
+            pixels = getattr(self, name)
+            if pixels is None or pixels < 1:
+                message = f"expected `{name}` of at least 1, found {pixels!r}"
+                raise ConfigError(message)
+
+
+class MockMultimodalDataset(MockGPTDataset):
+    """Samples of `MockGPTDataset`, each with a black image: float32[3, image_h, image_w] under "image"."""
+
+    config: MultimodalDatasetConfig
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors, as `preprocess_func` leaves it."""
+        sample = to_tensors(self.sample(idx))
+        return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)
+
+    def __getitems__(self, positions: Any) -> SampleBatch | list[Sample]:  # type: ignore[override]
+        """Returns many samples as torch tensors: of one batch, or one by one where they are preprocessed."""
+        if self.config.preprocess_func is None:
+            return super().__getitems__(positions)
+        return [self[position] for position in positions]
+
+    def _batch(self, rows: Any) -> Sample:
+        assert self.config.image_h is not None  # the config has checked it
+        assert self.config.image_w is not None
+        image = np.zeros((len(rows), 3, self.config.image_h, self.config.image_w), dtype=np.float32)
+        return super()._batch(rows) | {"image": image}

@@ -1,0 +1,295 @@
+"""Texts and images into a multimodal `.bin`/`.idx` pair: a document is the text, then the bytes of its image."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
+from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.preprocess.parsing import BadLine
+from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineReader
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.storage.atomic import storage_errors
+
+_TEXT_SUFFIX = ".txt"
+_BLOCK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultimodalSummary:
+    """What a run did.
+
+    Attributes:
+        prefix: of the dataset.
+        num_documents: pairs of text and image.
+        num_text_tokens: of all texts, what fills them up included.
+        num_image_bytes: of all image files.
+        num_truncated: texts that were cut off at `pad_length`.
+        num_rejected: bad lines or pairs, set aside in the file `rejected_path`, which is None if there were none.
+        seconds: the run took.
+    """
+
+    prefix: str
+    num_documents: int
+    num_text_tokens: int
+    num_image_bytes: int
+    num_truncated: int
+    num_rejected: int
+    rejected_path: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """A text and the image that goes with it; `number` and `data` say where they come from."""
+
+    number: int
+    data: bytes
+    image_path: str
+    text: str | None = None
+    text_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoded:
+    tokens: NDArray[np.int32]
+    image: NDArray[np.int32]
+    num_image_bytes: int
+    truncated: bool
+
+
+def preprocess_multimodal(
+    input_path: str | os.PathLike[str],
+    output_prefix: str | os.PathLike[str],
+    tokenizer: HuggingFaceTokenizer,
+    *,
+    text_key: str = "text",
+    image_key: str = "image",
+    append_eod: bool = False,
+    pad_length: int | None = None,
+    num_workers: int | None = None,
+    skip_bad_lines: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> MultimodalSummary:
+    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
+
+    A document is the tokens of the text (mode 0), then the bytes of the image file as int32 (mode 1): see
+    `image_to_item`. Each image is stored as it is, never decoded.
+    Both files appear at the end, or neither. In memory are the images of `num_workers` + 1 pairs.
+
+    Args:
+        input_path: of JSON lines with a text and the path of an image, from the file's folder on; or of a folder of
+            pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
+        output_prefix: of the outputs; their folder must exist.
+        tokenizer: from `load_tokenizer`.
+        text_key, image_key: of text and path in each JSON object.
+        append_eod: whether the tokenizer's `eod` ends each text that has tokens.
+        pad_length: cut texts off at this many tokens, or fill them up to it with `eod`; needs `append_eod`.
+        num_workers: threads that tokenise and read images; None for one per usable processor.
+        skip_bad_lines: whether bad lines or pairs are set aside in `PREFIX.rejected.jsonl`.
+        progress: called with the number of pairs done, from the calling thread.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        InputError: a line or pair is bad (no text, an image that is missing, empty or larger than int32 can count), or
+            there is none at all.
+        TokenizerError: there is no `eod` to append.
+        StorageError: reading or writing failed.
+    """
+    started = time.monotonic()
+    path, prefix = os.fspath(input_path), os.fspath(output_prefix)
+    workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
+    _check_settings(workers, pad_length, append_eod=append_eod)
+    encoder = _Encoder(tokenizer, eod=tokenizer.eod if append_eod else None, pad_length=pad_length)
+    folder = os.path.isdir(path)
+    pairs = _pairs_in_folder(path) if folder else _pairs_in_lines(path, text_key, image_key)
+    rejected = RejectedLines(path, prefix, skip=skip_bad_lines, unit="pair" if folder else "line")
+    num_documents = num_text_tokens = num_image_bytes = num_truncated = 0
+    with (
+        closing(rejected),
+        closing(pairs),
+        ThreadPoolExecutor(workers, thread_name_prefix="tokenloom") as executor,
+        IndexedDatasetBuilder(bin_path(prefix), dtype=np.int32, multimodal=True) as builder,
+    ):
+        for found in _in_order(executor, encoder, pairs, num_ahead=workers + 1):
+            if isinstance(found, BadLine):
+                rejected.add(found)
+                continue
+            builder.add_item(found.tokens, TEXT_MODE)
+            builder.add_item(found.image, IMAGE_MODE)
+            builder.end_document()
+            num_documents += 1
+            num_text_tokens += len(found.tokens)
+            num_image_bytes += found.num_image_bytes
+            num_truncated += found.truncated
+            if progress is not None:
+                progress(num_documents)
+        if not num_documents:
+            message = f"`{path}` holds no pairs: {rejected.count} bad {rejected.unit}s{rejected.first_reason}"
+            raise InputError(message, hint="expected JSON lines, or a folder of texts and images with equal names")
+        _publish(builder, rejected, prefix)
+    return MultimodalSummary(
+        prefix=prefix,
+        num_documents=num_documents,
+        num_text_tokens=num_text_tokens,
+        num_image_bytes=num_image_bytes,
+        num_truncated=num_truncated,
+        num_rejected=rejected.count,
+        rejected_path=rejected.path,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _check_settings(workers: int, pad_length: int | None, *, append_eod: bool) -> None:
+    if workers < 1:
+        message = f"expected at least 1 worker, got {workers!r}"
+        raise ConfigError(message)
+    if pad_length is not None and pad_length < 1:
+        message = f"expected a pad_length of at least 1, got {pad_length!r}"
+        raise ConfigError(message)
+    if pad_length is not None and not append_eod:
+        message = "expected `append_eod` with `pad_length`, found none"
+        raise ConfigError(message, hint="texts are filled up with the end-of-document token")
+
+
+def _publish(builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: str) -> None:
+    builder.finalize(idx_path(prefix))
+    try:
+        rejected.publish()
+    except BaseException:
+        for name in (idx_path(prefix), bin_path(prefix)):
+            with suppress(OSError):
+                os.unlink(name)
+        raise
+
+
+def _in_order(
+    executor: ThreadPoolExecutor, encoder: _Encoder, pairs: Iterable[_Pair | BadLine], *, num_ahead: int
+) -> Iterator[_Encoded | BadLine]:
+    """Yields what becomes of the pairs, in order; at most `num_ahead` are begun and not yielded."""
+    running: deque[Future[_Encoded | BadLine]] = deque()
+    try:
+        for pair in pairs:
+            running.append(executor.submit(encoder, pair))
+            if len(running) >= num_ahead:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        for future in running:
+            future.cancel()
+
+
+class _Encoder:
+    """Tokenises a text and reads its image; safe from several threads."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, *, eod: int | None, pad_length: int | None) -> None:
+        self._tokenizer = tokenizer
+        self._eod = eod
+        self._pad_length = pad_length
+
+    def __call__(self, pair: _Pair | BadLine) -> _Encoded | BadLine:
+        """Returns both sequences, or why there are none."""
+        if isinstance(pair, BadLine):
+            return pair
+        try:
+            text = _read_text(pair)
+            image = _read_image(pair.image_path)
+        except InputError as error:
+            return BadLine(line=pair.number, reason=error.message, data=pair.data)
+        tokens = self._tokenizer.tokenize(text)
+        length = len(tokens)
+        if tokens and self._eod is not None:
+            wanted = length + 1 if self._pad_length is None else self._pad_length
+            tokens = tokens[:wanted] + [self._eod] * (wanted - length)
+        return _Encoded(
+            tokens=np.array(tokens, dtype=np.int32),
+            image=image_to_item(image),
+            num_image_bytes=len(image),
+            truncated=self._pad_length is not None and length > self._pad_length,
+        )
+
+
+def _read_text(pair: _Pair) -> str:
+    if pair.text_path is None:
+        assert pair.text is not None
+        return pair.text
+    try:
+        with open(pair.text_path, encoding="utf-8", newline="") as stream:
+            return stream.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        message = f"cannot read the text `{pair.text_path}`: {reason}"
+        raise InputError(message) from error
+
+
+def _read_image(path: str) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            num_bytes = os.fstat(stream.fileno()).st_size
+            check_image_size(num_bytes)  # before it is read
+            return stream.read()
+    except OSError as error:
+        message = f"cannot read the image `{path}`: {error.strerror or error}"
+        raise InputError(message) from error
+    except InputError as error:
+        message = f"image `{path}`: {error.message}"
+        raise InputError(message) from error
+
+
+def _pairs_in_lines(path: str, text_key: str, image_key: str) -> Generator[_Pair | BadLine]:
+    folder = os.path.dirname(path)
+    with closing(LineReader(path, block_bytes=_BLOCK_BYTES)) as reader:
+        for block in reader.blocks():
+            lines = [block.data] if block.too_long else block.data.split(b"\n")
+            for number, line in enumerate(lines, block.first_line):
+                if block.too_long:
+                    yield BadLine(line=number, reason=f"longer than {MAX_LINE_BYTES} bytes", data=line)
+                elif line.strip():
+                    yield _parse_line(line, number, folder, text_key, image_key)
+
+
+def _parse_line(line: bytes, number: int, folder: str, text_key: str, image_key: str) -> _Pair | BadLine:
+    try:
+        record: Any = json.loads(line)
+    except ValueError as error:
+        return BadLine(line=number, reason=f"not JSON: {error}", data=line)
+    if not isinstance(record, dict):
+        return BadLine(line=number, reason=f"expected an object, found {type(record).__name__}", data=line)
+    for key in (text_key, image_key):
+        if not isinstance(record.get(key), str):
+            found = f"found {type(record[key]).__name__}" if key in record else "found none"
+            return BadLine(line=number, reason=f"expected a string under {key!r}, {found}", data=line)
+    return _Pair(number=number, data=line, text=record[text_key], image_path=os.path.join(folder, record[image_key]))
+
+
+def _pairs_in_folder(folder: str) -> Generator[_Pair | BadLine]:
+    with storage_errors("list", folder):
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    files: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        files[PurePath(name).stem].append(name)
+    for number, stem in enumerate(sorted(files), 1):
+        texts = [name for name in files[stem] if PurePath(name).suffix == _TEXT_SUFFIX]
+        images = [name for name in files[stem] if PurePath(name).suffix != _TEXT_SUFFIX]
+        if len(texts) != 1 or len(images) != 1:
+            reason = f"expected `{stem}{_TEXT_SUFFIX}` and one image of that name, found {', '.join(files[stem])}"
+            yield BadLine(line=number, reason=reason, data=os.fsencode(stem))
+            continue
+        text_path, image_path = (os.path.join(folder, name) for name in (*texts, *images))
+        yield _Pair(number=number, data=os.fsencode(stem), text_path=text_path, image_path=image_path)

@@ -1,0 +1,70 @@
+"""Bad lines: an error by default, or set aside in a file that appears with the outputs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+
+from tokenloom.errors import InputError
+from tokenloom.preprocess.parsing import BadLine
+from tokenloom.storage.atomic import PendingFile, storage_errors
+
+
+class RejectedLines:
+    """The lines of an input that were set aside in `PREFIX.rejected.jsonl`.
+
+    Args:
+        input_path: of the lines, for messages.
+        prefix: of the outputs.
+        skip: whether bad lines are set aside; an error otherwise.
+        unit: what a line is called in messages.
+    """
+
+    def __init__(self, input_path: str, prefix: str, *, skip: bool, unit: str = "line") -> None:
+        self._input_path = input_path
+        self._target = f"{prefix}.rejected.jsonl"
+        self._skip = skip
+        self.unit = unit
+        self._file: PendingFile | None = None
+        self.first_reason = ""
+        self.count = 0
+
+    @property
+    def path(self) -> str | None:
+        """Where the lines are; None if there are none."""
+        return self._target if self.count else None
+
+    def add(self, bad_line: BadLine) -> None:
+        """Sets a line aside.
+
+        Raises:
+            InputError: bad lines are not to be skipped.
+        """
+        if not self._skip:
+            message = f"`{self._input_path}` {self.unit} {bad_line.line}: {bad_line.reason}"
+            hint = f"correct the {self.unit}, or let bad {self.unit}s be skipped: they are then set aside in a file"
+            raise InputError(message, hint=hint)
+        if self._file is None:
+            self._file = PendingFile(self._target)
+            self.first_reason = f"; the first is {self.unit} {bad_line.line}: {bad_line.reason}"
+        record: dict[str, object] = {"file": self._input_path, self.unit: bad_line.line, "reason": bad_line.reason}
+        try:
+            record["text"] = bad_line.data.decode("utf-8")
+        except UnicodeDecodeError:
+            record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
+        self._file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
+        self.count += 1
+
+    def publish(self) -> None:
+        """Makes the file appear; without bad lines, removes that of an earlier run."""
+        if self._file is not None:
+            self._file.publish()
+        elif os.path.lexists(self._target):
+            with storage_errors("remove", self._target):
+                os.unlink(self._target)
+
+    def close(self) -> None:
+        """Removes what is not published."""
+        if self._file is not None:
+            self._file.discard()

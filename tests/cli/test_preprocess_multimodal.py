@@ -1,0 +1,55 @@
+"""`tokenloom preprocess-multimodal`, and what the other commands make of its output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.preprocess.corpus import byte_level_json, write_lines
+
+from tokenloom import cli
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8image")
+    write_lines(tmp_path / "pairs.jsonl", [{"text": "a cat", "image": "cat.jpg"}, {"text": "x", "image": "absent"}])
+    return tmp_path
+
+
+def run(folder, *more):
+    command = ["preprocess-multimodal", f"{folder}/pairs.jsonl", "--output-prefix", f"{folder}/p"]
+    return cli.main([*command, "--tokenizer", str(folder), *more])
+
+
+def test_a_missing_image_stops_or_is_set_aside(capsys, folder):
+    assert run(folder) == 1
+    assert capsys.readouterr().err.startswith(f"error: `{folder}/pairs.jsonl` line 2: cannot read the image")
+    assert run(folder, "--skip-bad-lines", "--append-eod") == 0
+    out, err = capsys.readouterr()
+    assert f"1 in {folder}/p.rejected.jsonl" in out
+    assert err == ""
+
+
+def test_other_commands_know_the_images(capsys, folder):
+    assert run(folder, "--skip-bad-lines") == 0
+    capsys.readouterr()
+    assert cli.main(["show", f"{folder}/p", "--document", "0", "--multimodal", "--tokenizer", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"document 0 of {folder}/p: 2 sequences",
+        "──── document 0, sequence 0 of 2, all 3 tokens ────",
+        "a cat",
+        "──── document 0, sequence 1 of 2, all 3 tokens ────",
+        "[image of 7 bytes]",
+    ]
+    assert cli.main(["info", f"{folder}/p", "--multimodal"]) == 0
+    out = capsys.readouterr().out
+    assert "sequences of mode 0" in out
+    assert "1 with 3 tokens" in out
+    assert cli.main(["info", f"{folder}/p", "--multimodal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["modes"] == [[0, 1, 3], [1, 1, 3]]
+    assert cli.main(["verify", f"{folder}/p", "--multimodal"]) == 0
+    merge = ["merge", f"{folder}/p", f"{folder}/p", "--multimodal", "--output-prefix", f"{folder}/twice"]
+    assert cli.main(merge) == 0
+    assert "twice: 2 documents, 4 sequences, 12 tokens, int32" in capsys.readouterr().out

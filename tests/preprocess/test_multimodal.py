@@ -1,0 +1,171 @@
+"""Pairs of text and image into a dataset."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, read_pair, write_lines
+
+from tokenloom.errors import ConfigError, InputError, StorageError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
+from tokenloom.preprocess.multimodal import preprocess_multimodal
+
+TOKENIZER = make_tokenizer(byte_level_json())
+PAIRS = {"cat": ("a cat\r\n", b"\xff\xd8cat"), "dog": ("", b"dogs"), "emu": ("naïve ✓", b"e")}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Holds the pairs, and the JSON lines that name them, beside an empty folder for what is written."""
+    (tmp_path / "pairs").mkdir()
+    for stem, (text, image) in PAIRS.items():
+        (tmp_path / "pairs" / f"{stem}.txt").write_bytes(text.encode())
+        (tmp_path / "pairs" / f"{stem}.jpg").write_bytes(image)
+    write_lines(tmp_path / "pairs.jsonl", [{"text": text, "image": f"pairs/{s}.jpg"} for s, (text, _) in PAIRS.items()])
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+def run(folder, name="pairs.jsonl", **options):
+    return preprocess_multimodal(folder / name, folder / "out" / "p", TOKENIZER, **options)
+
+
+def contents(folder):
+    """Returns (tokens, image) of each document."""
+    dataset = IndexedDataset(str(folder / "out" / "p"), multimodal=True)
+    assert dataset.sequence_modes.tolist() == [0, 1] * dataset.num_documents
+    return [
+        (dataset[2 * document][0].tolist(), item_to_image(dataset[2 * document + 1][0]))
+        for document in range(dataset.num_documents)
+    ]
+
+
+def test_a_document_is_a_text_and_an_image(folder):
+    done = []
+    summary = run(folder, progress=done.append)
+    assert contents(folder) == [(TOKENIZER.tokenize(text), image) for text, image in PAIRS.values()]
+    assert done == [1, 2, 3]
+    assert (summary.num_documents, summary.num_image_bytes, summary.num_truncated) == (3, 10, 0)
+    assert summary.num_text_tokens == sum(len(TOKENIZER.tokenize(text)) for text, _ in PAIRS.values())
+    assert (summary.num_rejected, summary.rejected_path) == (0, None)
+
+
+def test_lines_and_folder_and_any_number_of_workers_give_the_same_bytes(folder):
+    run(folder, num_workers=1)
+    expected = read_pair(folder / "out" / "p")
+    for name, workers in (("pairs.jsonl", 3), ("pairs", 1), ("pairs", 4)):
+        run(folder, name, num_workers=workers)
+        assert read_pair(folder / "out" / "p") == expected
+
+
+def test_texts_end_or_are_filled_up(folder):
+    run(folder, append_eod=True)
+    assert [tokens[-1:] for tokens, _ in contents(folder)] == [[TOKENIZER.eod], [], [TOKENIZER.eod]]
+    summary = run(folder, append_eod=True, pad_length=4)
+    (cat, _), (dog, _), (emu, _) = contents(folder)
+    expected = [TOKENIZER.tokenize(PAIRS[stem][0]) for stem in ("cat", "emu")]
+    for tokens, text in zip((cat, emu), expected, strict=True):
+        assert tokens == (text + [TOKENIZER.eod] * 4)[:4]
+    assert dog == []
+    assert summary.num_truncated == sum(len(text) > 4 for text in expected)
+    assert summary.num_truncated > 0
+
+
+def test_blank_lines_are_nothing_and_paths_may_be_absolute(folder):
+    path = folder / "pairs" / "cat.jpg"
+    write_lines(folder / "pairs.jsonl", [b"", {"caption": "x", "file": str(path)}, b" "])
+    assert run(folder, text_key="caption", image_key="file").num_documents == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "not JSON: "),
+        (b'["x"]', "expected an object, found list"),
+        (b"\xff", "not JSON: "),
+        ({"image": "pairs/cat.jpg"}, "expected a string under 'text', found none"),
+        ({"text": 5, "image": "pairs/cat.jpg"}, "expected a string under 'text', found int"),
+        ({"text": "x", "image": None}, "expected a string under 'image', found NoneType"),
+        ({"text": "x", "image": "pairs/fox.jpg"}, "cannot read the image `{folder}/pairs/fox.jpg`: No such file"),
+        ({"text": "x", "image": "pairs"}, "cannot read the image `{folder}/pairs`: Is a directory"),
+        (
+            {"text": "x", "image": "empty"},
+            "image `{folder}/empty`: expected an image of 1 to 8589934584 bytes, found 0",
+        ),
+        (
+            {"text": "x", "image": "huge"},
+            "image `{folder}/huge`: expected an image of 1 to 8589934584 bytes, found 8589934585",
+        ),
+    ],
+)
+def test_a_bad_line_is_named_or_set_aside(folder, line, reason):
+    (folder / "empty").touch()
+    with open(folder / "huge", "wb") as stream:
+        stream.truncate(MAX_IMAGE_BYTES + 1)  # takes no space, and must not be read
+    good = {"text": "x", "image": "pairs/cat.jpg"}
+    path = write_lines(folder / "pairs.jsonl", [good, line, good])
+    with pytest.raises(InputError) as caught:
+        run(folder)
+    assert str(caught.value).startswith(f"`{path}` line 2: {reason.format(folder=folder)}")
+    assert str(caught.value).endswith(
+        "\nhint: correct the line, or let bad lines be skipped: they are then set aside in a file"
+    )
+    assert leftovers(folder / "out") == []
+    summary = run(folder, skip_bad_lines=True)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    (record,) = map(json.loads, (folder / "out" / "p.rejected.jsonl").read_text().splitlines())
+    assert record["line"] == 2
+    assert record["reason"].startswith(reason.format(folder=folder))
+    run(folder, "pairs", skip_bad_lines=True)
+    assert leftovers(folder / "out") == ["p.bin", "p.idx"]
+
+
+def test_a_pair_without_its_other_half_is_named(folder):
+    (folder / "pairs" / "ape.txt").write_text("alone")
+    (folder / "pairs" / "cat.png").write_bytes(b"second")
+    with pytest.raises(InputError) as caught:
+        run(folder, "pairs")
+    assert str(caught.value) == (
+        f"`{folder}/pairs` pair 1: expected `ape.txt` and one image of that name, found ape.txt\n"
+        "hint: correct the pair, or let bad pairs be skipped: they are then set aside in a file"
+    )
+    (folder / "pairs" / "emu.txt").write_bytes(b"\xff")
+    summary = run(folder, "pairs", skip_bad_lines=True)
+    assert (summary.num_documents, summary.num_rejected) == (1, 3)
+    records = [json.loads(line) for line in (folder / "out" / "p.rejected.jsonl").read_text().splitlines()]
+    assert [(record["pair"], record["text"]) for record in records] == [(1, "ape"), (2, "cat"), (4, "emu")]
+    assert "found cat.jpg, cat.png, cat.txt" in records[1]["reason"]
+    assert records[2]["reason"].startswith(f"cannot read the text `{folder}/pairs/emu.txt`: 'utf-8' codec")
+
+
+def test_nothing_at_all_is_an_error(folder):
+    write_lines(folder / "pairs.jsonl", [b"", b"{"])
+    with pytest.raises(InputError, match="holds no pairs: 1 bad lines; the first is line 2: not JSON"):
+        run(folder, skip_bad_lines=True)
+    assert leftovers(folder / "out") == []
+    with pytest.raises(StorageError, match="cannot open"):
+        run(folder, "absent.jsonl")
+
+
+def test_wrong_settings_are_named(folder):
+    with pytest.raises(ConfigError, match="expected `append_eod` with `pad_length`, found none"):
+        run(folder, pad_length=4)
+    with pytest.raises(ConfigError, match="expected a pad_length of at least 1, got 0"):
+        run(folder, pad_length=0, append_eod=True)
+    with pytest.raises(ConfigError, match="expected at least 1 worker, got 0"):
+        run(folder, num_workers=0)
+
+
+def test_many_pairs_keep_their_order(tmp_path, rng):
+    images = [rng.bytes(int(rng.integers(1, 50))) for _ in range(300)]
+    for number, image in enumerate(images):
+        (tmp_path / f"{number}.bin").write_bytes(image)
+    lines = [{"text": str(number), "image": f"{number}.bin"} for number in range(300)]
+    write_lines(tmp_path / "pairs.jsonl", lines)
+    (tmp_path / "out").mkdir()
+    run(tmp_path, num_workers=4)
+    assert contents(tmp_path) == [(TOKENIZER.tokenize(str(number)), image) for number, image in enumerate(images)]
+    assert np.unique(IndexedDataset(str(tmp_path / "out" / "p"), multimodal=True).sequence_modes).tolist() == [0, 1]
