@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+import tokenloom
 from tokenloom.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -91,6 +92,22 @@ def test_readme_example_of_bert_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
     assert batch["loss_mask"].any()
     assert batch["text"].max() < len(words)
+
+
+def test_readme_examples_of_packs_and_fill_in_the_middle_run(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(demo_folder)
+    readme = (ROOT / "README.md").read_text()
+    names: dict[str, object] = {"tokenloom": tokenloom}
+    for heading in ("### Whole documents in every sample", "### Fill in the middle"):
+        code, *_ = re.findall(r"```python\n(.*?)```", readme.split(heading)[1], flags=re.DOTALL)
+        exec(code, names)
+        assert isinstance(names["train"], tokenloom.GPTDataset)
+    assert "num_split_documents=" in capsys.readouterr().out
+    fim = names["train"]
+    assert isinstance(fim, tokenloom.GPTFIMDataset)
+    assert {1, 2, 3} & set(fim.batch(range(8))["tokens"].ravel().tolist()) == {1, 2, 3}
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -23,6 +23,7 @@ from tokenloom.optional import require
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 from tokenloom.storage.atomic import PendingFile
 
+FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 END_OF_DOCUMENT = "<|endoftext|>"
 _TRAINING_BYTES = 4 << 20  # of text for the tokenizer: enough for a small vocabulary, a second or two of work
 
@@ -67,7 +68,7 @@ def train_tokenizer(path: str, *, vocab_size: int) -> HuggingFaceTokenizer:
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END_OF_DOCUMENT],
+        special_tokens=[END_OF_DOCUMENT, *FILL_IN_THE_MIDDLE],
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

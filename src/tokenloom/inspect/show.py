@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, item_to_image
 
@@ -69,7 +70,7 @@ def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokeniz
     for row in range(first, stop):
         item = dataset[row]
         tokens, mode = item if dataset.multimodal else (item, TEXT_MODE)
-        image = item_to_image(tokens) if mode == IMAGE_MODE else None
+        image = _image(tokens) if mode == IMAGE_MODE else None
         ids = [] if image is not None else tokens.tolist()
         pieces.append(
             Piece(
@@ -110,6 +111,14 @@ def sample_pieces(dataset: GPTDataset, sample: int, tokenizer: Detokenizer | Non
             )
         )
     return pieces
+
+
+def _image(item: NDArray[Any]) -> bytes | None:
+    """Returns the image that a sequence holds, or None: what a mode means is up to whoever wrote the data."""
+    try:
+        return item_to_image(item)
+    except DatasetFormatError:
+        return None
 
 
 def _place(dataset: Any, row: int) -> tuple[int, int, int]:
