@@ -109,3 +109,31 @@ def test_counts_of_a_foreign_index_are_refused(folder, capsys):
     (folder / "web.idx").write_bytes(b"x" * 100)
     assert cli.main(["sequences-per-dataset", "--data-path", f"{folder}/web"]) == 1
     assert "expected the magic bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("policy", ["concat", "best_fit"])
+def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys, policy):
+    assert prepare(folder, "--fim", "--verify", "--window-policy", policy) == 0
+    assert capsys.readouterr().out.endswith(", verified\n")
+    config = tokenloom.GPTFIMDatasetConfig(
+        random_seed=5,
+        sequence_length=8,
+        blend=([f"{folder}/books", f"{folder}/web"], [30.0, 70.0]),
+        split="80,20,0",
+        path_to_cache=f"{folder}/cache",
+        fast_cache_load=True,  # whatever is not there is an error
+        defer_npy_index_mmap=True,
+        tokenizer=tokenloom.load_tokenizer(folder / "tokenizer.json"),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        window_policy=policy,
+        fim_rate=1.0,
+        fim_spm_rate=0.5,
+        fim_extra_tokens={"prefix": "w97", "middle": "w98", "suffix": 97},
+    )
+    train, _, _ = tokenloom.BlendedMegatronDatasetBuilder(
+        tokenloom.GPTFIMDataset, [50, 9, 0], lambda: True, config
+    ).build()
+    assert all(train.sample(position)["tokens"][0] == 98 for position in range(len(train)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.preprocess.tokenizers import load_tokenizer
@@ -36,13 +39,20 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="the run sets drop_last_partial_validation_sequence to False",
     )
+    parser.add_argument("--fim", action="store_true", help="the run reads a GPTFIMDataset")
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Builds, and prints one line per dataset; 1 if verifying found a difference."""
-    config = GPTDatasetConfig(
+    dataset_class: type[GPTDataset] = GPTDataset
+    make_config: Callable[..., GPTDatasetConfig] = GPTDatasetConfig
+    if options.fim:  # how documents are rearranged has no part in the indices, so any such settings will do
+        dataset_class = GPTFIMDataset
+        tokens = {"prefix": 0, "middle": 1, "suffix": 2}
+        make_config = partial(GPTFIMDatasetConfig, fim_rate=0.0, fim_spm_rate=0.0, fim_extra_tokens=tokens)
+    config = make_config(
         random_seed=options.seed,
         path_to_cache=options.path_to_cache,
         num_dataset_builder_threads=options.threads,
@@ -55,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         window_policy=options.window_policy,
         **run_settings(options),
     )
-    built = BlendedMegatronDatasetBuilder(GPTDataset, wanted_sizes(options), lambda: True, config).build()
+    built = BlendedMegatronDatasetBuilder(dataset_class, wanted_sizes(options), lambda: True, config).build()
     problems = []
     for split, entry in zip(Split, built, strict=True):
         for dataset in entry if isinstance(entry, list) else [entry]:
