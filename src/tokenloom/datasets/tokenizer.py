@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -182,11 +183,11 @@ def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]
     """
     ids = {}
     for name, token in tokens.items():
-        number = token if isinstance(token, int) else _look_up(tokenizer, token)
+        number = _look_up(tokenizer, token) if isinstance(token, str) else operator.index(token)
         if number is None or number < 0 or (tokenizer.vocab_size is not None and number >= tokenizer.vocab_size):
             message = f"expected a token of the tokenizer for {name!r}, found {token!r}, which it does not have"
             raise TokenizerError(message, hint="add it to the tokenizer, or name one that it has")
-        ids[name] = int(number)
+        ids[name] = number
     return ids
 
 
