@@ -17,6 +17,7 @@ SCRIPTS = (
     ("blending.py",),
     ("startup.py",),
     ("preprocess.py",),
+    ("sft.py",),
 )
 
 

@@ -10,15 +10,20 @@ from tokenloom.blending.plan import BuildPlan, plan_build
 from tokenloom.blending.spec import get_blend_from_list, parse_blend
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
+from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.ledger import ChatLedger
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
 from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
+from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch
+from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
 from tokenloom.errors import (
     AmbiguousPadWarning,
     BuildError,
@@ -39,6 +44,7 @@ from tokenloom.errors import (
     TokenloomError,
     TokenloomWarning,
     TokenRangeError,
+    UntrainableWarning,
 )
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.counts import sequence_counts
@@ -60,6 +66,7 @@ from tokenloom.loading.thread_loader import DataWait, ThreadLoader
 from tokenloom.order.packs import BestFitReport, best_fit_report
 from tokenloom.order.sentences import build_blocks_mapping, build_mapping
 from tokenloom.order.windows import Spans
+from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
 __all__ = [
@@ -74,6 +81,8 @@ __all__ = [
     "BuildError",
     "BuildPlan",
     "CacheNotWrittenWarning",
+    "ChatLedger",
+    "ChatSummary",
     "ConfigError",
     "DType",
     "DataWait",
@@ -103,9 +112,14 @@ __all__ = [
     "MockGPTDataset",
     "MockGPTLowLevelDataset",
     "MockMultimodalDataset",
+    "MockVarlenDataset",
+    "MockVarlenLowLevelDataset",
     "MultimodalDatasetConfig",
     "OversampledError",
     "RampupPretrainingSampler",
+    "SFTDataset",
+    "SFTDatasetConfig",
+    "SFTLowLevelDataset",
     "SampleBatch",
     "ShortDatasetWarning",
     "Spans",
@@ -118,6 +132,9 @@ __all__ = [
     "TokenizerError",
     "TokenloomError",
     "TokenloomWarning",
+    "UntrainableWarning",
+    "VarlenDataset",
+    "VarlenDatasetConfig",
     "VerifyReport",
     "best_fit_report",
     "build_blocks_mapping",
@@ -129,6 +146,7 @@ __all__ = [
     "merge_datasets",
     "parse_blend",
     "plan_build",
+    "preprocess_chat",
     "sequence_counts",
     "verify_dataset",
 ]

@@ -114,5 +114,9 @@ class IgnoredSettingWarning(TokenloomWarning):
     """A setting has no effect beside another."""
 
 
+class UntrainableWarning(TokenloomWarning):
+    """Conversations have no token to train on within a sample."""
+
+
 class DuplicateDataWarning(TokenloomWarning):
     """The same data are named twice, in one blend or in two splits."""

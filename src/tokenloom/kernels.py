@@ -19,6 +19,7 @@ from tokenloom._native import (
     Masker,
     PackReader,
     RecordBuilder,
+    RoleParts,
     SpanReader,
     T5Filler,
     WindowReader,
@@ -31,6 +32,7 @@ __all__ = [
     "Masker",
     "PackReader",
     "RecordBuilder",
+    "RoleParts",
     "SpanReader",
     "T5Filler",
     "WindowReader",
@@ -44,6 +46,7 @@ __all__ = [
     "gather_spans",
     "make_masker",
     "map_file",
+    "next_fit",
     "pack_documents",
 ]
 
@@ -329,3 +332,15 @@ def gather_spans(
 ) -> None:
     """Copies the tokens of the spans, back to back, from mapped bytes into `out`."""
     _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out)
+
+
+def next_fit(slots: NDArray[np.int32], *, capacity: int, filled: int) -> tuple[Int64s, int]:
+    """Returns the items that begin a row when each joins the row before it where it fits, and the last row's filling.
+
+    Args:
+        slots: int32[num_items], what each takes, at most `capacity`.
+        capacity: of a row.
+        filled: how full the row is that the first item may join; -1 if there is none.
+    """
+    starts, filled = _native.next_fit(slots, capacity, filled)
+    return starts, filled

@@ -180,9 +180,17 @@ class BlendedDataset(LazyIndices):
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
+    def lengths(self) -> NDArray[np.int64]:
+        """Returns the `original_seq_len` of every sample, int64[size], of datasets like `VarlenDataset`."""
+        lengths = np.empty(len(self), dtype=np.int64)
+        for number, dataset in enumerate(self.datasets):
+            chosen = self.dataset_index == number
+            lengths[chosen] = dataset.lengths()[self.dataset_sample_index[chosen]]
+        return lengths
+
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
-        if not all(hasattr(dataset, "batch") for dataset in self.datasets):  # a user's own class
+        if not all(_makes_batches(dataset) for dataset in self.datasets):
             return [self[position] for position in positions]
         return SampleBatch(to_tensors(self.batch(positions)), len(positions))
 
@@ -209,6 +217,11 @@ class BlendedDataset(LazyIndices):
             "dataset_id": numbers.astype(self.dataset_index.dtype),
             **{name: array[back] for name, array in joined.items()},
         }
+
+
+def _makes_batches(dataset: Any) -> bool:
+    """Whether a dataset gives samples as arrays with a batch axis; a user's own class, or one of lengths, may not."""
+    return hasattr(dataset, "batch") and getattr(dataset, "makes_batches", True)
 
 
 def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:

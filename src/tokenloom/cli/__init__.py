@@ -13,6 +13,7 @@ from tokenloom.cli import (
     plan,
     prepare_cache,
     preprocess,
+    preprocess_chat,
     preprocess_multimodal,
     sequences_per_dataset,
     show,
@@ -22,6 +23,7 @@ from tokenloom.errors import TokenloomError
 
 COMMANDS = (
     preprocess,
+    preprocess_chat,
     preprocess_multimodal,
     merge,
     info,

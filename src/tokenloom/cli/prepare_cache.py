@@ -9,9 +9,12 @@ from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.preprocess.tokenizers import load_tokenizer
 
@@ -21,7 +24,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "prepare-cache",
         help="build the indices of a run before it starts",
-        description="Build the indices of a GPT run before it starts, on a machine without accelerators. They do not "
+        description="Build the indices of a run before it starts, on a machine without accelerators. They do not "
         "depend on the number of ranks: name the samples that the run will ask for (its steps times its global batch "
         "size), and the settings it will have.",
     )
@@ -39,16 +42,23 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="the run sets drop_last_partial_validation_sequence to False",
     )
-    parser.add_argument("--fim", action="store_true", help="the run reads a GPTFIMDataset")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--fim", action="store_true", help="the run reads a GPTFIMDataset")
+    kind.add_argument("--sft", action="store_true", help="the run reads an SFTDataset")
+    parser.add_argument(
+        "--context-parallel-size", type=int, metavar="N", help="of the run; conversations are padded for it"
+    )
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Builds, and prints one line per dataset; 1 if verifying found a difference."""
-    dataset_class: type[GPTDataset] = GPTDataset
+    dataset_class: type[MegatronDataset] = GPTDataset
     make_config: Callable[..., GPTDatasetConfig] = GPTDatasetConfig
-    if options.fim:  # how documents are rearranged has no part in the indices, so any such settings will do
+    if options.sft:
+        dataset_class, make_config = SFTDataset, SFTDatasetConfig
+    elif options.fim:  # how documents are rearranged has no part in the indices, so any such settings will do
         dataset_class = GPTFIMDataset
         tokens = {"prefix": 0, "middle": 1, "suffix": 2}
         make_config = partial(GPTFIMDatasetConfig, fim_rate=0.0, fim_spm_rate=0.0, fim_extra_tokens=tokens)
@@ -63,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
         add_extra_token_to_sequence=not options.no_extra_token,
         drop_last_partial_validation_sequence=not options.keep_partial_validation,
         window_policy=options.window_policy,
+        context_parallel_size=options.context_parallel_size,
         **run_settings(options),
     )
     built = BlendedMegatronDatasetBuilder(dataset_class, wanted_sizes(options), lambda: True, config).build()

@@ -7,12 +7,14 @@ import sys
 from typing import Any
 
 from tokenloom.cli.run_options import add_window_policy
+from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.show import Piece, document_pieces, sample_pieces
+from tokenloom.inspect.show import Piece, conversation_pieces, document_pieces, sample_pieces
 from tokenloom.preprocess.tokenizers import load_tokenizer
 
 
@@ -29,6 +31,7 @@ def add_parser(commands: Any) -> None:
     what.add_argument("--document", type=int, metavar="I", help="show document I")
     what.add_argument("--sample", type=int, metavar="K", help="show sample K of a split")
     parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder; needed for samples")
+    parser.add_argument("--sft", action="store_true", help="samples of packed conversations: say what has loss")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     group = parser.add_argument_group("which samples (as in the training run)")
     group.add_argument("--sequence-length", type=int, default=2048, metavar="S", help="default 2048")
@@ -51,9 +54,12 @@ def run(options: argparse.Namespace) -> int:
             title = f"document {options.document} of {options.prefix}: {len(pieces)} sequences"
         else:
             samples = _samples(options, tokenizer)
-            pieces = sample_pieces(samples, options.sample, tokenizer)
+            if isinstance(samples, SFTDataset):
+                pieces, kind = conversation_pieces(samples, options.sample, tokenizer), "parts"
+            else:
+                pieces, kind = sample_pieces(samples, options.sample, tokenizer), "spans"
             title = (
-                f"sample {options.sample} of {len(samples)} ({options.split_name}): {len(pieces)} spans, "
+                f"sample {options.sample} of {len(samples)} ({options.split_name}): {len(pieces)} {kind}, "
                 f"{sum(len(piece.ids) for piece in pieces)} tokens"
             )
     except IndexError as error:
@@ -84,12 +90,13 @@ def _visible(text: str) -> str:
     return safe.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset:
+def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset | SFTDataset:
     if tokenizer is None:
         message = "samples need a tokenizer, found none"
         raise ConfigError(message, hint="name it with --tokenizer")
     split = Split[options.split_name]
-    config = GPTDatasetConfig(
+    config_class, dataset_class = (SFTDatasetConfig, SFTDataset) if options.sft else (GPTDatasetConfig, GPTDataset)
+    config = config_class(
         random_seed=options.seed,
         sequence_length=options.sequence_length,
         blend=([options.prefix], None),
@@ -106,6 +113,6 @@ def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset:
     if (bounds := config.split_matrix[split.value]) is None:
         message = f"the split {options.split!r} leaves nothing for {options.split_name}"
         raise ConfigError(message)
-    data = GPTDataset.build_low_level_dataset(options.prefix, config)
-    indices = split_indices(bounds, GPTDataset.numel_low_level_dataset(data))
-    return GPTDataset(data, options.prefix, indices, options.num_samples, split, config)
+    data: Any = dataset_class.build_low_level_dataset(options.prefix, config)
+    indices = split_indices(bounds, dataset_class.numel_low_level_dataset(data))
+    return dataset_class(data, options.prefix, indices, options.num_samples, split, config)

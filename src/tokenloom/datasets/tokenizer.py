@@ -202,6 +202,19 @@ def _look_up(tokenizer: Any, token: str) -> int | None:
     return None if number is None else int(number)
 
 
+def fill_token_id(tokenizer: Any) -> int:
+    """Returns the id for places without a token, where these are told from data by position: `pad`, or else `eod`.
+
+    Raises:
+        ConfigError: the tokenizer has neither.
+    """
+    for name in ("pad", "eod"):
+        if (number := _attribute(tokenizer, name)) is not None:
+            return int(number)
+    message = "expected a tokenizer with `pad` or `eod`, found neither"
+    raise ConfigError(message, hint="name the token that ends a document with `eod_token`")
+
+
 def _attribute(tokenizer: Any, name: str) -> Any:
     try:
         return getattr(tokenizer, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.roles import role_problems, roles_path
 
 _ROWS = 1 << 20
 _BYTES = 16 << 20
@@ -44,9 +46,10 @@ def verify_dataset(
     vocab_size: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> VerifyReport:
-    """Reads the whole pair and reports every kind of defect once, with the first row that shows it.
+    """Reads the whole pair, and roles beside it, and reports every kind of defect once, with the first row of it.
 
-    Bounded memory, one sequential pass over both files. Opening errors are raised, not reported.
+    One sequential pass over both files in bounded memory; roles are looked at as a whole. Opening errors are raised,
+    not reported.
 
     Args:
         prefix: of the pair.
@@ -60,6 +63,8 @@ def verify_dataset(
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     tokens_path = bin_path(dataset.path_prefix)
     problems = list(index_problems(dataset))
+    if os.path.exists(roles_path(dataset.path_prefix)):
+        problems += role_problems(dataset)
     smallest: int | float | None = None
     largest: int | float | None = None
     itemsize = dataset.dtype.itemsize

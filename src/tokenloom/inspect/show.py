@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.conversations import ConversationDataset
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -34,6 +35,7 @@ class Piece:
         num_tokens: tokens of the whole sequence.
         ids: the tokens of the run; none of an image.
         text: decoded, what the image is, or the ids in words where no tokenizer is given.
+        trained: whether the tokens are labels with loss; None where the dataset does not tell part from part.
     """
 
     document: int
@@ -44,15 +46,17 @@ class Piece:
     num_tokens: int
     ids: tuple[int, ...]
     text: str
+    trained: bool | None = None
 
     def heading(self) -> str:
         """Returns one line that says what this is."""
         name = f"document {self.document}"
         if self.num_sequences > 1:
             name += f", sequence {self.sequence} of {self.num_sequences}"
+        loss = {True: ", trained", False: ", not trained", None: ""}[self.trained]
         if (self.start, self.stop) == (0, self.num_tokens):
-            return f"{name}, all {self.num_tokens} tokens"
-        return f"{name}, tokens {self.start} to {self.stop - 1} of {self.num_tokens}"
+            return f"{name}, all {self.num_tokens} tokens{loss}"
+        return f"{name}, tokens {self.start} to {self.stop - 1} of {self.num_tokens}{loss}"
 
 
 def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokenizer | None) -> list[Piece]:
@@ -119,6 +123,34 @@ def _image(item: NDArray[Any]) -> bytes | None:
         return item_to_image(item)
     except DatasetFormatError:
         return None
+
+
+def conversation_pieces(dataset: ConversationDataset, sample: int, tokenizer: Detokenizer | None) -> list[Piece]:
+    """Returns the runs of conversations that a sample reads, decoded, cut where loss begins and ends."""
+    spans = dataset.spans(sample)
+    low_level = dataset.dataset
+    ids = low_level.gather(spans.documents, spans.starts, spans.lengths).tolist()
+    pieces = []
+    done = 0
+    for row, length in zip(spans.documents.tolist(), spans.lengths.tolist(), strict=True):
+        document, sequence, num_sequences = _place(low_level.pair, row)
+        for start, stop, trained in dataset.trained_runs(row):
+            run = ids[done + start : done + stop]
+            pieces.append(
+                Piece(
+                    document=document,
+                    sequence=sequence,
+                    num_sequences=num_sequences,
+                    start=start,
+                    stop=stop,
+                    num_tokens=int(low_level.sequence_lengths[row]),
+                    ids=tuple(run),
+                    text=_text(run, tokenizer),
+                    trained=trained,
+                )
+            )
+        done += length
+    return pieces
 
 
 def _place(dataset: Any, row: int) -> tuple[int, int, int]:

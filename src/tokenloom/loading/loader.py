@@ -50,7 +50,12 @@ def build_dataloader(
 
 
 def collate(samples: Any) -> Any:
-    """Returns the tensors of a batch: as they are if the dataset filled them as a whole, else stacked by torch."""
+    """Returns the tensors of a batch: as they are if the dataset filled them as a whole, else stacked by torch.
+
+    Samples that say their own length (`original_seq_len`), and may differ in it, stay a list for a packing scheduler.
+    """
     if isinstance(samples, SampleBatch):
         return samples.tensors
+    if samples and "original_seq_len" in samples[0]:
+        return samples
     return require("torch.utils.data", extra="torch").default_collate(samples)

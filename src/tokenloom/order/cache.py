@@ -359,6 +359,12 @@ def differences(name: str, used: Arrays, rebuilt: Iterable[tuple[str, NDArray[An
     """Returns one sentence for each array in use that is not what building it again gives."""
     problems = []
     for array_name, expected in rebuilt:
+        if used[array_name].shape != expected.shape:
+            lengths = f"expected {len(expected)} rows, found {len(used[array_name])}"
+            problems.append(f"the {array_name} of {name} has another length: {lengths}")
+            continue
+        if not expected.size:
+            continue
         unequal = np.flatnonzero((used[array_name] != expected).reshape(len(expected), -1).any(axis=1))
         if len(unequal):
             row = int(unequal[0])

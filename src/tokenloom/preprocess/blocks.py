@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import TokenizerError
-from tokenloom.preprocess.engines import Encoded, Engine, EngineChoice, TokenizersEngine, recheck
+from tokenloom.preprocess.engine_pool import EnginePool
+from tokenloom.preprocess.engines import Encoded, EngineChoice
 from tokenloom.preprocess.parsing import BadLine, parse_block
 from tokenloom.preprocess.sources import LineBlock
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
-
-# `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
-# random words 330 MB. An engine is replaced (in 60 ms) when the process has grown beyond a budget and the engine has
-# read enough to be a likely cause.
-_MEMORY_BUDGET_BYTES = 160 << 20
-_MEMORY_BUDGET_BYTES_PER_WORKER = 64 << 20
-_RENEWAL_BYTES = 8 << 20
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +52,7 @@ class BlockTokeniser:
         dtype: of the tokens.
         eod: appended to each document that has tokens, if given.
         num_workers: threads that will call; sets the memory budget.
-        memory_budget_bytes: of the process, beyond which engines are replaced; None for what suits the workers.
-        renewal_bytes: of text that an engine reads before it is replaced.
+        memory_budget_bytes, renewal_bytes: see `EnginePool`.
     """
 
     def __init__(
@@ -75,17 +65,19 @@ class BlockTokeniser:
         eod: int | None,
         num_workers: int,
         memory_budget_bytes: int | None = None,
-        renewal_bytes: int = _RENEWAL_BYTES,
+        renewal_bytes: int | None = None,
     ) -> None:
         self._keys = keys
         self._dtype = dtype
         self._eod = eod
         self._vocab_size = tokenizer.vocab_size
-        self._truth = TokenizersEngine(tokenizer)
-        self._choice = choice
-        self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
-        self._budget = memory_budget_bytes or _MEMORY_BUDGET_BYTES + _MEMORY_BUDGET_BYTES_PER_WORKER * num_workers
-        self._renewal_bytes = renewal_bytes
+        self._engines = EnginePool(
+            tokenizer,
+            choice,
+            num_workers=num_workers,
+            memory_budget_bytes=memory_budget_bytes,
+            renewal_bytes=renewal_bytes,
+        )
 
     def __call__(self, block: LineBlock) -> TokenisedBlock:
         """Returns the tokens of a block.
@@ -94,22 +86,10 @@ class BlockTokeniser:
             TokenizerError: the engines disagree.
         """
         parsed = parse_block(block, self._keys)
-        try:
-            engine, num_bytes = self._idle.pop()
-        except IndexError:
-            engine, num_bytes = self._choice.create(), 0
         columns: list[Column] = []
         for texts in parsed.columns:
-            encoded = engine.encode(texts.texts)
-            if self._choice.must_agree:
-                recheck(engine, self._truth, texts.texts, encoded, choice=block.first_line)
-            num_bytes += len(block.data)
+            encoded = self._engines.encode(texts.texts, num_bytes=len(block.data), number=block.first_line)
             columns.append(self._column(encoded, texts.document_ends))
-        if num_bytes < self._renewal_bytes or _resident_bytes() < self._budget:
-            self._idle.append((engine, num_bytes))
-        else:
-            del engine
-            _return_freed_memory()
         return TokenisedBlock(
             columns=tuple(columns),
             num_documents=parsed.num_documents,
@@ -133,15 +113,3 @@ class BlockTokeniser:
             tokens = np.insert(tokens, np.cumsum(lengths, dtype=np.int64)[last], self._eod)
             lengths[last] += 1
         return Column(tokens=tokens, lengths=lengths, document_ends=ends)
-
-
-def _return_freed_memory() -> None:
-    """Gives freed memory back to the system, which glibc does not do by itself for memory that threads allocated."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as stream:
-        return int(stream.read().split()[1]) * _PAGE_BYTES

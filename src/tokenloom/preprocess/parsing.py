@@ -82,8 +82,8 @@ def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[A
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
 
 
-class _UnusableLineError(Exception):
-    """Carries the reason."""
+class UnusableLineError(Exception):
+    """A line holds no document; carries the reason."""
 
 
 def _parse_carefully(lines: list[bytes], first_line: int, keys: Sequence[str], loads: Any) -> ParsedBlock:
@@ -96,8 +96,8 @@ def _parse_carefully(lines: list[bytes], first_line: int, keys: Sequence[str], l
             num_blank_lines += 1
             continue
         try:
-            values = _values(_record(line, loads), keys)
-        except _UnusableLineError as error:
+            values = _values(parse_record(line, loads), keys)
+        except UnusableLineError as error:
             bad_lines.append(BadLine(line=number, reason=str(error), data=line))
             continue
         for value, column, column_ends in zip(values, columns, ends, strict=True):
@@ -114,7 +114,16 @@ def _parse_carefully(lines: list[bytes], first_line: int, keys: Sequence[str], l
     )
 
 
-def _record(line: bytes, loads: Any) -> Any:
+def parse_record(line: bytes, loads: Any) -> Any:
+    """Returns the value of a line of JSON.
+
+    Args:
+        line: its bytes.
+        loads: of `orjson`; what it refuses and the standard library accepts is read by the latter.
+
+    Raises:
+        UnusableLineError: it is not JSON.
+    """
     try:
         return loads(line)
     except ValueError:
@@ -123,36 +132,37 @@ def _record(line: bytes, loads: Any) -> Any:
         return json.loads(line.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte 0x{line[error.start]:02x} at column {error.start + 1}"
-        raise _UnusableLineError(reason) from error
+        raise UnusableLineError(reason) from error
     except json.JSONDecodeError as error:
         reason = f"not JSON: {error.msg} at column {error.colno}"
-        raise _UnusableLineError(reason) from error
+        raise UnusableLineError(reason) from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
         reason = f"not JSON that can be read: {error}"
-        raise _UnusableLineError(reason) from error
+        raise UnusableLineError(reason) from error
 
 
 def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
     """Returns the texts of one document under each key."""
     if type(record) is not dict:
-        reason = f"expected a JSON object, found {_kind(record)}"
-        raise _UnusableLineError(reason)
+        reason = f"expected a JSON object, found {kind_of(record)}"
+        raise UnusableLineError(reason)
     values: list[list[str]] = []
     for key in keys:
         if key not in record:
             found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
             reason = f"no key {key!r}; found {found}"
-            raise _UnusableLineError(reason)
+            raise UnusableLineError(reason)
         value = record[key]
         texts = value if type(value) is list else [value]
         for text in texts:
             if type(text) is not str:
-                place = f"an array with {_kind(text)}" if type(value) is list else _kind(text)
+                place = f"an array with {kind_of(text)}" if type(value) is list else kind_of(text)
                 reason = f"expected a string or an array of strings under {key!r}, found {place}"
-                raise _UnusableLineError(reason)
+                raise UnusableLineError(reason)
         values.append([encodable(text) for text in texts])
     return values
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Returns what a JSON value is, in words."""
     return _KINDS.get(type(value), "a number")

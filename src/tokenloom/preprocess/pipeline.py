@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +23,7 @@ from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine
 from tokenloom.preprocess.parsing import parse_block
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.sources import LineBlock, LineReader
+from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 
 _LOGGER = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ def preprocess_jsonl(
     with (
         closing(LineReader(path, block_bytes=first_bytes)) as reader,
         one_thread_per_call(),
-        _executor(workers) as executor,
+        worker_threads(workers) as executor,
         _Outputs(path, prefix, keys, dtype, skip_bad_lines=skip_bad_lines) as outputs,
     ):
         blocks = reader.blocks()
@@ -147,7 +146,7 @@ def preprocess_jsonl(
             _LOGGER.warning("tokenising with `tokenizers`, the slow engine: %s", choice.reason)
         reader.block_bytes = _BLOCK_BYTES[choice.name] if block_bytes is None else block_bytes
         tokenise = BlockTokeniser(tokenizer, choice, keys=keys, dtype=dtype, eod=eod, num_workers=workers)
-        for block in _in_order(executor, tokenise, first, blocks, num_ahead=workers + 1):
+        for block in in_order(executor, tokenise, first, blocks, num_ahead=workers + 1):
             outputs.write(block)
             if progress is not None:
                 progress(
@@ -172,37 +171,6 @@ def _check_settings(keys: Sequence[str], workers: int, block_bytes: int | None) 
     if block_bytes is not None and not 1 <= block_bytes <= _MAX_BLOCK_BYTES:
         message = f"expected block_bytes from 1 to {_MAX_BLOCK_BYTES}, got {block_bytes!r}"
         raise ConfigError(message)
-
-
-@contextmanager
-def _executor(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Leaves without starting what waits; blocks being tokenised are finished, and their results dropped."""
-    executor = ThreadPoolExecutor(workers, thread_name_prefix="tokenloom")
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-def _in_order(
-    executor: ThreadPoolExecutor,
-    tokenise: BlockTokeniser,
-    first: LineBlock | None,
-    rest: Iterator[LineBlock],
-    *,
-    num_ahead: int,
-) -> Iterator[TokenisedBlock]:
-    """Yields the blocks tokenised, in order; at most `num_ahead` are read and not yielded."""
-    running: deque[Future[TokenisedBlock]] = deque()
-    if first is not None:
-        running.append(executor.submit(tokenise, first))
-    for block in rest:
-        running.append(executor.submit(tokenise, block))
-        del block  # the thread's to drop
-        if len(running) > num_ahead:
-            yield running.popleft().result()
-    while running:
-        yield running.popleft().result()
 
 
 def _choose_engine(

@@ -77,9 +77,9 @@ class HuggingFaceTokenizer:
         self.data = data
         self.sha256 = hashlib.sha256(data).hexdigest()
         self.backend = _parse(path, data)
-        config = _read_config(path)
-        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(config)
-        self.additional_special_tokens_ids: list[int] = self._sentinel_ids(config)
+        self.config = _read_config(path)
+        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
+        self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
         self._eod = self._choose_eod(eod_token)
 
     @cached_property
@@ -151,6 +151,12 @@ class HuggingFaceTokenizer:
                 "eod": self._eod,
             }
         )
+
+    def with_whole_offsets(self) -> Any:
+        """Returns a copy of the backend in whose offsets white space belongs to its token, whatever the file says."""
+        backend = _parse(self.path, self.data)
+        backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
+        return backend
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""

@@ -1,0 +1,157 @@
+// Conversations: how many of their tokens are trained, which of them share a row, and the rows themselves.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tokenloom {
+
+// The parts of each sequence, as a .roles file holds them: part j of sequence s is part offsets[s] + j, it ends at
+// stops[.] tokens from the start of the sequence, and the parts cover the sequence.
+struct Roles {
+  std::span<const std::int64_t> offsets;
+  std::span<const std::int32_t> stops;
+  std::span<const std::uint8_t> kinds;
+
+  std::int64_t num_sequences() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
+};
+
+inline constexpr std::uint8_t kPromptKind = 0;
+
+enum class TrainOn : int { kAnswers = 0, kLastAnswer = 1, kEverything = 2 };
+
+// Calls `visit(start, stop)` for each trained run of tokens of a sequence, cut to its first `available` tokens. Token 0
+// is never in it: nothing comes before it that could predict it.
+template <typename Visit>
+void for_each_trained(const Roles& roles, std::int64_t sequence, std::int64_t available, TrainOn train_on,
+                      Visit&& visit) {
+  if (sequence < 0 || sequence >= roles.num_sequences())
+    throw std::out_of_range("sequence " + std::to_string(sequence) + " of " + std::to_string(roles.num_sequences()));
+  const std::int64_t first = roles.offsets[static_cast<std::size_t>(sequence)];
+  const std::int64_t last = roles.offsets[static_cast<std::size_t>(sequence) + 1];
+  if (first < 0 || last < first || last > static_cast<std::int64_t>(roles.stops.size()))
+    throw std::out_of_range("sequence " + std::to_string(sequence) + " names parts " + std::to_string(first) + " to " +
+                            std::to_string(last) + " of " + std::to_string(roles.stops.size()));
+  std::int64_t only = -1;
+  if (train_on == TrainOn::kLastAnswer)
+    for (std::int64_t part = first; part < last; ++part)
+      if (roles.kinds[static_cast<std::size_t>(part)] != kPromptKind) only = part;
+  std::int64_t start = 0;
+  for (std::int64_t part = first; part < last; ++part) {
+    const std::int64_t stop = roles.stops[static_cast<std::size_t>(part)];
+    const bool trained = train_on == TrainOn::kEverything || (train_on == TrainOn::kLastAnswer
+                                                                  ? part == only
+                                                                  : roles.kinds[static_cast<std::size_t>(part)] != kPromptKind);
+    const std::int64_t from = std::max<std::int64_t>(start, 1);
+    const std::int64_t to = std::min(stop, available);
+    if (trained && from < to) visit(from, to);
+    start = stop;
+  }
+}
+
+// counts[i]: the trained tokens among the first available[i] of sequence sequences[i].
+inline void count_trained(const Roles& roles, std::span<const std::int64_t> sequences,
+                          std::span<const std::int64_t> available, TrainOn train_on, std::span<std::int64_t> counts) {
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    std::int64_t count = 0;
+    for_each_trained(roles, sequences[i], available[i], train_on,
+                     [&](std::int64_t from, std::int64_t to) { count += to - from; });
+    counts[i] = count;
+  }
+}
+
+// Next fit: each item joins the current row, or begins a new one when it does not fit. Appends the items that begin
+// rows; returns how full the last row is. `filled` < 0 says that no row has been begun.
+inline std::int64_t next_fit(std::span<const std::int32_t> slots, std::int64_t capacity, std::int64_t filled,
+                             std::vector<std::int64_t>& starts) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::int64_t size = slots[i];
+    if (size < 0 || size > capacity)
+      throw std::out_of_range("item " + std::to_string(i) + " needs " + std::to_string(size) + " of " +
+                              std::to_string(capacity) + " slots");
+    if (filled < 0 || size > capacity - filled) {
+      starts.push_back(static_cast<std::int64_t>(i));
+      filled = 0;
+    }
+    filled += size;
+  }
+  return filled;
+}
+
+// One conversation of a row.
+struct Segment {
+  std::int64_t sequence;
+  std::int64_t num_inputs;  // slots with tokens
+  std::int64_t available;   // tokens at hand, num_inputs or one more: the last label
+  std::int64_t num_slots;   // with padding
+};
+
+// One row of each output; cu_seqlens and max_seqlen are null where they are not wanted.
+struct ChatRow {
+  std::int64_t* tokens;
+  std::int64_t* labels;
+  float* loss_mask;
+  std::int64_t* position_ids;
+  std::int32_t* cu_seqlens;  // [length + 1]
+  std::int32_t* max_seqlen;
+};
+
+inline constexpr std::int64_t kUntrainedLabel = -100;
+
+// Fills one row from the tokens of its segments, back to back; returns how many tokens that were. Labels never reach
+// from one conversation into the next. Slots behind the last conversation count as its padding.
+template <typename Token>
+std::int64_t fill_chat_row(const Roles& roles, std::span<const Token> text, std::span<const Segment> segments,
+                           TrainOn train_on, std::int64_t pad_id, std::int64_t length, const ChatRow& row) {
+  // Without loss; every position is written once.
+  const auto leave_out = [&](std::int64_t from, std::int64_t to) {
+    std::fill(row.labels + from, row.labels + to, kUntrainedLabel);
+    std::fill(row.loss_mask + from, row.loss_mask + to, 0.0F);
+  };
+  std::int64_t begin = 0;
+  std::int64_t read = 0;
+  std::int64_t longest = 0;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = segments[i];
+    if (segment.num_inputs < 0 || segment.num_inputs > segment.available ||
+        segment.available > segment.num_inputs + 1 || segment.num_inputs > segment.num_slots ||
+        segment.num_slots > length - begin || segment.available > static_cast<std::int64_t>(text.size()) - read)
+      throw std::out_of_range("segment " + std::to_string(i) + " does not fit its row");
+    const Token* source = text.data() + read;
+    for (std::int64_t k = 0; k < segment.num_inputs; ++k) row.tokens[begin + k] = static_cast<std::int64_t>(source[k]);
+    const std::int64_t end = i + 1 == segments.size() ? length : begin + segment.num_slots;
+    std::fill(row.tokens + begin + segment.num_inputs, row.tokens + end, pad_id);
+    std::int64_t done = begin;
+    for_each_trained(roles, segment.sequence, segment.available, train_on, [&](std::int64_t from, std::int64_t to) {
+      if (begin + from - 1 < done) throw std::out_of_range("the parts of a sequence overlap");
+      leave_out(done, begin + from - 1);
+      for (std::int64_t k = from; k < to; ++k) row.labels[begin + k - 1] = static_cast<std::int64_t>(source[k]);
+      std::fill(row.loss_mask + begin + from - 1, row.loss_mask + begin + to - 1, 1.0F);
+      done = begin + to - 1;
+    });
+    leave_out(done, end);
+    for (std::int64_t k = begin; k < end; ++k) row.position_ids[k] = k - begin;
+    if (row.cu_seqlens != nullptr) row.cu_seqlens[i] = static_cast<std::int32_t>(begin);
+    longest = std::max(longest, end - begin);
+    begin = end;
+    read += segment.available;
+  }
+  if (segments.empty()) {
+    std::fill(row.tokens, row.tokens + length, pad_id);
+    leave_out(0, length);
+    for (std::int64_t k = 0; k < length; ++k) row.position_ids[k] = k;
+  }
+  if (row.cu_seqlens != nullptr) {
+    if (segments.empty()) row.cu_seqlens[0] = 0;
+    const std::size_t used = std::max<std::size_t>(segments.size(), 1);
+    std::fill(row.cu_seqlens + used, row.cu_seqlens + length + 1, static_cast<std::int32_t>(length));
+  }
+  if (row.max_seqlen != nullptr) *row.max_seqlen = static_cast<std::int32_t>(segments.empty() ? length : longest);
+  return read;
+}
+
+}  // namespace tokenloom

@@ -1,0 +1,80 @@
+"""`tokenloom preprocess-chat`: conversations into datasets."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.cli import console
+
+# Repeated: asking for help must not import the tokenizers.
+_SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
+_ENGINES = ("auto", "gigatoken", "tokenizers")
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "preprocess-chat",
+        help="turn conversations into tokenised datasets with roles",
+        description="Tokenise conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the "
+        "assistant said.",
+    )
+    parser.add_argument("input", metavar="INPUT", help="JSON lines (.jsonl, .jsonl.gz, .jsonl.zst), or .parquet")
+    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="the output paths without suffix")
+    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or a folder with one")
+    parser.add_argument(
+        "--chat-template",
+        metavar="TEMPLATE",
+        help="chatml, which is built in, or a file with a Jinja template; default: the tokenizer's own",
+    )
+    parser.add_argument("--schema", choices=_SCHEMAS, help="of the records; default: told from their columns")
+    parser.add_argument("--eod-token", metavar="TOKEN", help="what ends a document, where the tokenizer does not say")
+    parser.add_argument("--engine", choices=_ENGINES, default="auto", help="auto: gigatoken if it gives the same ids")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
+    parser.add_argument(
+        "--skip-bad-lines", action="store_true", help="set bad lines aside in PREFIX.rejected.jsonl instead of stopping"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tokenises and prints the summary."""
+    from tokenloom.preprocess.chat import preprocess_chat
+    from tokenloom.preprocess.tokenizers import load_tokenizer
+
+    tokenizer = load_tokenizer(options.tokenizer, eod_token=options.eod_token)
+    with console.token_progress("preprocess-chat") as show:
+        summary = preprocess_chat(
+            options.input,
+            options.output_prefix,
+            tokenizer,
+            chat_template=options.chat_template,
+            schema=options.schema,
+            num_workers=options.workers,
+            engine=options.engine,
+            skip_bad_lines=options.skip_bad_lines,
+            progress=show,
+        )
+    rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
+    share = summary.num_answer_tokens / summary.num_tokens
+    console.print_table(
+        (options.input, ""),
+        [
+            ("schema", summary.schema),
+            ("template", summary.template),
+            ("lines", f"{summary.num_documents:,}"),
+            ("conversations", f"{summary.num_sequences:,}"),
+            ("tokens", f"{summary.num_tokens:,}"),
+            ("of these to train", f"{summary.num_answer_tokens:,} ({100 * share:.1f} %)"),
+            ("dtype", summary.dtype),
+            ("rejected lines", rejected),
+            ("blank lines", f"{summary.num_blank_lines:,}"),
+            ("seconds", f"{summary.seconds:.2f}"),
+            ("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}"),
+            ("engine", summary.engine),
+            ("engine chosen", summary.engine_reason),
+            ("dataset", summary.prefix),
+        ],
+    )
+    return 0

@@ -1,0 +1,107 @@
+"""The settings of datasets of conversations, checked where they are held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.errors import ConfigError
+from tokenloom.preprocess.schemas import SCHEMAS, Schema
+
+TrainOn = Literal["answers", "last_answer", "everything"]
+LongPolicy = Literal["truncate", "drop", "error"]
+UntrainablePolicy = Literal["drop", "keep", "error"]
+
+TRAIN_ON: tuple[TrainOn, ...] = ("answers", "last_answer", "everything")
+_LONG: tuple[LongPolicy, ...] = ("truncate", "drop", "error")
+_UNTRAINABLE: tuple[UntrainablePolicy, ...] = ("drop", "keep", "error")
+
+
+@dataclass
+class SFTDatasetConfig(GPTDatasetConfig):
+    """What datasets of conversations need to know; a `GPTDatasetConfig` will do where the defaults do.
+
+    Attributes:
+        reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries and
+            loss come from the index.
+        train_on: which tokens have loss: what the assistant says, only its last turn, or everything. Plain text has
+            loss under each of them.
+        long_conversations: what happens to those longer than a sample: cut at its end, left out, or an error.
+        untrainable_conversations: what happens to those without a token to train on (a prompt longer than a sample,
+            for example): left out, kept, or an error. A sample of nothing else makes a mean of no losses, which is
+            NaN.
+        chat_template: for input that is not tokenised yet, see `load_chat_template`.
+        schema: likewise, see `preprocess_chat`.
+        skip_bad_lines: likewise.
+    """
+
+    reset_position_ids: bool | None = False
+    reset_attention_mask: bool | None = False
+    eod_mask_loss: bool | None = False
+    create_attention_mask: bool = False
+    train_on: TrainOn = "answers"
+    long_conversations: LongPolicy = "truncate"
+    untrainable_conversations: UntrainablePolicy = "drop"
+    chat_template: str | None = None
+    schema: Schema | None = None
+    skip_bad_lines: bool = False
+
+    @property
+    def slot_multiple(self) -> int:
+        """What the slots of each conversation are a multiple of.
+
+        2 × context parallel size where that is above 1 (× data parallel size with hybrid context parallelism), times
+        the sequence parallel size where that is above 0: the reference's rule.
+        """
+        context = self.context_parallel_size or 1
+        multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1
+        if self.hybrid_context_parallel:
+            multiple *= self.data_parallel_size
+        return multiple * max(self.sequence_parallel_size, 1)
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        super().__post_init__()
+        for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"):
+            if getattr(self, name):
+                message = f"expected `{name}` to be False for conversations, found True"
+                raise ConfigError(message, hint="boundaries and loss come from the index, not from tokens")
+        for name, allowed in (
+            ("train_on", TRAIN_ON),
+            ("long_conversations", _LONG),
+            ("untrainable_conversations", _UNTRAINABLE),
+            ("schema", (None, *SCHEMAS)),
+        ):
+            if getattr(self, name) not in allowed:
+                choices = ", ".join(repr(choice) for choice in allowed)
+                message = f"expected `{name}` out of {choices}, found {getattr(self, name)!r}"
+                raise ConfigError(message)
+
+
+@dataclass
+class VarlenDatasetConfig(SFTDatasetConfig):
+    """What `VarlenDataset` and `MockVarlenDataset` need to know.
+
+    Attributes:
+        mock_dataset_config: of made-up data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
+            "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": a file with a
+            heading and one length per line}. None: between half a sample and a whole one, three quarters in the mean.
+    """
+
+    mock_dataset_config: dict[str, Any] | None = None
+
+
+def as_chat_config(config: Any, kind: type[SFTDatasetConfig] = SFTDatasetConfig) -> Any:
+    """Returns a configuration as one for conversations: itself, or its settings with defaults for the rest.
+
+    Raises:
+        ConfigError: a setting does not suit conversations.
+    """
+    if isinstance(config, kind):
+        return config
+    settings = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
+    if settings.get("blend_per_split") is None and settings.get("blend") is None:
+        settings["split"] = None  # of made-up data, and computed
+    known = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in settings.items() if name in known})

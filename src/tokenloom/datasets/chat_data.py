@@ -1,0 +1,139 @@
+"""Tokenised conversations: a pair and its roles, made of a file of conversations where need be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.roles import SequenceRoles, read_roles, roles_path, text_roles
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.storage.local import MappedFile
+from tokenloom.storage.sampling import sampled_hash
+
+logger = logging.getLogger(__name__)
+
+
+class SFTLowLevelDataset:
+    """Tokenised conversations: a pair and the roles beside it; each sequence is a conversation.
+
+    Input that is not tokenised yet (JSON lines, Parquet) is tokenised once into `path_to_cache`, or into a folder
+    `cache` beside it, under a name that changes with the file, the tokenizer and the template. Safe from several
+    threads, and picklable (opened again from the pair).
+
+    Args:
+        dataset_path: the prefix of a pair made by `preprocess_chat`; or the path of conversations.
+        config: the settings; needed for conversations that are not tokenised.
+        plain_text: whether a pair without roles counts as text, which is trained everywhere.
+
+    Raises:
+        DatasetNotFoundError: there is no such file, or no roles beside the pair.
+        ConfigError: conversations must be tokenised first, and the tokenizer is not one of `load_tokenizer`.
+    """
+
+    def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
+        prefix = prefix_of(dataset_path)
+        if not IndexedDataset.exists(prefix) and os.path.isfile(dataset_path):
+            if config is None:
+                message = f"`{dataset_path}` is not tokenised yet, which needs a configuration, found none"
+                raise ConfigError(message, hint="tokenise it with `tokenloom preprocess-chat`")
+            prefix = _tokenised(dataset_path, as_chat_config(config))
+        mmap = True if config is None else bool(config.mmap_bin_files)
+        self.pair = IndexedDataset(prefix, mmap=mmap)
+        self.path_prefix = self.pair.path_prefix
+        self._plain_text = plain_text
+        self.roles = self._open_roles()
+
+    def _open_roles(self) -> SequenceRoles:
+        if self._plain_text and not os.path.exists(roles_path(self.path_prefix)):
+            return text_roles(len(self.pair), self.pair.sequence_lengths)
+        return read_roles(self.pair)
+
+    def __len__(self) -> int:
+        """The number of conversations."""
+        return len(self.pair)
+
+    def __getitem__(self, idx: int) -> NDArray[Any]:
+        """Returns the tokens of a conversation."""
+        tokens: NDArray[Any] = self.pair[idx]
+        return tokens
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_conversations], tokens of each."""
+        return self.pair.sequence_lengths
+
+    def gather(
+        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        """Returns the tokens of many spans, back to back."""
+        return self.pair.gather(sequences, starts, lengths)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what tells these conversations from others."""
+        return {**dataset_identity(self.pair), "roles": self.roles.identity()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "roles"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.roles = self._open_roles()
+
+
+def _tokenised(path: str, config: SFTDatasetConfig) -> str:
+    """Returns the prefix of the conversations of a file, which are tokenised if they are not yet."""
+    tokenizer = config.tokenizer
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        message = f"`{path}` is not tokenised yet, which needs a tokenizer of `load_tokenizer`, found {tokenizer!r}"
+        raise ConfigError(message, hint="tokenise it with `tokenloom preprocess-chat`, and name the output's prefix")
+    file = MappedFile(path)
+    key = json.dumps(
+        {
+            "num_bytes": file.num_bytes,
+            "sample": sampled_hash(file.read, file.num_bytes) if file.num_bytes else "",
+            "tokenizer": tokenizer.unique_identifiers,
+            "special_tokens": tokenizer.special_tokens_dict,
+            "chat_template": _template_source(tokenizer, config),
+            "schema": config.schema,
+            "skip_bad_lines": config.skip_bad_lines,
+        }
+    )
+    folder = config.path_to_cache or os.path.join(os.path.dirname(path), "cache")
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
+    prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
+    if IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix)):
+        return prefix
+    os.makedirs(folder, exist_ok=True)
+    summary = preprocess_chat(
+        path,
+        prefix,
+        tokenizer,
+        chat_template=config.chat_template,
+        schema=config.schema,
+        skip_bad_lines=config.skip_bad_lines,
+    )
+    logger.info("tokenised `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
+    return prefix
+
+
+def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
+    """Returns the text of the template, None where there is none: texts need none, and else tokenising says so."""
+    try:
+        return load_chat_template(tokenizer, config.chat_template).source
+    except TokenizerError:
+        if config.chat_template is not None:
+            raise
+        return None

@@ -1,0 +1,331 @@
+"""What `SFTDataset` and `VarlenDataset` share: tokenised conversations, their order, their rows and their ledger."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_config
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.ledger import ChatLedger, Count
+from tokenloom.datasets.numbered import NumberedSamples
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tokenizer import fill_token_id
+from tokenloom.errors import ConfigError, UntrainableWarning
+from tokenloom.indexed.layout import DType
+from tokenloom.order.cache import Arrays, IndexCache, open_or_build
+from tokenloom.order.windows import Spans
+
+logger = logging.getLogger(__name__)
+
+
+_dtype_code = cache(DType.code_from_dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """The conversations of a split, as samples take them: arrays with one entry for each.
+
+    Attributes:
+        lengths: int64, tokens.
+        available: int64, tokens that a sample reads: all of them, or as many as fit.
+        slots: int64, positions it takes, padding included.
+        trained: int64, labels with loss.
+        empty, too_long, untrainable: bool, left out for this reason; at most one of them is true.
+    """
+
+    lengths: NDArray[np.int64]
+    available: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    trained: NDArray[np.int64]
+    empty: NDArray[np.bool_]
+    too_long: NDArray[np.bool_]
+    untrainable: NDArray[np.bool_]
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Which conversations the samples are made of."""
+        return ~(self.empty | self.too_long | self.untrainable)
+
+    def count(self, chosen: NDArray[np.bool_]) -> Count:
+        """Returns how many conversations are chosen, and their tokens."""
+        return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
+
+
+class ConversationDataset(NumberedSamples):
+    """The base of datasets whose samples hold whole conversations.
+
+    A subclass says how many tokens a conversation has beyond its inputs (`reads_ahead`: 1 where the last token is only
+    a label), and how the stream of shuffled conversations becomes samples.
+    """
+
+    reads_ahead: ClassVar[int]
+    makes_batches: ClassVar[bool] = True
+    config_class: ClassVar[type[SFTDatasetConfig]] = SFTDatasetConfig
+
+    config: SFTDatasetConfig
+
+    def __init__(
+        self,
+        dataset: Any,
+        dataset_path: str | None,
+        indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: Any,
+    ) -> None:
+        config = as_chat_config(config, self.config_class)
+        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+        if config.sequence_length % config.slot_multiple:
+            message = (
+                f"expected sequence_length to be a multiple of {config.slot_multiple}, which context and sequence "
+                f"parallelism ask of every conversation, found {config.sequence_length}"
+            )
+            raise ConfigError(message)
+        if self.num_samples is not None and self.num_samples < 0:
+            message = f"expected num_samples of at least 0, found {self.num_samples}"
+            raise ConfigError(message)
+        self._check_tokenizer()
+        self._fill_id = fill_token_id(config.tokenizer)
+        self._multiple = config.slot_multiple
+        self._train_on = TRAIN_ON.index(config.train_on)
+        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
+
+    def _check_tokenizer(self) -> None:
+        made_by, given = self.dataset.roles.tokenizer_sha256, getattr(self.config.tokenizer, "sha256", None)
+        if made_by is not None and given is not None and made_by != given:
+            message = f"{self._name()} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
+            raise ConfigError(message, hint="tokenise the conversations again, or use that tokenizer")
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: Any) -> int:
+        """Returns the number of conversations."""
+        return len(low_level_dataset)
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        return [
+            *NumberedSamples._key_config_attributes(),
+            "train_on",
+            "long_conversations",
+            "untrainable_conversations",
+            "slot_multiple",
+        ]
+
+    # --- indices ----------------------------------------------------------------------------------------------
+
+    def _index_cache(self) -> IndexCache | None:
+        folder = self.config.path_to_cache
+        if folder is None:
+            if self.config.mock:
+                return None
+            folder = os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
+        return IndexCache(folder, f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}")
+
+    def _open_indices(self) -> Arrays:
+        return open_or_build(
+            self._cache,
+            self._index_specs(),
+            build=self._build_indices,
+            check=self._misfit,
+            description=self.unique_description,
+            name=self._name(),
+            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            identity=self.dataset.identity if isinstance(self.dataset, SFTLowLevelDataset) else None,
+            may_stay_unwritten=self.config.path_to_cache is None,
+        )
+
+    @abstractmethod
+    def _index_specs(self) -> dict[str, Any]:
+        """Returns what the index arrays must be."""
+
+    @abstractmethod
+    def _order(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the index arrays over the conversations that samples are made of."""
+
+    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        exposure = self._exposure()
+        self._report(exposure)
+        kept = exposure.kept
+        try:
+            yield from self._order(self.indices[kept], exposure.slots[kept].astype(np.int32))
+        except ConfigError as error:
+            message = f"{self._name()}: {error.message}"
+            raise ConfigError(message, hint=error.hint) from None
+
+    def _misfit(self, indices: Arrays) -> str | None:
+        """Returns why indices cannot be those of this data, or None: O(1), the ends only."""
+        for sequence in indices["document_index"][[0, -1]].tolist() if len(indices["document_index"]) else ():
+            if not 0 <= sequence < len(self.dataset):
+                return f"it names conversation {sequence} of {len(self.dataset)}"
+        return None
+
+    @property
+    def document_index(self) -> NDArray[Any]:
+        """int32[num_conversations], the shuffled conversations that the samples read, in order."""
+        return self._indices["document_index"]
+
+    def _exposure(self) -> Exposure:
+        """Returns what samples take of each conversation of the split; one pass over lengths and roles."""
+        config = self.config
+        sequences = self.indices.astype(np.int64)
+        lengths = self.dataset.sequence_lengths[self.indices].astype(np.int64)
+        segments = self._segments(sequences)
+        available = np.ascontiguousarray(segments[:, 2])
+        trained = np.empty(len(sequences), dtype=np.int64)
+        self.dataset.roles.parts.count_trained(sequences, available, self._train_on, trained)
+        empty = segments[:, 1] < 1
+        too_long = (lengths > available) & ~empty & (config.long_conversations == "drop")
+        untrainable = (trained == 0) & ~empty & ~too_long & (config.untrainable_conversations == "drop")
+        return Exposure(
+            lengths=lengths,
+            available=available,
+            slots=segments[:, 3],
+            trained=trained,
+            empty=empty,
+            too_long=too_long,
+            untrainable=untrainable,
+        )
+
+    def _segments(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
+        segments = np.empty((len(sequences), 4), dtype=np.int64)
+        segments[:, 0] = sequences
+        available = np.minimum(
+            self.dataset.sequence_lengths[sequences],
+            self.config.sequence_length + self.reads_ahead,
+            out=segments[:, 2],
+        )
+        inputs = np.maximum(available - self.reads_ahead, 0, out=segments[:, 1])
+        segments[:, 3] = -(-inputs // self._multiple) * self._multiple
+        return segments
+
+    def _report(self, exposure: Exposure) -> None:
+        """Says what is wrong with conversations, or raises where a setting asks for it."""
+        config = self.config
+        cut = (exposure.lengths > exposure.available) & ~exposure.empty
+        if config.long_conversations == "error" and cut.any():
+            first = int(np.argmax(cut))
+            message = (
+                f"{self._name()}: {cut.sum()} conversations are longer than a sample of {config.sequence_length} "
+                f"tokens; the first is sequence {self.indices[first]}, with {exposure.lengths[first]}"
+            )
+            raise ConfigError(message, hint='make samples longer, or set `long_conversations` to "truncate" or "drop"')
+        useless = (exposure.trained == 0) & ~exposure.too_long
+        if not useless.any():
+            return
+        policy = config.untrainable_conversations
+        first = int(np.argmax(useless))
+        message = (
+            f"{self._name()}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
+            f"sample of {config.sequence_length}; the first is sequence {self.indices[first]}, of "
+            f"{exposure.lengths[first]} tokens"
+        )
+        if policy == "error":
+            raise ConfigError(message, hint='make samples longer, or set `untrainable_conversations` to "drop"')
+        left_out = policy == "drop" or bool(exposure.empty[useless].all())
+        warnings.warn(f"{message}; they are {'left out' if left_out else 'kept'}", UntrainableWarning, stacklevel=2)
+
+    # --- samples ----------------------------------------------------------------------------------------------
+
+    def _fill(
+        self, sequences: NDArray[np.int64], row_offsets: NDArray[np.int64], *, width: int, with_boundaries: bool
+    ) -> Sample:
+        """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
+        count = len(row_offsets) - 1
+        segments = self._segments(sequences)
+        available = np.ascontiguousarray(segments[:, 2])
+        text = self.dataset.gather(sequences, np.zeros_like(sequences), available)
+        tokens, labels, position_ids = (np.empty((count, width), dtype=np.int64) for _ in range(3))
+        loss_mask = np.empty((count, width), dtype=np.float32)
+        cu_seqlens = np.empty((count, width + 1), dtype=np.int32) if with_boundaries else None
+        max_seqlen = np.empty(count, dtype=np.int32) if with_boundaries else None
+        self.dataset.roles.parts.fill(
+            text,
+            _dtype_code(text.dtype),
+            segments,
+            row_offsets,
+            self._train_on,
+            self._fill_id,
+            tokens,
+            labels,
+            loss_mask,
+            position_ids,
+            cu_seqlens,
+            max_seqlen,
+        )
+        sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
+        return sample | ({"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen} if with_boundaries else {})
+
+    @abstractmethod
+    def _conversations(self, position: int) -> NDArray[np.int64]:
+        """Returns the conversations of a sample: int64[num_conversations]."""
+
+    def spans(self, idx: int) -> Spans:
+        """Returns the conversations that make up a sample, as spans of sequences from their first token on."""
+        sequences = self._conversations(self._position(idx))
+        return Spans(sequences, np.zeros_like(sequences), np.ascontiguousarray(self._segments(sequences)[:, 2]))
+
+    def trained_runs(self, sequence: int) -> list[tuple[int, int, bool]]:
+        """Returns what a sample reads of a conversation, cut where loss begins and ends: (start, stop, has loss)."""
+        chosen = np.array([sequence], dtype=np.int64)
+        [[_, _, available, slots]] = self._segments(chosen).tolist()
+        sample = self._fill(chosen, np.array([0, 1], dtype=np.int64), width=max(slots, 1), with_boundaries=False)
+        has_loss = np.concatenate([np.zeros(1, dtype=np.bool_), sample["loss_mask"][0] > 0])[:available]
+        cuts = [0, *(np.flatnonzero(np.diff(has_loss)) + 1).tolist(), available]
+        return [(start, stop, bool(has_loss[start])) for start, stop in itertools.pairwise(cuts) if start < stop]
+
+    # --- accounts ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _sample_starts(self) -> NDArray[np.int64]:
+        """Returns the position in `document_index` at which each sample begins, and the end: int64[num_samples + 1]."""
+
+    @abstractmethod
+    def _num_slots(self, slots: NDArray[np.int64]) -> int:
+        """Returns the positions of all samples, given those of their conversations."""
+
+    def ledger(self) -> ChatLedger:
+        """Returns what became of every conversation and token; a pass over lengths, roles and indices."""
+        exposure = self._exposure()
+        stream = self.document_index.astype(np.int64)
+        lengths = self.dataset.sequence_lengths[stream].astype(np.int64)
+        _, inputs, available, slots = self._segments(stream).T
+        trained = np.empty(len(stream), dtype=np.int64)
+        self.dataset.roles.parts.count_trained(stream, np.ascontiguousarray(available), self._train_on, trained)
+        kept = self.indices[exposure.kept].astype(np.int64)
+        num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
+        unread = num_epochs - np.bincount(stream, minlength=len(self.dataset))[kept]
+        num_slots = self._num_slots(slots)
+        trained_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(trained)])
+        everything = np.ones(len(self.indices), dtype=np.bool_)
+        return ChatLedger(
+            num_epochs=num_epochs,
+            exposed=exposure.count(everything) * num_epochs,
+            dropped_empty=exposure.count(exposure.empty) * num_epochs,
+            dropped_long=exposure.count(exposure.too_long) * num_epochs,
+            dropped_untrainable=exposure.count(exposure.untrainable) * num_epochs,
+            not_reached=Count(
+                conversations=int(unread.sum()), tokens=int((unread * exposure.lengths[exposure.kept]).sum())
+            ),
+            read=Count(conversations=len(stream), tokens=int(lengths.sum())),
+            truncated=Count(conversations=int((lengths > available).sum()), tokens=int((lengths - available).sum())),
+            num_trained_tokens=int(trained.sum()),
+            num_masked_tokens=int((available - trained).sum()),
+            num_samples=len(self),
+            num_untrainable_samples=int((np.diff(trained_before[self._sample_starts()]) == 0).sum()),
+            num_slots=num_slots,
+            num_filled_slots=int(inputs.sum()),
+            num_padding_slots=num_slots - int(inputs.sum()),
+        )

@@ -1,0 +1,110 @@
+"""Fine-tuning on conversations: whole ones packed into samples of one length, with loss on what the assistant says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.conversations import ConversationDataset
+from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.conversations import build_packs
+from tokenloom.order.shuffles import document_index_dtype
+
+
+class SFTDataset(ConversationDataset):
+    """Samples of `sequence_length` positions, filled with whole conversations in shuffled order.
+
+    Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it if it fits, and
+    begins a new one if it does not. A sample holds tokens int64[S], labels int64[S] (-100 where there is no loss),
+    loss_mask float32[S], position_ids int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (where
+    conversations begin, filled up with S) and max_seqlen int32, as `GPTDataset` has them under
+    `inter_document_masking`. Each conversation takes a multiple of `slot_multiple` positions; what is left of a sample
+    counts as padding of its last conversation. A label never belongs to another conversation than its token.
+
+    The order follows from the seed and the conversations: more samples, or a longer run, begin with the same ones.
+    `dataset.ledger()` accounts for every conversation and token. Safe from several threads, after a fork, and
+    picklable.
+
+    Args:
+        dataset: the conversations, see `build_low_level_dataset`.
+        dataset_path: their path, for the cache key.
+        indices: integers[num_conversations], those to expose.
+        num_samples: how many samples, from as many epochs as that takes; None for one epoch.
+        index_split: which split this is.
+        config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` where the defaults will do.
+
+    Raises:
+        ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
+        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    """
+
+    reads_ahead = 0
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> SFTLowLevelDataset:
+        """Opens conversations: the prefix of a tokenised pair, or a file that is then tokenised once."""
+        return SFTLowLevelDataset(dataset_path, config)
+
+    def _index_specs(self) -> dict[str, ArraySpec]:
+        num_starts = None if self.num_samples is None else self.num_samples + 1
+        return {
+            "document_index": ArraySpec(document_index_dtype(self.indices), (None,)),
+            "sample_index": ArraySpec(np.dtype(np.int64), (num_starts,)),
+        }
+
+    def _order(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
+        stream, starts = build_packs(
+            sequences,
+            slots,
+            self.num_samples,
+            capacity=self.config.sequence_length,
+            seed=self.config.random_seed,
+        )
+        yield "document_index", stream.astype(document_index_dtype(self.indices))
+        yield "sample_index", starts
+
+    def _misfit(self, indices: Arrays) -> str | None:
+        starts, num_read = indices["sample_index"], len(indices["document_index"])
+        if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
+            return f"its samples do not cover the {num_read} conversations read"
+        return super()._misfit(indices)
+
+    @property
+    def sample_index(self) -> NDArray[np.int64]:
+        """int64[num_samples + 1], the position in `document_index` at which each sample begins, and the end."""
+        return self._indices["sample_index"]
+
+    def __len__(self) -> int:
+        """The number of samples; opens the index where it was not asked for a number."""
+        return len(self.sample_index) - 1 if self.num_samples is None else self.num_samples
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        return to_tensors(self.sample(idx))
+
+    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+        """Returns the samples at positions that are known to exist: int64[count]."""
+        try:
+            starts = self.sample_index[rows]
+            counts = self.sample_index[rows + 1] - starts
+            row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+            places = np.repeat(starts - row_offsets[:-1], counts) + np.arange(int(row_offsets[-1]))
+            sequences = self.document_index[places].astype(np.int64)
+            return self._fill(sequences, row_offsets, width=self.config.sequence_length, with_boundaries=True)
+        except IndexError as error:  # the positions exist, so it is the indices that do not fit
+            raise self._damaged(error) from error
+
+    def _conversations(self, position: int) -> NDArray[np.int64]:
+        start, stop = (int(place) for place in self.sample_index[position : position + 2])
+        return self.document_index[start:stop].astype(np.int64)
+
+    def _sample_starts(self) -> NDArray[np.int64]:
+        return self.sample_index
+
+    def _num_slots(self, slots: NDArray[np.int64]) -> int:
+        return len(self) * self.config.sequence_length

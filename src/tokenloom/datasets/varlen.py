@@ -1,0 +1,231 @@
+"""One conversation or text per sample, as long as it is: what a packing scheduler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.chat_config import VarlenDatasetConfig, as_chat_config
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.conversations import ConversationDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.datasets.tokenizer import TokenizerLike
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.roles import text_roles
+from tokenloom.order.cache import ArraySpec
+from tokenloom.order.conversations import build_stream
+from tokenloom.order.shuffles import document_index_dtype
+
+
+class VarlenDataset(ConversationDataset):
+    """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
+
+    A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 where there
+    is no loss), position_ids int64[P], loss_mask float32[P], original_seq_len int32[1] (n - 1) and padded_seq_len
+    int32[1] (P, the next multiple). Longer ones than `sequence_length` are cut at its end, or what
+    `long_conversations` says. Samples are shuffled epoch by epoch. `lengths()` gives the original lengths of all
+    samples without reading a token. Safe from several threads, after a fork, and picklable.
+
+    Besides what `preprocess_chat` makes, an ordinary pair will do: a text per sequence, with loss everywhere.
+
+    Args:
+        dataset: the conversations, see `build_low_level_dataset`.
+        dataset_path: their path, for the cache key.
+        indices: integers[num_conversations], those to expose.
+        num_samples: how many samples, from as many epochs as that takes; None for one epoch.
+        index_split: which split this is.
+        config: a `VarlenDatasetConfig`, or a `GPTDatasetConfig` where the defaults will do.
+
+    Raises:
+        ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
+        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    """
+
+    reads_ahead = 1
+    makes_batches = False
+    config_class = VarlenDatasetConfig
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
+        """Opens conversations or texts: the prefix of a pair, or a file that is then tokenised once."""
+        return SFTLowLevelDataset(dataset_path, config, plain_text=True)
+
+    def _index_specs(self) -> dict[str, ArraySpec]:
+        return {"document_index": ArraySpec(document_index_dtype(self.indices), (self.num_samples,))}
+
+    def _order(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
+        stream = build_stream(sequences, self.num_samples, seed=self.config.random_seed)
+        yield "document_index", stream.astype(document_index_dtype(self.indices))
+
+    def __len__(self) -> int:
+        """The number of samples; opens the index where it was not asked for a number."""
+        return len(self.document_index) if self.num_samples is None else self.num_samples
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Returns the `original_seq_len` of every sample, int64[num_samples], from the index alone."""
+        return np.ascontiguousarray(self._segments(self.document_index.astype(np.int64))[:, 1])
+
+    def padded_lengths(self) -> NDArray[np.int64]:
+        """Returns the `padded_seq_len` of every sample, int64[num_samples], from the index alone."""
+        return np.ascontiguousarray(self._segments(self.document_index.astype(np.int64))[:, 3])
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        return to_tensors(self.sample(idx))
+
+    def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:  # type: ignore[override]
+        """Returns many samples as torch tensors, a list: their lengths differ."""
+        return [self[position] for position in positions]
+
+    def sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
+        sample = self._sample(0 if idx is None else self._position(idx))
+        if idx is None:
+            sample["loss_mask"][:] = 0
+        return sample
+
+    def batch(self, positions: Any) -> Sample:
+        """Refused: samples of different lengths have no batch axis.
+
+        Raises:
+            ConfigError: always.
+        """
+        message = f"samples of {type(self).__name__} differ in length and make no batch of arrays"
+        raise ConfigError(message, hint="take them one by one, and let a packing scheduler put them into rows")
+
+    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+        return self.batch(rows)
+
+    def _sample(self, position: int) -> Sample:
+        sequences = self._conversations(position)
+        _, inputs, _, slots = self._segments(sequences)[0].tolist()
+        rows = self._fill(sequences, np.array([0, 1], dtype=np.int64), width=slots, with_boundaries=False)
+        sample: Sample = {name: array[0] for name, array in rows.items()}
+        sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
+        sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
+        return sample
+
+    def _conversations(self, position: int) -> NDArray[np.int64]:
+        return self.document_index[position : position + 1].astype(np.int64)
+
+    def _sample_starts(self) -> NDArray[np.int64]:
+        return np.arange(len(self) + 1, dtype=np.int64)
+
+    def _num_slots(self, slots: NDArray[np.int64]) -> int:
+        return int(slots.sum())
+
+
+class MockVarlenLowLevelDataset:
+    """Made-up texts: 1, 2, 3, … modulo the vocabulary, then end-of-document; their lengths follow a distribution.
+
+    Args:
+        tokenizer: whose vocabulary size and end-of-document id to use.
+        mode: "distribution", or "file" for lengths from one.
+        settings: of the mode, see `VarlenDatasetConfig`.
+
+    Raises:
+        ConfigError: a setting is missing or unknown, or the file holds no lengths.
+    """
+
+    seed = 0
+    size = 1_000_000
+
+    def __init__(self, tokenizer: TokenizerLike, *, mode: str, **settings: Any) -> None:
+        self.vocab_size = tokenizer.vocab_size
+        self.eod_token = tokenizer.eod
+        modes: dict[str, Callable[..., NDArray[np.int64]]] = {"distribution": self._lognormal, "file": _lengths_of_file}
+        if mode not in modes:
+            message = f"expected the mode 'distribution' or 'file' of made-up data, found {mode!r}"
+            raise ConfigError(message)
+        try:
+            lengths = modes[mode](**settings)
+        except TypeError as error:
+            message = f"the settings of made-up data do not fit the mode {mode!r}: {error}"
+            raise ConfigError(message) from error
+        self.sequence_lengths: NDArray[np.int32] = np.maximum(lengths, 2).astype(np.int32)
+        self.roles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
+
+    def _lognormal(
+        self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
+    ) -> NDArray[np.int64]:
+        if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
+            message = (
+                "expected a lognormal distribution with 0 < min_seq_len <= max_seq_len, found "
+                f"{type!r} between {min_seq_len!r} and {max_seq_len!r}, {mean_seq_len!r} in the mean"
+            )
+            raise ConfigError(message)
+        # The reference's generator and draws.
+        random = np.random.RandomState(self.seed)
+        drawn = random.lognormal(np.log(mean_seq_len) - lognormal_sigma**2 / 2, lognormal_sigma, self.size)
+        return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "roles"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.roles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
+
+    def __len__(self) -> int:
+        return len(self.sequence_lengths)
+
+    def __getitem__(self, idx: int) -> NDArray[np.int64]:
+        """Returns a text: int64[length]."""
+        one = np.ones(1, dtype=np.int64)
+        return self.gather(one * idx, one * 0, one * int(self.sequence_lengths[idx]))
+
+    def gather(
+        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Returns the tokens of many spans, back to back: int64[sum(lengths)]."""
+        ends = np.cumsum(lengths)
+        offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths - starts, lengths)
+        last = np.repeat(self.sequence_lengths[sequences], lengths) - 1
+        return np.where(offsets == last, self.eod_token, (offsets + 1) % self.vocab_size)
+
+
+def _lengths_of_file(*, path: str) -> NDArray[np.int64]:
+    try:
+        lengths: NDArray[np.int64] = np.loadtxt(path, dtype=np.int64, skiprows=1, ndmin=1, delimiter=",").ravel()
+    except (OSError, ValueError) as error:
+        message = f"`{path}` cannot be read as a heading and one length per line: {error}"
+        raise ConfigError(message) from error
+    if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > np.iinfo(np.int32).max:
+        message = f"`{path}`: expected lengths of at least 1, at least one of them"
+        raise ConfigError(message)
+    return lengths
+
+
+class MockVarlenDataset(VarlenDataset):
+    """Samples of made-up texts of varying lengths, the same for everyone: for measuring a run without data."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        dataset_path: str | None,
+        indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: Any,
+    ) -> None:
+        if not config.mock:
+            message = "expected a config without `blend` for made-up data, found one that names data"
+            raise ConfigError(message, hint="use VarlenDataset")
+        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockVarlenLowLevelDataset:
+        """Returns the made-up texts; the path does not matter."""
+        settings = as_chat_config(config, VarlenDatasetConfig).mock_dataset_config or {
+            "mode": "distribution",
+            "type": "lognormal",
+            "min_seq_len": max(config.sequence_length // 2, 1),
+            "max_seq_len": config.sequence_length,
+            "mean_seq_len": max(config.sequence_length // 4 * 3, 1),
+            "lognormal_sigma": 1.1,
+        }
+        return MockVarlenLowLevelDataset(config.tokenizer, **settings)

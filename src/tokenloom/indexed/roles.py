@@ -1,0 +1,243 @@
+"""Which tokens of a `.bin`/`.idx` pair are prompts and which are answers: `PREFIX.roles`, a file beside the pair.
+
+Readers that do not know the file read the pair as before. FORMAT.md describes the bytes; this module is their owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.identity import dataset_identity
+from tokenloom.kernels import RoleParts
+from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.local import map_file
+from tokenloom.storage.sampling import sampled_hash
+
+MAGIC = b"TLROLES\x00"
+VERSION = 1
+_HEADER = struct.Struct("<8sIIQQ32s32s")
+HEADER_BYTES = _HEADER.size  # 96
+_UNKNOWN = bytes(32)
+
+
+class PartKind(IntEnum):
+    """What a part of a sequence is."""
+
+    prompt = 0
+    """System and user turns, tool results, and what the template puts around all turns."""
+    answer = 1
+    """What the assistant says, with the tokens that end its turn."""
+    text = 2
+    """Text that is no conversation."""
+
+
+def roles_path(prefix: str) -> str:
+    """Returns the path of the roles of a prefix."""
+    return prefix + ".roles"
+
+
+class SequenceRoles:
+    """The parts of all sequences: where each ends, and of which kind it is. The parts of a sequence cover it.
+
+    Safe from several threads; not picklable (owners open it again).
+
+    Attributes:
+        offsets: int64[num_sequences + 1]; sequence s has parts [offsets[s], offsets[s + 1]).
+        stops: int32[num_parts], one past the last token of each part, from the start of its sequence.
+        kinds: uint8[num_parts], see `PartKind`.
+        tokenizer_sha256: of the tokenizer that made the tokens, in hex; None if it is not known.
+        parts: the same for the kernels.
+    """
+
+    def __init__(
+        self,
+        offsets: NDArray[np.int64],
+        stops: NDArray[np.int32],
+        kinds: NDArray[np.uint8],
+        *,
+        tokenizer_sha256: str | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.stops = stops
+        self.kinds = kinds
+        self.tokenizer_sha256 = tokenizer_sha256
+        self.parts = RoleParts(offsets, stops, kinds)
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self.offsets) - 1
+
+    def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
+        """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
+        first, last = int(self.offsets[sequence]), int(self.offsets[sequence + 1])
+        stops = self.stops[first:last].tolist()
+        return [
+            (start, stop, PartKind(kind))
+            for start, stop, kind in zip([0, *stops], stops, self.kinds[first:last].tolist(), strict=False)
+        ]
+
+    def identity(self) -> str:
+        """Returns a hash of pieces of the arrays, to tell these roles from others; reads a fixed number of bytes."""
+        digest = hashlib.sha256()
+        for array in (self.offsets, self.stops, self.kinds):
+            digest.update(_sampled(array.view(np.uint8)).encode())
+        return digest.hexdigest()
+
+
+def text_roles(num_sequences: int, lengths: NDArray[np.int32]) -> SequenceRoles:
+    """Returns the roles of sequences that are plain text: one part each."""
+    return SequenceRoles(
+        np.arange(num_sequences + 1, dtype=np.int64),
+        np.array(lengths, dtype=np.int32),
+        np.full(num_sequences, PartKind.text, dtype=np.uint8),
+    )
+
+
+def read_roles(dataset: IndexedDataset) -> SequenceRoles:
+    """Returns the roles beside a pair, as views of the mapped file, after checking in O(1) that they belong to it.
+
+    Raises:
+        DatasetNotFoundError: there is no such file.
+        DatasetFormatError: it is truncated, foreign, or was written for other data.
+    """
+    path = roles_path(dataset.path_prefix)
+    try:
+        data = map_file(path)
+    except StorageError as error:
+        if os.path.exists(path):
+            raise
+        message = f"no file `{path}`: nothing says which tokens of `{dataset.path_prefix}` are answers"
+        raise DatasetNotFoundError(message, hint="tokenise conversations with `tokenloom preprocess-chat`") from error
+    hint = "the file is truncated, or belongs to other data; tokenise the conversations again"
+    if len(data) < HEADER_BYTES:
+        message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
+        raise DatasetFormatError(message, hint=hint)
+    magic, version, _, num_sequences, num_parts, pair, tokenizer = _HEADER.unpack(data[:HEADER_BYTES].tobytes())
+    if magic != MAGIC or version != VERSION:
+        message = f"`{path}`: expected {MAGIC!r} and version {VERSION}, found {magic!r} and version {version}"
+        raise DatasetFormatError(message, hint=hint)
+    if num_sequences != len(dataset):
+        message = f"`{path}`: expected the {len(dataset)} sequences of the pair, found {num_sequences}"
+        raise DatasetFormatError(message, hint=hint)
+    expected = HEADER_BYTES + 8 * (num_sequences + 1) + 5 * num_parts
+    if len(data) != expected:
+        message = f"`{path}`: {num_sequences} sequences and {num_parts} parts need {expected} bytes, found {len(data)}"
+        raise DatasetFormatError(message, hint=hint)
+    if pair != _pair_hash(dataset):
+        message = f"`{path}` was written for another pair than the one that is there"
+        raise DatasetFormatError(message, hint=hint)
+    stops_at = HEADER_BYTES + 8 * (num_sequences + 1)
+    kinds_at = stops_at + 4 * num_parts
+    offsets: NDArray[np.int64] = data[HEADER_BYTES:stops_at].view(np.int64)
+    if (int(offsets[0]), int(offsets[-1])) != (0, num_parts):
+        message = f"`{path}`: expected parts from 0 to {num_parts}, found {offsets[0]} to {offsets[-1]}"
+        raise DatasetFormatError(message, hint=hint)
+    stops: NDArray[np.int32] = data[stops_at:kinds_at].view(np.int32)
+    return SequenceRoles(
+        offsets, stops, data[kinds_at:], tokenizer_sha256=None if tokenizer == _UNKNOWN else tokenizer.hex()
+    )
+
+
+def role_problems(dataset: IndexedDataset) -> Iterator[str]:
+    """Yields one sentence for each array of the roles beside a pair that is inconsistent; one pass over them."""
+    roles = read_roles(dataset)
+    path = roles_path(dataset.path_prefix)
+    counts = np.diff(roles.offsets)
+    if len(falling := np.flatnonzero(counts < 0)):
+        first = falling[0]
+        yield f"`{path}`: expected offsets that do not fall, found sequence {first} with {counts[first]} parts"
+        return
+    held = counts > 0
+    starts = np.concatenate([np.zeros(1, dtype=np.int32), roles.stops])[: len(roles.stops)]
+    starts[roles.offsets[:-1][held]] = 0
+    if len(empty := np.flatnonzero(roles.stops <= starts)):
+        yield f"`{path}`: expected parts of at least one token, found {roles.stops[empty[0]]} after {starts[empty[0]]}"
+    ends = np.zeros(len(roles), dtype=np.int64)
+    ends[held] = roles.stops[roles.offsets[1:][held] - 1]
+    if len(uncovered := np.flatnonzero(ends != dataset.sequence_lengths)):
+        first = uncovered[0]
+        length = dataset.sequence_lengths[first]
+        yield f"`{path}`: expected parts that cover the {length} tokens of sequence {first}, found {ends[first]}"
+    if len(strange := np.flatnonzero(roles.kinds > max(PartKind))):
+        yield f"`{path}`: expected kinds up to {max(PartKind)}, found {roles.kinds[strange[0]]} for part {strange[0]}"
+
+
+def _pair_hash(dataset: IndexedDataset) -> bytes:
+    """Returns a hash of pieces of both files: what `dataset_identity` knows of them."""
+    identity = dataset_identity(dataset)
+    return hashlib.sha256(f"{identity['idx_sample']} {identity['bin_sample']}".encode()).digest()
+
+
+class RolesWriter:
+    """Collects the parts of sequences and writes them once the pair is there. Memory: 8 bytes per sequence, 5 per part.
+
+    Args:
+        prefix: of the pair.
+        tokenizer_sha256: of the tokenizer, in hex.
+    """
+
+    def __init__(self, prefix: str, *, tokenizer_sha256: str | None = None) -> None:
+        self._prefix = prefix
+        self._tokenizer = _UNKNOWN if tokenizer_sha256 is None else bytes.fromhex(tokenizer_sha256)
+        self._counts: list[NDArray[np.int64]] = []
+        self._stops: list[NDArray[np.int32]] = []
+        self._kinds: list[NDArray[np.uint8]] = []
+
+    def append(self, counts: NDArray[np.int64], stops: NDArray[np.int32], kinds: NDArray[np.uint8]) -> None:
+        """Appends sequences.
+
+        Args:
+            counts: int64[num_sequences], parts of each.
+            stops: int32[sum(counts)], see `SequenceRoles`.
+            kinds: uint8[sum(counts)].
+        """
+        self._counts.append(counts)
+        self._stops.append(stops)
+        self._kinds.append(kinds)
+
+    def remove_old(self) -> None:
+        """Removes the roles of an earlier pair of this name."""
+        path = roles_path(self._prefix)
+        with storage_errors("remove", path), suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def publish(self) -> None:
+        """Writes the file; the pair must be complete.
+
+        Raises:
+            DatasetFormatError: the parts are not those of as many sequences as the pair has.
+            StorageError: writing failed.
+        """
+        dataset = IndexedDataset(self._prefix)
+        counts = _joined(self._counts, np.int64)
+        if len(counts) != len(dataset):
+            message = f"`{self._prefix}`: expected the parts of {len(dataset)} sequences, found those of {len(counts)}"
+            raise DatasetFormatError(message)
+        num_parts = int(counts.sum())
+        header = _HEADER.pack(MAGIC, VERSION, 0, len(counts), num_parts, _pair_hash(dataset), self._tokenizer)
+        with PendingFile(roles_path(self._prefix)) as file:
+            file.write(header)
+            file.write(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]).data)
+            for stops in self._stops:
+                file.write(np.ascontiguousarray(stops).data)
+            for kinds in self._kinds:
+                file.write(np.ascontiguousarray(kinds).data)
+
+
+def _sampled(data: NDArray[np.uint8]) -> str:
+    return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
+
+
+def _joined(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype=dtype), *arrays])

@@ -1,0 +1,209 @@
+"""Records into conversations: which columns hold them, who speaks, and where one conversation ends.
+
+Four schemas: `messages` (a list of role and content), `sharegpt` (`conversations`: a list of from and value), `alpaca`
+(an instruction, maybe some input, and an output, under the names that Alpaca, Dolly and their kin use) and `text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenloom.errors import ConfigError
+from tokenloom.preprocess.parsing import UnusableLineError, kind_of
+from tokenloom.preprocess.tokenizers import encodable
+
+Schema = Literal["messages", "sharegpt", "alpaca", "text"]
+SCHEMAS: tuple[Schema, ...] = ("messages", "sharegpt", "alpaca", "text")
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_OPENING = ("system", "developer")
+_SPEAKERS = {
+    **{role: role for role in ROLES},
+    **dict.fromkeys(("human",), "user"),
+    **dict.fromkeys(("gpt", "model", "chatgpt", "bing", "bard"), "assistant"),
+    **dict.fromkeys(("function", "observation"), "tool"),
+}
+_INSTRUCTIONS = ("instruction", "prompt", "query", "question")
+_INPUTS = ("input", "context")
+_OUTPUTS = ("output", "response", "completion", "answer")
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Turns of one conversation, each a dict with `role` and `content`, and what else the record says of them."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What one line or row holds: conversations, or a text."""
+
+    conversations: tuple[Conversation, ...] = ()
+    text: str | None = None
+
+
+def detect_schema(columns: Iterable[str]) -> Schema:
+    """Returns the schema that columns belong to; the most explicit one where several fit.
+
+    Example:
+        >>> detect_schema(["instruction", "context", "response", "category"])
+        'alpaca'
+
+    Raises:
+        ConfigError: none fits.
+    """
+    found = set(columns)
+    if "messages" in found:
+        return "messages"
+    if "conversations" in found:
+        return "sharegpt"
+    if found.intersection(_INSTRUCTIONS) and found.intersection(_OUTPUTS):
+        return "alpaca"
+    if "text" in found:
+        return "text"
+    message = f"expected columns of one of the schemas {', '.join(SCHEMAS)}, found {', '.join(sorted(found)) or 'none'}"
+    raise ConfigError(message, hint="rename the columns, or name the schema")
+
+
+def read_record(record: Any, schema: Schema) -> Record:
+    """Returns what a record holds.
+
+    A list of messages is cut before each system turn: it opens a conversation.
+
+    Raises:
+        UnusableLineError: it holds no conversation; the reason names the message.
+    """
+    if type(record) is not dict:
+        reason = f"expected an object, found {kind_of(record)}"
+        raise UnusableLineError(reason)
+    if schema == "text":
+        text = _text(record, ("text",))
+        if not text:
+            reason = "the text is empty"
+            raise UnusableLineError(reason)
+        return Record(text=text)
+    if schema == "alpaca":
+        instruction, output = _text(record, _INSTRUCTIONS), _text(record, _OUTPUTS)
+        extra = _text(record, _INPUTS, required=False)
+        messages = [
+            {"role": "user", "content": f"{instruction}\n\n{extra}" if extra else instruction},
+            {"role": "assistant", "content": output},
+        ]
+    elif schema == "sharegpt":
+        messages = [_sharegpt(turn, number) for number, turn in enumerate(_turns(record, "conversations"), 1)]
+    else:
+        messages = [_message(turn, number) for number, turn in enumerate(_turns(record, "messages"), 1)]
+    return Record(conversations=tuple(_conversations(messages)))
+
+
+def _conversations(messages: list[Message]) -> list[Conversation]:
+    groups: list[list[Message]] = []
+    first = 1
+    for number, message in enumerate(messages, 1):
+        if message["role"] in _OPENING or not groups:
+            if groups:
+                _check(groups[-1], first)
+            groups.append([])
+            first = number
+        groups[-1].append(message)
+    _check(groups[-1], first)
+    return [Conversation(messages=tuple(group)) for group in groups]
+
+
+def _check(messages: list[Message], first: int) -> None:
+    """Refuses what no conversation is; `first` is the number of its first message in the record."""
+    roles = [message["role"] for message in messages]
+    if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
+        reason = f"message {first + roles.index('assistant')}: expected a user turn before the assistant's"
+        raise UnusableLineError(reason)
+    if "assistant" not in roles:
+        last = first + len(roles) - 1
+        where = f"message {first}" if last == first else f"messages {first} to {last}"
+        reason = f"{where}: a conversation without an assistant turn has nothing to train"
+        raise UnusableLineError(reason)
+
+
+def _turns(record: Mapping[str, Any], column: str) -> list[Any]:
+    turns = _column(record, column)
+    if type(turns) is not list:
+        reason = f"expected an array under {column!r}, found {kind_of(turns)}"
+        raise UnusableLineError(reason)
+    if not turns:
+        reason = f"the conversation under {column!r} is empty"
+        raise UnusableLineError(reason)
+    return turns
+
+
+def _message(turn: Any, number: int) -> Message:
+    if type(turn) is not dict:
+        reason = f"message {number}: expected an object, found {kind_of(turn)}"
+        raise UnusableLineError(reason)
+    role = turn.get("role")
+    if role not in ROLES:
+        reason = f"message {number}: expected a role out of {', '.join(ROLES)}, found {role!r}"
+        raise UnusableLineError(reason)
+    # A null stands for an absent key: Parquet has every key in every row.
+    rest = {key: value for key, value in turn.items() if value is not None and key != "content"}
+    calls = bool(rest.get("tool_calls"))
+    return {**rest, "content": _content(turn.get("content"), f"message {number} ({role})", may_be_null=calls)}
+
+
+def _sharegpt(turn: Any, number: int) -> Message:
+    if type(turn) is not dict:
+        reason = f"message {number}: expected an object, found {kind_of(turn)}"
+        raise UnusableLineError(reason)
+    speaker = turn.get("from")
+    if type(speaker) is not str or speaker.lower() not in _SPEAKERS:
+        reason = f"message {number}: expected a speaker out of {', '.join(_SPEAKERS)}, found {speaker!r}"
+        raise UnusableLineError(reason)
+    return {
+        "role": _SPEAKERS[speaker.lower()],
+        "content": _content(turn.get("value"), f"message {number} ({speaker})", may_be_null=False),
+    }
+
+
+def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
+    """Returns the text of a turn; parts that are all text are joined by newlines."""
+    if type(content) is str:
+        return encodable(content)
+    if content is None and may_be_null:
+        return None
+    if type(content) is not list:
+        reason = f"{where}: expected text as content, found {kind_of(content)}"
+        raise UnusableLineError(reason)
+    texts = []
+    for number, part in enumerate(content, 1):
+        if type(part) is not dict or part.get("type") != "text" or type(part.get("text")) is not str:
+            found = repr(part.get("type")) if type(part) is dict else kind_of(part)
+            reason = f"{where}: expected parts of type 'text', found {found} as part {number}"
+            raise UnusableLineError(reason)
+        texts.append(encodable(part["text"]))
+    return "\n".join(texts)
+
+
+def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool = True) -> str:
+    """Returns the first text that is not empty under one of the columns."""
+    present = [column for column in columns if record.get(column) not in (None, "")]
+    if not present:
+        if required and not any(record.get(column) == "" for column in columns):
+            reason = f"no text under {' or '.join(map(repr, columns))}; found {', '.join(map(repr, record)) or 'none'}"
+            raise UnusableLineError(reason)
+        return ""
+    value = record[present[0]]
+    if type(value) is not str:
+        reason = f"expected a string under {present[0]!r}, found {kind_of(value)}"
+        raise UnusableLineError(reason)
+    return encodable(value)
+
+
+def _column(record: Mapping[str, Any], column: str) -> Any:
+    if column not in record:
+        found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
+        reason = f"no key {column!r}; found {found}"
+        raise UnusableLineError(reason)
+    return record[column]

@@ -1,0 +1,116 @@
+"""The roles beside a pair: literal bytes, and files that do not belong."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.indexed.pairs import write_pair
+
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.roles import PartKind, RolesWriter, read_roles
+from tokenloom.indexed.verify import verify_dataset
+
+TALKS = [conversation((PROMPT, [1, 2]), (ANSWER, [3])), conversation(), conversation((ANSWER, [4, 5]))]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_conversations(tmp_path / "chat", TALKS, tokenizer_sha256="11" * 32)
+
+
+def test_the_bytes_are_those_of_the_format(prefix):
+    with open(f"{prefix}.roles", "rb") as stream:
+        data = stream.read()
+    assert data[:32] == b"TLROLES\x00" + struct.pack("<IIQQ", 1, 0, 3, 3)
+    assert data[64:96] == b"\x11" * 32
+    assert data[96:] == struct.pack("<4q", 0, 2, 2, 3) + struct.pack("<3i", 2, 3, 2) + bytes([0, 1, 1])
+
+
+def test_roles_are_read_back(prefix):
+    roles = read_roles(IndexedDataset(prefix))
+    assert len(roles) == 3
+    assert [roles.of(sequence) for sequence in range(3)] == [
+        [(0, 2, PartKind.prompt), (2, 3, PartKind.answer)],
+        [],
+        [(0, 2, PartKind.answer)],
+    ]
+    assert roles.tokenizer_sha256 == "11" * 32
+
+
+def test_an_unknown_tokenizer_is_none(tmp_path):
+    assert read_roles(IndexedDataset(write_conversations(tmp_path / "chat", TALKS))).tokenizer_sha256 is None
+
+
+def damaged(data: bytes, kind: str) -> bytes:
+    return {
+        "short": data[:50],
+        "foreign": b"MMIDIDX\x00" + data[8:],
+        "newer": data[:8] + struct.pack("<I", 2) + data[12:],
+        "other count": data[:16] + struct.pack("<Q", 4) + data[24:],
+        "truncated": data[:-1],
+        "too long": data + b"\x00",
+        "offsets": data[:96] + struct.pack("<q", 1) + data[104:],
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("short", "expected a header of 96 bytes, found a file of 50 bytes"),
+        ("foreign", r"expected b'TLROLES\\x00' and version 1, found b'MMIDIDX\\x00'"),
+        ("newer", "version 1, found .* and version 2"),
+        ("other count", "expected the 3 sequences of the pair, found 4"),
+        ("truncated", "3 sequences and 3 parts need 143 bytes, found 142"),
+        ("too long", "3 sequences and 3 parts need 143 bytes, found 144"),
+        ("offsets", "expected parts from 0 to 3, found 1 to 3"),
+    ],
+)
+def test_what_does_not_fit_is_refused(prefix, kind, text):
+    with open(f"{prefix}.roles", "rb") as stream:
+        data = stream.read()
+    with open(f"{prefix}.roles", "wb") as stream:
+        stream.write(damaged(data, kind))
+    with pytest.raises(DatasetFormatError, match=text):
+        read_roles(IndexedDataset(prefix))
+
+
+def test_roles_of_a_pair_that_was_replaced_are_refused(prefix):
+    write_pair(prefix, [[[1, 2, 4]], [[]], [[4, 5]]])
+    with pytest.raises(DatasetFormatError, match=r"chat\.roles` was written for another pair"):
+        read_roles(IndexedDataset(prefix))
+
+
+def test_missing_roles_are_named(tmp_path):
+    prefix = write_pair(tmp_path / "pair", [[[1]]])
+    with pytest.raises(DatasetNotFoundError, match=r"no file `.*pair\.roles`: nothing says which tokens"):
+        read_roles(IndexedDataset(prefix))
+
+
+def test_the_roles_of_another_number_of_sequences_are_not_written(tmp_path):
+    prefix = write_pair(tmp_path / "pair", [[[1]]])
+    writer = RolesWriter(str(prefix))
+    writer.append(np.array([1, 1]), np.array([1, 1], dtype=np.int32), np.array([0, 1], dtype=np.uint8))
+    with pytest.raises(DatasetFormatError, match="expected the parts of 1 sequences, found those of 2"):
+        writer.publish()
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "text"),
+    [
+        (104, struct.pack("<q", 3), r"expected offsets that do not fall, found sequence 1 with -1 parts"),
+        (128, struct.pack("<i", 0), "expected parts of at least one token, found 0 after 0"),
+        (136, struct.pack("<i", 1), "expected parts that cover the 2 tokens of sequence 2, found 1"),
+        (142, bytes([9]), "expected kinds up to 2, found 9 for part 2"),
+    ],
+)
+def test_verifying_a_pair_looks_at_every_part(prefix, offset, value, text):
+    assert verify_dataset(prefix).ok
+    with open(f"{prefix}.roles", "r+b") as stream:
+        stream.seek(offset)
+        stream.write(value)
+    [problem] = verify_dataset(prefix).problems
+    assert text in problem

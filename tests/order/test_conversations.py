@@ -1,0 +1,74 @@
+"""The order of conversations: shuffled epochs, and packs by next fit."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference import chat as reference
+
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import next_fit
+from tokenloom.order.conversations import build_packs, build_stream
+
+
+def test_items_join_a_row_while_they_fit():
+    starts, filled = next_fit(np.array([3, 4, 1, 8, 2, 7], dtype=np.int32), capacity=8, filled=-1)
+    assert (starts.tolist(), filled) == ([0, 3, 4, 5], 7)
+    starts, filled = next_fit(np.array([3, 4], dtype=np.int32), capacity=8, filled=5)
+    assert (starts.tolist(), filled) == ([1], 4)
+
+
+def test_an_item_larger_than_a_row_is_an_error():
+    with pytest.raises(IndexError, match="item 1 needs 9 of 8 slots"):
+        next_fit(np.array([1, 9], dtype=np.int32), capacity=8, filled=-1)
+
+
+def test_a_small_order_is_what_the_legacy_shuffle_gives():
+    random = np.random.RandomState(5)
+    epochs = []
+    for _ in range(2):
+        epoch = np.array([10, 20, 30, 40])
+        random.shuffle(epoch)
+        epochs += epoch.tolist()
+    assert build_stream(np.array([10, 20, 30, 40], dtype=np.int32), 7, seed=5).tolist() == epochs[:7]
+    stream, starts = build_packs(
+        np.array([10, 20, 30, 40], dtype=np.int32), np.full(4, 3, dtype=np.int32), 3, capacity=6, seed=5
+    )
+    assert stream.tolist() == epochs[:6]
+    assert starts.tolist() == [0, 2, 4, 6]
+
+
+@given(
+    slots=st.lists(st.integers(1, 9), min_size=1, max_size=30),
+    count=st.one_of(st.none(), st.integers(0, 40)),
+    more=st.integers(0, 20),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, seed):
+    sequences = np.arange(100, 100 + len(slots), dtype=np.int32)
+    sizes = np.array(slots, dtype=np.int32)
+    stream, starts = build_packs(sequences, sizes, count, capacity=9, seed=seed)
+    rows = [stream[start:stop].tolist() for start, stop in itertools.pairwise(starts)]
+    assert [number for row in rows for number in row] == stream.tolist()
+    expected = reference.next_fit([slots[number - 100] for number in stream.tolist()], 9)
+    assert [len(row) for row in rows] == [len(row) for row in expected]
+    if count is None:
+        assert sorted(stream.tolist()) == sequences.tolist()
+        return
+    assert len(rows) == count
+    longer, longer_starts = build_packs(sequences, sizes, count + more, capacity=9, seed=seed)
+    assert longer[: len(stream)].tolist() == stream.tolist()
+    assert longer_starts[: count + 1].tolist() == starts.tolist()
+
+
+def test_samples_of_nothing_are_an_error():
+    nothing = np.empty(0, dtype=np.int32)
+    with pytest.raises(ConfigError, match="2 samples were asked for, but there is no conversation"):
+        build_stream(nothing, 2, seed=1)
+    assert build_stream(nothing, None, seed=1).tolist() == []
+    stream, starts = build_packs(nothing, nothing, None, capacity=4, seed=1)
+    assert (stream.tolist(), starts.tolist()) == ([], [0])

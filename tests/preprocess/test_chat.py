@@ -1,0 +1,310 @@
+"""Conversations into a pair and roles."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.preprocess.corpus import (
+    EOD,
+    byte_level_json,
+    documents_of,
+    leftovers,
+    make_tokenizer,
+    read_pair,
+    word_level_json,
+    write_lines,
+)
+from tests.support import StandInTokenizer
+
+from tokenloom.datasets.chat_config import SFTDatasetConfig
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.sft import SFTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, InputError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.roles import PartKind, read_roles
+from tokenloom.preprocess.chat import preprocess_chat
+
+
+def messages(*contents):
+    return {"messages": [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(contents)]}
+
+
+TALKS = [messages("Hi", "Ho", "Again?", "No."), messages("def f():", "return 1\n"), messages("Größe?", "👍🏽 é")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(byte_level_json())
+
+
+def run(tmp_path, tokenizer, lines, name="chat.jsonl", **options):
+    path = write_lines(tmp_path / name, lines)
+    options.setdefault("chat_template", "chatml")
+    return preprocess_chat(path, tmp_path / "out", tokenizer, **options)
+
+
+def shown(prefix, tokenizer):
+    """Returns the parts of each sequence as text."""
+    dataset = IndexedDataset(prefix)
+    roles = read_roles(dataset)
+    return [
+        [(kind.name, tokenizer.detokenize(dataset[row][start:stop])) for start, stop, kind in roles.of(row)]
+        for row in range(len(dataset))
+    ]
+
+
+def test_answers_are_found_token_by_token(tmp_path, tokenizer):
+    summary = run(tmp_path, tokenizer, TALKS)
+    assert shown(summary.prefix, tokenizer)[0] == [
+        ("prompt", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"),
+        ("answer", "Ho<|im_end|>"),
+        ("prompt", "\n<|im_start|>user\nAgain?<|im_end|>\n<|im_start|>assistant\n"),
+        ("answer", f"No.<|im_end|>{EOD}"),
+    ]
+    assert [parts[-1] for parts in shown(summary.prefix, tokenizer)[1:]] == [
+        ("answer", f"return 1\n<|im_end|>{EOD}"),
+        ("answer", f"👍🏽 é<|im_end|>{EOD}"),
+    ]
+    assert (summary.num_documents, summary.num_sequences, summary.num_rejected) == (3, 3, 0)
+    assert summary.num_tokens == IndexedDataset(summary.prefix).num_tokens
+    assert summary.num_answer_tokens == sum(
+        stop - start
+        for row in range(3)
+        for start, stop, kind in read_roles(IndexedDataset(summary.prefix)).of(row)
+        if kind is PartKind.answer
+    )
+    assert (summary.schema, summary.template, summary.dtype) == ("messages", "chatml", "uint16")
+
+
+def test_a_line_is_a_document_of_its_conversations(tmp_path, tokenizer):
+    system = {"role": "system", "content": "s"}
+    line = {"messages": [*TALKS[0]["messages"], system, *TALKS[1]["messages"]]}
+    summary = run(tmp_path, tokenizer, [line, TALKS[2]])
+    assert [len(document) for document in documents_of(summary.prefix)] == [2, 1]
+    assert (summary.num_documents, summary.num_sequences) == (2, 3)
+
+
+def test_the_tokens_are_those_of_the_whole_text(tmp_path, tokenizer):
+    summary = run(tmp_path, tokenizer, TALKS)
+    for row, talk in enumerate(TALKS):
+        text = "\n".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>" for turn in talk["messages"])
+        assert IndexedDataset(summary.prefix)[row].tolist() == [*tokenizer.tokenize(text), tokenizer.eod]
+
+
+def test_a_token_that_reaches_into_the_answer_belongs_to_it(tmp_path, tokenizer):
+    newline, indented = tokenizer.tokenize("\n"), tokenizer.tokenize("\n    x")
+    assert indented[0] != newline[0]  # the newline before the answer and its spaces are one token
+    [parts] = shown(run(tmp_path, tokenizer, [messages("Hi", "    x")]).prefix, tokenizer)
+    assert parts[0] == ("prompt", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant")
+    assert parts[1] == ("answer", f"\n    x<|im_end|>{EOD}")
+
+
+def test_an_end_that_is_there_is_not_repeated(tmp_path, tokenizer):
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{{ '<|endoftext|>' }}{% endfor %}")
+    summary = run(tmp_path, tokenizer, [messages("Hi", "Ho")], chat_template=str(template))
+    assert shown(summary.prefix, tokenizer) == [[("prompt", f"Hi{EOD}"), ("answer", f"Ho{EOD}")]]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]},
+        {"instruction": "Hi", "input": "", "output": "Ho"},
+        {"instruction": "Hi", "context": None, "response": "Ho"},
+    ],
+)
+def test_other_schemas_come_to_the_same(tmp_path, tokenizer, record):
+    run(tmp_path, tokenizer, [messages("Hi", "Ho")])
+    expected = read_pair(tmp_path / "out")
+    run(tmp_path, tokenizer, [record])
+    assert read_pair(tmp_path / "out") == expected
+
+
+def test_text_needs_no_template_and_is_trained(tmp_path, tokenizer):
+    summary = run(tmp_path, tokenizer, [{"text": "abc def"}], chat_template=None)
+    assert shown(summary.prefix, tokenizer) == [[("text", f"abc def{EOD}")]]
+    assert (summary.schema, summary.template) == ("text", "none")
+
+
+def test_a_named_schema_goes_before_the_columns(tmp_path, tokenizer):
+    record = {**messages("Hi", "Ho"), "text": "abc"}
+    assert run(tmp_path, tokenizer, [record]).schema == "messages"
+    assert run(tmp_path, tokenizer, [record], schema="text").num_tokens < 10
+
+
+def test_bytes_do_not_depend_on_workers_and_compression_is_read(tmp_path, tokenizer):
+    lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(3000)]
+    run(tmp_path, tokenizer, lines, num_workers=1)
+    expected = read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
+    run(tmp_path, tokenizer, lines, num_workers=4)
+    assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+    path = tmp_path / "chat.jsonl.gz"
+    path.write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
+    preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+    assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+
+
+BAD = [
+    (b"{not json", "not JSON: "),
+    ({"messages": []}, "the conversation under 'messages' is empty"),
+    ({"messages": [{"role": "alien", "content": "x"}]}, "expected a role out of"),
+    (messages("Hi"), "a conversation without an assistant turn has nothing to train"),
+    ({"text": "abc"}, "no key 'messages'; found 'text'"),
+    ([1], "expected an object, found an array"),
+    (b"null", "expected an object, found null"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD)
+def test_a_bad_line_is_an_error_with_its_number(tmp_path, tokenizer, line, reason):
+    with pytest.raises(InputError, match=rf"chat\.jsonl` line 3: .*{reason}"):
+        run(tmp_path, tokenizer, [TALKS[0], b"", line])
+    assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
+
+
+def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
+    summary = run(tmp_path, tokenizer, [TALKS[0], *(line for line, _ in BAD), b"", TALKS[1]], skip_bad_lines=True)
+    assert (summary.num_sequences, summary.num_rejected, summary.num_blank_lines) == (2, len(BAD), 1)
+    records = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
+    assert [record["line"] for record in records] == list(range(2, 2 + len(BAD)))
+    for record, (_, reason) in zip(records, BAD, strict=True):
+        assert reason in record["reason"]
+    assert records[0]["text"] == "{not json"
+
+
+def test_nothing_but_bad_lines_is_an_error(tmp_path, tokenizer):
+    with pytest.raises(InputError, match="holds no conversations: 1 blank lines, 1 bad lines; the first is line 1: "):
+        run(tmp_path, tokenizer, [{"messages": []}, b""], skip_bad_lines=True)
+    with pytest.raises(InputError, match="holds no conversations: 0 blank lines, 0 bad lines"):
+        run(tmp_path, tokenizer, [])
+    with pytest.raises(ConfigError, match="expected columns of one of the schemas"):
+        run(tmp_path, tokenizer, [{"body": "x"}])
+    assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
+
+
+def test_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
+    with pytest.raises(TokenizerError, match="has no chat template"):
+        run(tmp_path, tokenizer, TALKS, chat_template=None)
+    with pytest.raises(ConfigError, match="expected at least 1 worker, got 0"):
+        run(tmp_path, tokenizer, TALKS, num_workers=0)
+    with pytest.raises(ConfigError, match="expected a schema out of messages, sharegpt, alpaca, text, got 'chat'"):
+        run(tmp_path, tokenizer, TALKS, schema="chat")
+    no_end = make_tokenizer(word_level_json().replace("</s>", "<stop>"))
+    with pytest.raises(TokenizerError, match="expected one token that ends a document, found none"):
+        run(tmp_path, no_end, TALKS)
+    assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
+
+
+def test_a_vocabulary_at_the_edge_takes_four_bytes(tmp_path):
+    vocabulary = {"[UNK]": 0, "</s>": 1, **{f"w{number}": number for number in range(2, 65_500)}}
+    data = json.loads(word_level_json())
+    data["model"]["vocab"] = vocabulary
+    summary = run(tmp_path, make_tokenizer(json.dumps(data)), [{"text": "w65499 w2"}], schema="text")
+    assert summary.dtype == "int32"
+    assert IndexedDataset(summary.prefix)[0].tolist() == [65_499, 2, 1]
+
+
+# --- Parquet -----------------------------------------------------------------------------------------------------
+
+
+def write_parquet(path, rows):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=700)
+    return path
+
+
+def test_parquet_comes_to_the_same_as_json(tmp_path, tokenizer):
+    lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(1500)]
+    run(tmp_path, tokenizer, lines)
+    expected = read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
+    path = write_parquet(tmp_path / "chat.parquet", lines)
+    summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+    assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+    assert summary.num_documents == 1500
+
+
+def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):
+    rows = [
+        {"instruction": "Hi", "output": "Ho"},
+        {"instruction": None, "output": "x"},
+        {"instruction": "y", "output": None},
+    ]
+    path = write_parquet(tmp_path / "chat.parquet", rows)
+    with pytest.raises(InputError, match=r"chat\.parquet` row 2: no text under 'instruction'"):
+        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+    summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", skip_bad_lines=True)
+    assert (summary.num_sequences, summary.num_rejected) == (1, 2)
+    rejected = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
+    assert [json.loads(record["text"]) for record in rejected] == rows[1:]
+    missing = write_parquet(tmp_path / "nulls.parquet", [messages("Hi", "Ho"), {"messages": None}])
+    with pytest.raises(InputError, match="row 2: expected an array under 'messages', found null"):
+        preprocess_chat(missing, tmp_path / "out", tokenizer, chat_template="chatml")
+
+
+def test_what_is_no_parquet_is_refused(tmp_path, tokenizer):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "chat.parquet"
+    path.write_bytes(b"no parquet at all")
+    with pytest.raises(InputError, match=r"chat\.parquet` is not a Parquet file"):
+        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+
+
+# --- from text to samples ----------------------------------------------------------------------------------------
+
+
+def sft(path, tokenizer, *, sequence_length=128, **changes):
+    config = SFTDatasetConfig(
+        random_seed=1,
+        sequence_length=sequence_length,
+        blend=([str(path)], None),
+        split="1,0,0",
+        tokenizer=tokenizer,
+        **changes,
+    )
+    data = SFTDataset.build_low_level_dataset(str(path), config)
+    return SFTDataset(data, str(path), np.arange(len(data), dtype=np.int32), None, Split.train, config)
+
+
+def test_a_file_of_conversations_is_tokenised_once(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "chat.jsonl", TALKS)
+    dataset = sft(path, tokenizer, chat_template="chatml")
+    [pair] = (tmp_path / "cache").glob("*-chat.jsonl.bin")
+    made = pair.stat().st_mtime_ns
+    again = sft(path, tokenizer, chat_template="chatml", sequence_length=64)
+    assert pair.stat().st_mtime_ns == made
+    assert again.ledger().exposed == dataset.ledger().exposed
+    write_lines(path, TALKS[:2])
+    assert len(sft(path, tokenizer, chat_template="chatml").dataset) == 2
+    with pytest.raises(ConfigError, match="is not tokenised yet, which needs a tokenizer of `load_tokenizer`"):
+        SFTLowLevelDataset(str(path), SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer()))
+    with pytest.raises(ConfigError, match=r"chat\.jsonl` is not tokenised yet, which needs a configuration"):
+        SFTLowLevelDataset(str(path))
+
+
+WORDS = st.text(st.sampled_from("ab é👍\n<|im_end|>"), max_size=12)
+
+
+@given(turns=st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3), pad_is_eos=st.booleans())
+@settings(max_examples=40)
+def test_what_has_loss_is_what_the_assistant_says(tmp_path_factory, turns, pad_is_eos):
+    tmp_path = tmp_path_factory.mktemp("chat")
+    tokenizer = make_tokenizer(byte_level_json())
+    tokenizer.special_tokens_dict = {"pad_token": tokenizer.eod if pad_is_eos else 1, "eos_token": tokenizer.eod}
+    summary = run(tmp_path, tokenizer, [messages(*(text for turn in turns for text in turn))])
+    parts = shown(summary.prefix, tokenizer)[0]
+    dataset = SFTLowLevelDataset(summary.prefix)
+    # The whole is the rendered text; what is an answer contains the answers, and at most a merged newline before.
+    answers = [text for kind, text in parts if kind == "answer"]
+    assert len(answers) == len(turns)
+    for (_, said), found in zip(turns, answers, strict=True):
+        assert found.removesuffix(EOD).lstrip("\n").endswith(f"{said.lstrip(chr(10))}<|im_end|>")
+    assert dataset[0].tolist()[-1] == tokenizer.eod

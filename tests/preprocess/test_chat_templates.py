@@ -1,0 +1,159 @@
+"""Conversations into text, and what of it the assistant says."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from tests.preprocess.corpus import byte_level_json, make_tokenizer
+
+from tokenloom.errors import MissingExtraError, TokenizerError
+from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.preprocess.parsing import UnusableLineError
+from tokenloom.preprocess.schemas import read_record
+from tokenloom.preprocess.tokenizers import load_tokenizer
+
+CHATML = (
+    "{% for message in messages %}\n"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' }}\n"
+    "{% endfor %}\n"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+INST = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+MARKED = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}<end>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+FORGETFUL = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and not loop.last %}(short)"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def talk(*turns):
+    messages = [{"role": role, "content": content} for role, content in turns]
+    return read_record({"messages": messages}, "messages").conversations[0]
+
+
+TWO_TURNS = talk(("user", "Hi"), ("assistant", "Ho"), ("user", "More"), ("assistant", "No"))
+
+
+def parts_of(template, conversation, tmp_path, config=None):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    if config is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(tmp_path)
+    if template is not None and template != "chatml":
+        path = tmp_path / "template.jinja"
+        path.write_text(template)
+        template = str(path)
+    return [(part.text, part.is_answer) for part in load_chat_template(tokenizer, template).render(conversation)]
+
+
+def test_the_built_in_template_ends_with_the_answer(tmp_path):
+    assert parts_of("chatml", TWO_TURNS, tmp_path) == [
+        ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", False),
+        ("Ho<|im_end|>", True),
+        ("\n<|im_start|>user\nMore<|im_end|>\n<|im_start|>assistant\n", False),
+        ("No<|im_end|>", True),
+    ]
+    ends_with_user = talk(("user", "Hi"), ("assistant", "Ho"), ("user", "Bye"))
+    assert parts_of("chatml", ends_with_user, tmp_path)[-1] == ("\n<|im_start|>user\nBye<|im_end|>", False)
+
+
+def test_a_template_is_cut_where_the_assistant_begins_and_ends(tmp_path):
+    assert parts_of(CHATML, TWO_TURNS, tmp_path) == [
+        ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", False),
+        ("Ho<|im_end|>\n", True),
+        ("<|im_start|>user\nMore<|im_end|>\n<|im_start|>assistant\n", False),
+        ("No<|im_end|>\n", True),
+    ]
+
+
+def test_special_tokens_are_known_to_the_template(tmp_path):
+    config = {"bos_token": "<|pad|>", "eos_token": "<|endoftext|>", "chat_template": INST}
+    assert parts_of(None, TWO_TURNS, tmp_path, config) == [
+        ("<|pad|>[INST] Hi [/INST]", False),
+        (" Ho<|endoftext|>", True),
+        ("[INST] More [/INST]", False),
+        (" No<|endoftext|>", True),
+    ]
+
+
+def test_markers_say_what_is_generated(tmp_path):
+    assert parts_of(MARKED, TWO_TURNS, tmp_path) == [
+        ("<user>Hi<assistant>", False),
+        ("Ho<end>", True),
+        ("<user>More<assistant>", False),
+        ("No<end>", True),
+    ]
+    with pytest.raises(UnusableLineError, match=r"noncharacters U\+FDD0 or U\+FDD1"):
+        parts_of(MARKED, talk(("user", "\ufdd0"), ("assistant", "x")), tmp_path)
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path):
+    assert len(parts_of(FORGETFUL, talk(("user", "Hi"), ("assistant", "Ho")), tmp_path)) == 2
+    with pytest.raises(UnusableLineError, match="is not stable: what it makes of the first 2 turns does not begin"):
+        parts_of(FORGETFUL, TWO_TURNS, tmp_path)
+
+
+def test_a_file_beside_the_tokenizer_goes_before_its_configuration(tmp_path):
+    (tmp_path / "chat_template.jinja").write_text(MARKED)
+    assert parts_of(None, TWO_TURNS, tmp_path, {"chat_template": CHATML})[0][0] == "<user>Hi<assistant>"
+
+
+def test_the_default_of_several_templates_is_taken(tmp_path):
+    named = [{"name": "tool_use", "template": CHATML}, {"name": "default", "template": MARKED}]
+    assert parts_of(None, TWO_TURNS, tmp_path, {"chat_template": named})[0][0] == "<user>Hi<assistant>"
+
+
+def test_a_tokenizer_without_a_template_says_so(tmp_path):
+    with pytest.raises(TokenizerError, match="has no chat template") as caught:
+        parts_of(None, TWO_TURNS, tmp_path)
+    assert "'chatml'" in caught.value.hint
+    with pytest.raises(TokenizerError, match="cannot read chat template `nowhere`"):
+        load_chat_template(make_tokenizer(byte_level_json()), "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{% for m in messages %}", "is not a Jinja template: .* in line 1"),
+        ("{% generation %}{{ x }}", "is not a Jinja template: "),
+    ],
+)
+def test_what_is_no_template_is_refused(tmp_path, template, text):
+    with pytest.raises(TokenizerError, match=text):
+        parts_of(template, TWO_TURNS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "fails: roles must alternate"),
+        ("{{ messages[9].content + 1 }}", "fails: list object has no element 9"),
+        ("{{ messages.append(1) }}", "fails: access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "fails: access to attribute '__class__' of 'str' object is unsafe"),
+    ],
+)
+def test_a_template_that_fails_or_breaks_out_is_a_reason(tmp_path, template, text):
+    with pytest.raises(UnusableLineError, match=text):
+        parts_of(template, TWO_TURNS, tmp_path)
+
+
+def test_json_is_not_escaped_for_html(tmp_path):
+    template = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
+    parts = parts_of(template, talk(("user", "<é>"), ("assistant", "&")), tmp_path)
+    assert "".join(text for text, _ in parts).startswith('{"role": "user", "content": "<é>"}')
+
+
+def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match="`jinja2` is not installed") as caught:
+        parts_of(MARKED, TWO_TURNS, tmp_path)
+    assert caught.value.hint == "run `pip install tokenloom[chat]`"
+    assert len(parts_of("chatml", TWO_TURNS, tmp_path)) == 4

@@ -1,0 +1,126 @@
+"""Records into conversations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenloom.errors import ConfigError
+from tokenloom.preprocess.parsing import UnusableLineError
+from tokenloom.preprocess.schemas import detect_schema, read_record
+
+SYSTEM = {"role": "system", "content": "s"}
+USER = {"role": "user", "content": "u"}
+ASSISTANT = {"role": "assistant", "content": "a"}
+TOOL = {"role": "tool", "content": "t"}
+
+
+def roles_of(messages):
+    record = read_record({"messages": messages}, "messages")
+    return [[message["role"] for message in talk.messages] for talk in record.conversations]
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema"),
+    [
+        (["messages", "text", "conversations"], "messages"),
+        (["id", "conversations"], "sharegpt"),
+        (["instruction", "input", "output"], "alpaca"),
+        (["instruction", "context", "response", "category"], "alpaca"),
+        (["question", "answer", "text"], "alpaca"),
+        (["prompt", "text"], "text"),
+    ],
+)
+def test_columns_tell_the_schema(columns, schema):
+    assert detect_schema(columns) == schema
+
+
+def test_unknown_columns_are_named():
+    with pytest.raises(ConfigError, match=r"expected columns of one of the schemas messages, .* found body, title"):
+        detect_schema(["title", "body"])
+
+
+def test_a_system_turn_opens_a_conversation():
+    assert roles_of([USER, ASSISTANT]) == [["user", "assistant"]]
+    assert roles_of([SYSTEM, USER, ASSISTANT, USER, ASSISTANT, SYSTEM, USER, ASSISTANT]) == [
+        ["system", "user", "assistant", "user", "assistant"],
+        ["system", "user", "assistant"],
+    ]
+    developer = {"role": "developer", "content": "d"}
+    assert len(roles_of([USER, ASSISTANT, developer, USER, ASSISTANT])) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "the conversation under 'messages' is empty"),
+        ("hello", "expected an array under 'messages', found a string"),
+        (None, "expected an array under 'messages', found null"),
+        (["hello"], "message 1: expected an object, found a string"),
+        ([USER, {"role": "narrator", "content": "x"}], "message 2: expected a role out of system, .* found 'narrator'"),
+        ([USER, {"content": "x"}], "message 2: expected a role out of .* found None"),
+        ([USER, {"role": ["user"], "content": "x"}], r"message 2: expected a role out of .* found \['user'\]"),
+        (
+            [USER, {"role": "assistant", "content": 7}],
+            r"message 2 \(assistant\): expected text as content, found a num",
+        ),
+        ([USER, {"role": "assistant"}], r"message 2 \(assistant\): expected text as content, found null"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "parts of type 'text', found 'image_url' as part 1"),
+        ([{"role": "user", "content": ["x"]}], "expected parts of type 'text', found a string as part 1"),
+        ([ASSISTANT, USER], "message 1: expected a user turn before the assistant's"),
+        ([SYSTEM, ASSISTANT], "message 2: expected a user turn before the assistant's"),
+        ([USER, ASSISTANT, SYSTEM, ASSISTANT], "message 4: expected a user turn before the assistant's"),
+        ([SYSTEM, SYSTEM, USER, ASSISTANT], "message 1: a conversation without an assistant turn has nothing to train"),
+        ([USER, ASSISTANT, SYSTEM, USER], "messages 3 to 4: a conversation without an assistant turn"),
+    ],
+)
+def test_what_is_no_conversation_is_named(messages, reason):
+    with pytest.raises(UnusableLineError, match=reason):
+        read_record({"messages": messages}, "messages")
+
+
+def test_parts_of_text_are_joined_by_newlines():
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    record = read_record({"messages": [{"role": "user", "content": parts}, ASSISTANT]}, "messages")
+    assert record.conversations[0].messages[0]["content"] == "one\ntwo"
+
+
+def test_a_tool_call_needs_no_content_and_nulls_are_absent_keys():
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}], "name": None}
+    record = read_record({"messages": [USER, call, TOOL, ASSISTANT]}, "messages")
+    assert record.conversations[0].messages[1] == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"name": "f"}],
+    }
+
+
+def test_sharegpt_speakers_become_roles():
+    turns = [{"from": "system", "value": "s"}, {"from": "Human", "value": "u"}, {"from": "gpt", "value": "a"}]
+    record = read_record({"conversations": turns}, "sharegpt")
+    assert [message["role"] for message in record.conversations[0].messages] == ["system", "user", "assistant"]
+    with pytest.raises(UnusableLineError, match=r"message 1: expected a speaker out of .* found 'narrator'"):
+        read_record({"conversations": [{"from": "narrator", "value": "x"}]}, "sharegpt")
+    with pytest.raises(UnusableLineError, match=r"message 1 \(human\): expected text as content, found null"):
+        read_record({"conversations": [{"from": "human"}]}, "sharegpt")
+    with pytest.raises(UnusableLineError, match="no key 'conversations'; found 'messages'"):
+        read_record({"messages": []}, "sharegpt")
+
+
+def test_instructions_become_two_turns():
+    record = read_record({"instruction": "Add.", "input": "1 2", "output": "3"}, "alpaca")
+    assert [message["content"] for message in record.conversations[0].messages] == ["Add.\n\n1 2", "3"]
+    record = read_record({"instruction": "Hi", "context": "", "response": "Ho"}, "alpaca")
+    assert [message["content"] for message in record.conversations[0].messages] == ["Hi", "Ho"]
+    with pytest.raises(UnusableLineError, match="no text under 'output' or 'response'"):
+        read_record({"instruction": "Hi", "output": None}, "alpaca")
+    with pytest.raises(UnusableLineError, match="expected a string under 'instruction', found a number"):
+        read_record({"instruction": 5, "output": "x"}, "alpaca")
+
+
+def test_text_is_text():
+    assert read_record({"text": "abc"}, "text").text == "abc"
+    for record, reason in (({"text": ""}, "the text is empty"), ({"text": None}, "no text under 'text'; found 'text'")):
+        with pytest.raises(UnusableLineError, match=reason):
+            read_record(record, "text")
+    with pytest.raises(UnusableLineError, match="expected an object, found an array"):
+        read_record([], "text")
