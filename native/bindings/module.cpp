@@ -10,4 +10,5 @@ NB_MODULE(_native, module) {
   tokenloom::bind_samples(module);
   tokenloom::bind_masked(module);
   tokenloom::bind_builder(module);
+  tokenloom::bind_packing(module);
 }
