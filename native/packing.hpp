@@ -329,18 +329,14 @@ class LevelPacker {
     // The costliest within the level of the worst step, or else the cheapest a little above it.
     std::size_t chosen = other.end;
     for (std::size_t i = other.begin; i < other.end; ++i) {
-      if (packs_[i].cost > worst.level + worst.level / kRaise) continue;
-      if (chosen == other.end) {
-        chosen = i;
-        continue;
-      }
-      const bool within = packs_[i].cost <= worst.level;
-      const bool chosen_within = packs_[chosen].cost <= worst.level;
-      if (within ? !chosen_within || packs_[i].cost > packs_[chosen].cost
-                 : !chosen_within && packs_[i].cost < packs_[chosen].cost)
+      const std::int64_t cost = packs_[i].cost;
+      if (cost <= packs_[cheapest].cost || cost > worst.level + worst.level / kRaise) continue;
+      const bool none = chosen == other.end;
+      const bool above = !none && packs_[chosen].cost > worst.level;
+      if (none || (cost <= worst.level ? above || cost > packs_[chosen].cost : above && cost < packs_[chosen].cost))
         chosen = i;
     }
-    if (chosen == other.end || packs_[chosen].cost <= packs_[cheapest].cost) return false;
+    if (chosen == other.end) return false;
     const std::int64_t gain = packs_[chosen].cost - packs_[cheapest].cost;
     const std::int64_t level = std::max(worst.level, packs_[chosen].cost);
     const double before = imbalance(worst);
