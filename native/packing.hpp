@@ -62,7 +62,12 @@ class LevelPacker {
     dust_tokens_ = dust_cost_ = 0;
     while (packs_left_ > 0) fill(average(cost_left_));
     if (items_left_ > 0 || !spread_dust(clean, even)) return false;
-    divide_pairs(even);
+    for (std::size_t begin = 0, step = 0; begin < even; ++step) {
+      const std::size_t end = begin + static_cast<std::size_t>(task_.widths[step]);
+      divide_pairs(begin, end);
+      begin = end;
+    }
+    divide_pairs(even, packs_.size());
     even_out_steps();
     for (std::size_t number = 0; number < packs_.size(); ++number)
       for (const std::size_t item : packs_[number].items) pack_of[item] = static_cast<std::int64_t>(number);
@@ -202,17 +207,18 @@ class LevelPacker {
 
   // --- pairs of packs -------------------------------------------------------------------------------------------
 
-  // Divides costly packs and cheap ones anew, from the even packs on, and leaves them costliest first.
-  void divide_pairs(std::size_t even) {
+  // Divides costly packs of a range and cheap ones anew, and leaves them costliest first.
+  void divide_pairs(std::size_t begin, std::size_t end) {
     const auto sort_by_cost = [&] {
-      std::stable_sort(packs_.begin() + static_cast<std::ptrdiff_t>(even), packs_.end(),
+      std::stable_sort(packs_.begin() + static_cast<std::ptrdiff_t>(begin),
+                       packs_.begin() + static_cast<std::ptrdiff_t>(end),
                        [](const Pack& left, const Pack& right) { return left.cost > right.cost; });
     };
-    const std::size_t half = (packs_.size() - even) / 2;
+    const std::size_t half = (end - begin) / 2;
     for (std::size_t pass = 0; pass < kPasses; ++pass) {
       sort_by_cost();
       for (std::size_t i = 0; i < half; ++i)  // other pairs in each pass: one that cannot be mended must not stay one
-        divide_anew(packs_[even + i], packs_[packs_.size() - 1 - (i + pass * half / kPasses) % half]);
+        divide_anew(packs_[begin + i], packs_[end - 1 - (i + pass * half / kPasses) % half]);
     }
     sort_by_cost();
   }
@@ -293,7 +299,7 @@ class LevelPacker {
 
   // How far the costliest pack is above the mean.
   double imbalance(std::int64_t level, std::int64_t cost) const {
-    return static_cast<double>(level) * static_cast<double>(task_.num_ranks) / static_cast<double>(cost);
+    return cost == 0 ? 0.0 : static_cast<double>(level) * static_cast<double>(task_.num_ranks) / static_cast<double>(cost);
   }
   double imbalance(const Step& step) const { return imbalance(step.level, step.cost); }
 
