@@ -10,7 +10,7 @@ from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.bounds import least_slowest_cost
-from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
+from tokenloom.packing.cost import CostModel, Float64s
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05
@@ -29,25 +29,8 @@ class CostBalancedScheduler(BasePackingScheduler):
         >>> scheduler.plan([8, 3, 3, 2, 8, 1, 4, 3]).assignments
         (((0,), (4,)), ((2, 3, 7), (1, 5, 6)))
 
-    Args:
-        max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
-        cp_size: ranks of a context-parallel group; a pack may have `max_seqlen_per_dp_cp_rank * cp_size` tokens.
-        dp_size: context-parallel groups.
-        microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of.
-        cost_model: what sub-samples cost; attention work, by default.
+    The settings are those of `BasePackingScheduler`.
     """
-
-    def __init__(
-        self,
-        max_seqlen_per_dp_cp_rank: int,
-        cp_size: int,
-        dp_size: int,
-        microbatch_group_size_per_vp_stage: int | None = None,
-        *,
-        cost_model: CostModel | None = None,
-    ) -> None:
-        super().__init__(max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage)
-        self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
 
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.samplers import checked_count
+from tokenloom.packing.cost import CostModel, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan
 
 SAMPLE_KEYS = ("tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len")
@@ -31,6 +32,7 @@ class BasePackingScheduler(ABC):
         dp_size: context-parallel groups.
         microbatch_group_size_per_vp_stage: under virtual pipeline parallelism, what the number of microbatches must be
             a multiple of.
+        cost_model: what sub-samples cost; attention work, by default.
 
     Raises:
         ConfigError: a setting is not a positive integer, or together they exceed 2**61 tokens.
@@ -42,6 +44,8 @@ class BasePackingScheduler(ABC):
         cp_size: int,
         dp_size: int,
         microbatch_group_size_per_vp_stage: int | None = None,
+        *,
+        cost_model: CostModel | None = None,
     ) -> None:
         self.max_seqlen_per_dp_cp_rank = checked_count(
             "max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank, at_least=1
@@ -49,6 +53,7 @@ class BasePackingScheduler(ABC):
         self.cp_size = checked_count("cp_size", cp_size, at_least=1)
         self.dp_size = checked_count("dp_size", dp_size, at_least=1)
         self.microbatch_group_size_per_vp_stage = microbatch_group_size_per_vp_stage
+        self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
         self.microbatch_multiple = 1
         if microbatch_group_size_per_vp_stage is not None:
             self.microbatch_multiple = checked_count(
@@ -81,7 +86,7 @@ class BasePackingScheduler(ABC):
         Raises:
             ConfigError: there is none; the message names the sub-sample or the numbers that rule it out.
         """
-        return self._plan(self._checked_lengths(lengths))
+        return self._plan(self.checked_lengths(lengths))
 
     def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]]) -> list[list[list[int]]]:
         """Returns the plan in the reference's form: by microbatch and rank, the ids of the sub-samples.
@@ -97,7 +102,12 @@ class BasePackingScheduler(ABC):
     def _plan(self, lengths: Int64s) -> PackPlan:
         """Returns the plan of checked lengths."""
 
-    def _checked_lengths(self, lengths: ArrayLike) -> Int64s:
+    def checked_lengths(self, lengths: ArrayLike) -> Int64s:
+        """Returns lengths as int64[num_subsamples], if each alone can be planned.
+
+        Raises:
+            ConfigError: one cannot, or they are no lengths.
+        """
         found = np.asarray(lengths)
         if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
             message = (

@@ -7,7 +7,7 @@ import numpy as np
 from tokenloom.packing.cost import Float64s, Int64s
 
 
-def least_slowest_cost(lengths: Int64s, costs: Int64s, capacity: int, num_ranks: int) -> float:
+def least_slowest_cost(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
     """Returns a cost below which the costliest packs of all microbatches together cannot come.
 
     The t costliest steps take at least what their longest sub-samples cost: of those above half a pack, the s-th step
@@ -16,7 +16,7 @@ def least_slowest_cost(lengths: Int64s, costs: Int64s, capacity: int, num_ranks:
 
     Args:
         lengths: int64[num_subsamples], longest first.
-        costs: int64[num_subsamples], of the same; rising at least as fast as lengths.
+        costs: int64 or float64[num_subsamples], of the same; rising at least as fast as lengths.
         capacity: tokens of a pack.
         num_ranks: that work side by side.
     """
@@ -29,7 +29,7 @@ def least_slowest_cost(lengths: Int64s, costs: Int64s, capacity: int, num_ranks:
     return max(total / num_ranks, float((levels + rest / num_ranks).max()))
 
 
-def least_step_imbalance(lengths: Int64s, costs: Int64s, capacity: int, num_ranks: int) -> float:
+def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
     """Returns a ratio below which the worst step, its costliest pack over its mean, cannot come.
 
     Whichever step has the longest sub-sample: its costliest pack costs that much, and all its packs together at most
@@ -42,7 +42,7 @@ def least_step_imbalance(lengths: Int64s, costs: Int64s, capacity: int, num_rank
     return max(1.0, longest / mean, together)
 
 
-def _costliest_packs(lengths: Int64s, costs: Int64s, capacity: int) -> Float64s:
+def _costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
     """Returns, falling, more than packs can cost whose longest sub-samples are different ones.
 
     No token of a pack costs more than one of its longest sub-sample. Beside one above half a pack, none costs more than

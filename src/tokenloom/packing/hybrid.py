@@ -11,7 +11,6 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.packing.balanced import GOOD_ENOUGH, Task, checked_costs, in_units, pack_to_levels, unit_exponent
 from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.cost import CostModel, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
 
 WIDENINGS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0)
@@ -65,26 +64,13 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         >>> plan.assignments, plan.cp_sizes.tolist()
         ((((0,), (0,), (1,), (2, 3)),), [[2, 2, 1, 1]])
 
-    Args:
-        max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
-        cp_size: with `dp_size`, the number of ranks; groups are formed among all of them.
-        dp_size: see `cp_size`.
-        microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of.
-        cost_model: what sub-samples cost; attention work, by default.
+    The settings are those of `BasePackingScheduler`; groups are formed among all dp × cp ranks.
     """
 
-    def __init__(
-        self,
-        max_seqlen_per_dp_cp_rank: int,
-        cp_size: int,
-        dp_size: int,
-        microbatch_group_size_per_vp_stage: int | None = None,
-        *,
-        cost_model: CostModel | None = None,
-    ) -> None:
-        super().__init__(max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage)
-        self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
-        self.group_sizes = tuple(2**k for k in range(self.num_ranks.bit_length()))
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """The numbers of ranks that a group can have, smallest first."""
+        return tuple(2**k for k in range(self.num_ranks.bit_length()))
 
     @property
     def max_tokens(self) -> int:

@@ -78,6 +78,15 @@ class PackPlan:
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
 
+def padded_lengths(lengths: Int64s, *, cp_size: int) -> Int64s:
+    """Returns lengths rounded up to multiples of 2 × cp_size, so that each rank gets two equal chunks.
+
+    Lengths stay as they are without context parallelism.
+    """
+    multiple = 1 if cp_size == 1 else 2 * cp_size
+    return -(-lengths // multiple) * multiple
+
+
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
     """Returns the plan in which pack m × dp_size + d belongs to microbatch m and the d-th context-parallel group.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tokenloom.errors import ConfigError
@@ -83,9 +81,9 @@ def _in_order(lengths: Int64s, capacity: int) -> list[int]:
     return bounds
 
 
-scheduler_map: dict[str, Callable[[int, int, int, int | None], BasePackingScheduler]] = {
+scheduler_map: dict[str, type[BasePackingScheduler]] = {
     "dp_balanced": DpBalancedScheduler,
     "cost_balanced": CostBalancedScheduler,
     "hybrid_cost_balanced": HybridCostBalancedScheduler,
 }
-"""The schedulers by name; what they are made of is (max_seqlen_per_dp_cp_rank, cp_size, dp_size, group size)."""
+"""The schedulers by name, as a configuration names them."""
