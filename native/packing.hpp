@@ -295,6 +295,7 @@ class LevelPacker {
     std::size_t end;
     std::int64_t cost;   // of all ranks
     std::int64_t level;  // of the costliest
+    std::int64_t limit;  // that the level may rise to
   };
 
   // How far the costliest pack is above the mean.
@@ -309,11 +310,12 @@ class LevelPacker {
     std::vector<Step> steps;
     std::size_t at = 0;
     for (std::size_t i = 0; i < task_.widths.size(); ++i) {
-      Step step{at, at + static_cast<std::size_t>(task_.widths[i]), task_.bases[i], task_.levels[i]};
+      Step step{at, at + static_cast<std::size_t>(task_.widths[i]), task_.bases[i], task_.levels[i], 0};
       for (; at < step.end; ++at) {
         step.cost += packs_[at].cost;
         step.level = std::max(step.level, packs_[at].cost);
       }
+      step.limit = step.level + step.level / kRaise;
       if (step.begin < step.end) steps.push_back(step);
     }
     for (std::size_t round = 0; round < packs_.size(); ++round) {
@@ -336,7 +338,7 @@ class LevelPacker {
     std::size_t chosen = other.end;
     for (std::size_t i = other.begin; i < other.end; ++i) {
       const std::int64_t cost = packs_[i].cost;
-      if (cost <= packs_[cheapest].cost || cost > worst.level + worst.level / kRaise) continue;
+      if (cost <= packs_[cheapest].cost || cost > worst.limit) continue;
       const bool none = chosen == other.end;
       const bool above = !none && packs_[chosen].cost > worst.level;
       if (none || (cost <= worst.level ? above || cost > packs_[chosen].cost : above && cost < packs_[chosen].cost))

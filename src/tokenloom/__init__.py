@@ -60,12 +60,24 @@ from tokenloom.loading.thread_loader import DataWait, ThreadLoader
 from tokenloom.order.packs import BestFitReport, best_fit_report
 from tokenloom.order.sentences import build_blocks_mapping, build_mapping
 from tokenloom.order.windows import Spans
+from tokenloom.packing.cost import PolynomialCost
+from tokenloom.packing.plan import PackPlan
+from tokenloom.packing.plot import plot_pack_report
+from tokenloom.packing.report import PackReport, pack_report
+from tokenloom.packing.schedulers import (
+    BasePackingScheduler,
+    CostBalancedScheduler,
+    DpBalancedScheduler,
+    HybridCostBalancedScheduler,
+    scheduler_map,
+)
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
 __all__ = [
     "AmbiguousPadWarning",
     "BERTMaskedWordPieceDataset",
     "BERTMaskedWordPieceDatasetConfig",
+    "BasePackingScheduler",
     "BatchSizeRampup",
     "BestFitReport",
     "BlendedDataset",
@@ -75,12 +87,14 @@ __all__ = [
     "BuildPlan",
     "CacheNotWrittenWarning",
     "ConfigError",
+    "CostBalancedScheduler",
     "DType",
     "DataWait",
     "DatasetFormatError",
     "DatasetNotFoundError",
     "DatasetStatistics",
     "DivergenceError",
+    "DpBalancedScheduler",
     "DuplicateDataWarning",
     "GPTDataset",
     "GPTDatasetConfig",
@@ -88,6 +102,7 @@ __all__ = [
     "GPTFIMDatasetConfig",
     "HuggingFaceTokenizer",
     "HybridCPMegatronPretrainingSampler",
+    "HybridCostBalancedScheduler",
     "IgnoredSettingWarning",
     "IndexCacheError",
     "IndexedDataset",
@@ -105,6 +120,9 @@ __all__ = [
     "MockMultimodalDataset",
     "MultimodalDatasetConfig",
     "OversampledError",
+    "PackPlan",
+    "PackReport",
+    "PolynomialCost",
     "RampupPretrainingSampler",
     "SampleBatch",
     "ShortDatasetWarning",
@@ -127,8 +145,11 @@ __all__ = [
     "get_blend_from_list",
     "load_tokenizer",
     "merge_datasets",
+    "pack_report",
     "parse_blend",
     "plan_build",
+    "plot_pack_report",
+    "scheduler_map",
     "sequence_counts",
     "verify_dataset",
 ]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from tests.reference.level_packing import LevelPacking
+
 from tokenloom import _native, kernels
 
 
@@ -80,14 +80,18 @@ def tasks(draw):
     while sum(widths) > count:
         widths[int(np.argmax(widths))] -= 1
     bases = [level * (num_ranks - width) for level, width in zip(levels, widths, strict=True)]
-    return lengths.tolist(), costs.tolist(), {
-        "capacity": capacity,
-        "widths": widths,
-        "levels": levels,
-        "bases": bases,
-        "num_ranks": num_ranks,
-        "by_length": draw(st.booleans()),
-    }
+    return (
+        lengths.tolist(),
+        costs.tolist(),
+        {
+            "capacity": capacity,
+            "widths": widths,
+            "levels": levels,
+            "bases": bases,
+            "num_ranks": num_ranks,
+            "by_length": draw(st.booleans()),
+        },
+    )
 
 
 @settings(max_examples=300)

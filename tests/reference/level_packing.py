@@ -104,9 +104,7 @@ class LevelPacking:
         def fits(item):
             rest = max(missing - self.lengths[item], 0)
             needed = self.costs[item] * self.lengths[shortest] + rest * self.costs[shortest]
-            return self.lengths[item] <= room and (
-                budget == float("inf") or needed <= budget * self.lengths[shortest]
-            )
+            return self.lengths[item] <= room and (budget == float("inf") or needed <= budget * self.lengths[shortest])
 
         place = bisect.bisect_left(range(shortest + 1), True, key=fits)
         return next((item for item in self.left if item >= place), None)
@@ -170,7 +168,8 @@ class LevelPacking:
             numbers = range(at, at + width)
             at += width
             if width:
-                steps.append({"numbers": numbers, "level": max(level, *self.costs_of(numbers)), "base": base})
+                level = max(level, *self.costs_of(numbers))
+                steps.append({"numbers": numbers, "level": level, "limit": level + level // RAISE, "base": base})
         for _ in self.packs:
             steps.sort(key=lambda step: (-self.imbalance(step), step["numbers"].start))
             if not any(self.exchange(steps[0], other) for other in reversed(steps[1:])):
@@ -190,7 +189,7 @@ class LevelPacking:
         floor, level = self.packs[cheapest].cost, worst["level"]
         useful = [number for number in other["numbers"] if self.packs[number].cost > floor]
         within = [number for number in useful if self.packs[number].cost <= level]
-        above = [number for number in useful if level < self.packs[number].cost <= level + level // RAISE]
+        above = [number for number in useful if level < self.packs[number].cost <= worst["limit"]]
         if within:
             chosen = max(within, key=lambda number: self.packs[number].cost)
         elif above:

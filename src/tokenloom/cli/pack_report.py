@@ -102,7 +102,7 @@ def _read(path: Path) -> NDArray[Any]:
 
 
 def _drawn(options: argparse.Namespace) -> NDArray[np.int64]:
-    """Returns lengths of common shapes: lognormal around a tenth of a pack, or a tenth of them long and the rest short."""
+    """Returns lengths of common shapes: lognormal around a tenth of a pack, or a tenth long and the rest short."""
     rng = np.random.default_rng(options.seed)
     count = options.global_batch_size or 128 * options.dp
     longest = options.max_tokens * options.cp

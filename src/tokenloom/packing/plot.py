@@ -72,11 +72,11 @@ def _draw_rows(axes: Any, report: PackReport) -> None:
         axes.barh(place, 1 / row.relative_time, height=0.38, align="edge", color=_COLOURS[row.scheduler])
         axes.barh(place, row.fill, height=-0.38, align="edge", color=_COLOURS[row.scheduler], alpha=0.45)
         axes.text(
-            1 / row.relative_time + 0.01, place + 0.19, f"busy {1 / row.relative_time:.1%}", va="center", fontsize=8
+            1 / row.relative_time + 0.02, place + 0.19, f"busy {1 / row.relative_time:.1%}", va="center", fontsize=8
         )
-        axes.text(row.fill + 0.01, place - 0.19, f"fill {row.fill:.1%}", va="center", fontsize=8)
+        axes.text(row.fill + 0.02, place - 0.19, f"fill {row.fill:.1%}", va="center", fontsize=8)
     axes.axvline(1 / report.least_relative_time, color="black", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(rows)), [row.scheduler for row in rows])
     axes.set(xlim=(0, 1.25), xticks=[0, 0.25, 0.5, 0.75, 1.0])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_title("ranks busy with tokens (dotted: at most), and fill", fontsize=10)
+    axes.set_title("ranks busy (dotted: at most), and fill", fontsize=10)
