@@ -16,6 +16,7 @@ SCRIPTS = (
     ("builder.py", "--documents", "2000000"),
     ("blending.py",),
     ("startup.py",),
+    ("pack_plan.py",),
     ("preprocess.py",),
 )
 
