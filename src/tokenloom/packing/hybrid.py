@@ -34,6 +34,7 @@ class Step:
 
     @property
     def num_ranks(self) -> int:
+        """Ranks of all groups."""
         return sum(group.size for group in self.groups)
 
     @property

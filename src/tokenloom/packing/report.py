@@ -117,10 +117,10 @@ def pack_report(
     tokens = -np.sort(-longest.checked_lengths(lengths))
     padded = padded_lengths(tokens, cp_size=cp_size)
     capacity = max_seqlen_per_dp_cp_rank * cp_size
-    order = np.asarray(lengths, dtype=np.int64)
+    given = np.asarray(lengths, dtype=np.int64)
     rows = [_without_packing(tokens, capacity, dp_size, cp_size, model)]
     for name, scheduler in zip(schedulers, made, strict=True):
-        rows.append(_quality(name, scheduler, order, model))
+        rows.append(_quality(name, scheduler, given, model))
     bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0)
     least = -(-int(padded.sum()) // (capacity * dp_size))
     return PackReport(
