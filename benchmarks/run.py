@@ -17,6 +17,7 @@ SCRIPTS = (
     ("blending.py",),
     ("startup.py",),
     ("pack_plan.py",),
+    ("pack_exchange.py",),
     ("preprocess.py",),
 )
 
