@@ -16,6 +16,8 @@ SCRIPTS = (
     ("builder.py", "--documents", "2000000"),
     ("blending.py",),
     ("startup.py",),
+    ("pack_plan.py",),
+    ("pack_exchange.py",),
     ("preprocess.py",),
     ("sft.py",),
 )

@@ -11,4 +11,5 @@ NB_MODULE(_native, module) {
   tokenloom::bind_masked(module);
   tokenloom::bind_builder(module);
   tokenloom::bind_chat(module);
+  tokenloom::bind_packing(module);
 }

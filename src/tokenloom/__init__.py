@@ -24,6 +24,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
+from tokenloom.distributed.collectives import measure_traffic
 from tokenloom.errors import (
     AmbiguousPadWarning,
     BuildError,
@@ -66,6 +67,32 @@ from tokenloom.loading.thread_loader import DataWait, ThreadLoader
 from tokenloom.order.packs import BestFitReport, best_fit_report
 from tokenloom.order.sentences import build_blocks_mapping, build_mapping
 from tokenloom.order.windows import Spans
+from tokenloom.packing.batch import build_packed_microbatches, get_batch_on_this_rank_for_sequence_packing
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.context_parallel import PackedSeqParams, context_parallel_indices
+from tokenloom.packing.cost import PolynomialCost
+from tokenloom.packing.exchange import (
+    GlobalBatch,
+    broadcast_scalars,
+    broadcast_tensor,
+    broadcast_to_pp_group,
+    create_data_iterator,
+    get_batch_and_global_seqlens,
+    reroute_samples_to_dcp_ranks,
+    wrap_data_iterator,
+)
+from tokenloom.packing.groups import ProcessGroups
+from tokenloom.packing.known_lengths import SizedDataset, wrap_dataset
+from tokenloom.packing.plan import PackPlan
+from tokenloom.packing.plot import plot_pack_report
+from tokenloom.packing.report import PackReport, pack_report
+from tokenloom.packing.schedulers import (
+    BasePackingScheduler,
+    CostBalancedScheduler,
+    DpBalancedScheduler,
+    HybridCostBalancedScheduler,
+    scheduler_map,
+)
 from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
@@ -73,6 +100,7 @@ __all__ = [
     "AmbiguousPadWarning",
     "BERTMaskedWordPieceDataset",
     "BERTMaskedWordPieceDatasetConfig",
+    "BasePackingScheduler",
     "BatchSizeRampup",
     "BestFitReport",
     "BlendedDataset",
@@ -84,19 +112,23 @@ __all__ = [
     "ChatLedger",
     "ChatSummary",
     "ConfigError",
+    "CostBalancedScheduler",
     "DType",
     "DataWait",
     "DatasetFormatError",
     "DatasetNotFoundError",
     "DatasetStatistics",
     "DivergenceError",
+    "DpBalancedScheduler",
     "DuplicateDataWarning",
     "GPTDataset",
     "GPTDatasetConfig",
     "GPTFIMDataset",
     "GPTFIMDatasetConfig",
+    "GlobalBatch",
     "HuggingFaceTokenizer",
     "HybridCPMegatronPretrainingSampler",
+    "HybridCostBalancedScheduler",
     "IgnoredSettingWarning",
     "IndexCacheError",
     "IndexedDataset",
@@ -116,12 +148,19 @@ __all__ = [
     "MockVarlenLowLevelDataset",
     "MultimodalDatasetConfig",
     "OversampledError",
+    "PackPlan",
+    "PackReport",
+    "PackedSeqParams",
+    "PackingConfig",
+    "PolynomialCost",
+    "ProcessGroups",
     "RampupPretrainingSampler",
     "SFTDataset",
     "SFTDatasetConfig",
     "SFTLowLevelDataset",
     "SampleBatch",
     "ShortDatasetWarning",
+    "SizedDataset",
     "Spans",
     "Split",
     "StorageError",
@@ -137,16 +176,31 @@ __all__ = [
     "VarlenDatasetConfig",
     "VerifyReport",
     "best_fit_report",
+    "broadcast_scalars",
+    "broadcast_tensor",
+    "broadcast_to_pp_group",
     "build_blocks_mapping",
     "build_dataloader",
     "build_mapping",
+    "build_packed_microbatches",
     "check_same_batches",
+    "context_parallel_indices",
+    "create_data_iterator",
+    "get_batch_and_global_seqlens",
+    "get_batch_on_this_rank_for_sequence_packing",
     "get_blend_from_list",
     "load_tokenizer",
+    "measure_traffic",
     "merge_datasets",
+    "pack_report",
     "parse_blend",
     "plan_build",
+    "plot_pack_report",
     "preprocess_chat",
+    "reroute_samples_to_dcp_ranks",
+    "scheduler_map",
     "sequence_counts",
     "verify_dataset",
+    "wrap_data_iterator",
+    "wrap_dataset",
 ]

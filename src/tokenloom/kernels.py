@@ -48,6 +48,7 @@ __all__ = [
     "map_file",
     "next_fit",
     "pack_documents",
+    "pack_to_levels",
 ]
 
 Int64s = NDArray[np.int64]
@@ -344,3 +345,33 @@ def next_fit(slots: NDArray[np.int32], *, capacity: int, filled: int) -> tuple[I
     """
     starts, filled = _native.next_fit(slots, capacity, filled)
     return starts, filled
+
+
+def pack_to_levels(
+    lengths: Int64s,
+    costs: Int64s,
+    *,
+    capacity: int,
+    widths: Int64s,
+    levels: Int64s,
+    bases: Int64s,
+    num_ranks: int,
+    by_length: bool,
+) -> Int64s | None:
+    """Returns the pack of each sub-sample, int64[num_subsamples], such that costs are even inside each step.
+
+    Packs are numbered step by step, and none is empty. About 250 ns per sub-sample. None if not all found room.
+
+    Args:
+        lengths: int64[num_subsamples], tokens, at least 1 and at most `capacity`; longest first.
+        costs: int64[num_subsamples], of the same; a longer one costs no less. They add up to less than 2**61.
+        capacity: tokens of a pack at most.
+        widths: int64[num_steps], packs of each step; together no more than sub-samples.
+        levels: int64[num_steps], cost per rank that a step has anyway; falling.
+        bases: int64[num_steps], cost of all ranks that a step has anyway.
+        num_ranks: of a step, those without a pack of these included.
+        by_length: fill packs one by one, longest first, whatever they cost, for the fewest packs.
+    """
+    pack_of = np.empty(len(lengths), dtype=np.int64)
+    fits = _native.pack_to_levels(lengths, costs, capacity, widths, levels, bases, num_ranks, by_length, pack_of)
+    return pack_of if fits else None

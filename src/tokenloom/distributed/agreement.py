@@ -29,16 +29,23 @@ def agree(name: str, value: str | Callable[[], str] | None) -> None:
         if attempt.error is not None:
             raise attempt.error
         return
-    record: Record = {}
-    if attempt.result is not None:
-        digest = hashlib.sha256(attempt.result.encode(errors="backslashreplace")).hexdigest()
-        record = {"value": attempt.result[:100], "digest": digest}
-    Meeting(ranks).report(f"comparing {name}", record, _all_equal(name), attempt)
+    step = f"comparing {name}"
+    Meeting(ranks).report(step, record_of(attempt.result), all_equal(step, name), attempt)
 
 
-def _all_equal(name: str) -> Decision:
+def record_of(value: str | None) -> Record:
+    """Returns what a rank reports of a value that is to be compared; None is not compared."""
+    if value is None:
+        return {}
+    digest = hashlib.sha256(value.encode(errors="backslashreplace")).hexdigest()
+    return {"value": value[:100], "digest": digest}
+
+
+def all_equal(step: str, name: str) -> Decision:
+    """Returns the decision that fails all ranks if one failed, or if the values that they report differ."""
+
     def decide(records: list[Record]) -> list[Record]:
-        answers = all_well(f"comparing {name}")(records)
+        answers = all_well(step)(records)
         holders: dict[str, list[int]] = {}
         for rank, record in enumerate(records):
             if "digest" in record:

@@ -11,6 +11,7 @@ death of one that has reported is noticed while others keep all waiting.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import sys
@@ -72,10 +73,14 @@ class Attempt(Generic[T]):
 
 
 def all_well(step: str) -> Decision:
-    """Returns the decision that fails all ranks with the cause of the lowest rank that failed, if any did."""
+    """Returns the decision that fails all ranks with the cause of the lowest rank that failed, if any did.
+
+    An error that "follows" from that of another rank counts only where there is no other.
+    """
 
     def decide(records: list[Record]) -> list[Record]:
         failed = [rank for rank, record in enumerate(records) if "error" in record]
+        failed = [rank for rank in failed if "follows" not in records[rank]] or failed
         if failed:
             first = records[failed[0]]
             others = f" (and {name_ranks(failed[1:])} as well)" if len(failed) > 1 else ""
@@ -99,19 +104,23 @@ def _same_step(records: Sequence[Record]) -> None:
 class Meeting:
     """Brings the reports of all ranks to one of them, which answers each.
 
+    Groups that it must stay `apart_from` are those whose connections may be closed before the meeting.
+
     Raises:
         BuildError: some rank did not come.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, *, apart_from: Sequence[Any] = ()) -> None:
         self._dist = sys.modules["torch.distributed"]
         self._torch = sys.modules["torch"]
         self._ranks = ranks
         self._collector = ranks.world_size - 1
         self._hosts: dict[int, str] = {}
         """Known after the first report, on the collecting rank."""
+        self.lost_a_rank = False
+        """Whether the last report failed because a rank died: then others may have had their answer and gone on."""
         try:
-            self._group = _gloo_group(self._dist)
+            self._group = _gloo_group(self._dist, apart_from)
         except RuntimeError as error:
             message = f"the ranks could not be connected: {error}"
             raise BuildError(message, hint="look for the first error in the logs of all ranks") from error
@@ -127,6 +136,7 @@ class Meeting:
         """
         record = {"step": step, "host": self._ranks.host, **record, **({} if attempt is None else attempt.record)}
         answer = self._collect(record, decide) if self._ranks.rank == self._collector else self._consult(record, step)
+        self.lost_a_rank = "lost" in answer
         if "failure" not in answer:
             return answer
         kind = DivergenceError if answer["failure"] == "DivergenceError" else BuildError
@@ -184,7 +194,8 @@ class Meeting:
         except RuntimeError:  # then it is likely that the death of its host made the collecting rank break off
             who = f"rank {self._collector} or the host of the store of `torch.distributed`, often rank 0, died or ended"
             hint = "look at the logs of these ranks"
-        return {"failure": "BuildError", "message": f"{who} during {step}", "hint": f"{hint}; torch says: {error}"}
+        message, hint = f"{who} during {step}", f"{hint}; torch says: {error}"
+        return {"failure": "BuildError", "lost": [], "message": message, "hint": hint}
 
     def _tell_of_the_lost(self, step: str, error: RuntimeError) -> Record:
         """Returns the answer that all ranks get which can be reached.
@@ -269,17 +280,24 @@ def _decode(tensor: Any) -> Record:
     return record
 
 
-def _gloo_group(dist: Any) -> Any:
-    """Returns the default group if it carries CPU tensors by gloo, else a group of our own, made on first use.
+def _gloo_group(dist: Any, apart_from: Sequence[Any]) -> Any:
+    """Returns the default group if it may be used and carries CPU tensors by gloo, else our own, made on first use.
 
     Not a group of our own in any case: making one waits for every rank without noticing those that died.
     """
     global _own_group
-    if "cpu:gloo" in dist.get_backend_config().split(","):
+    if "cpu:gloo" in dist.get_backend_config().split(",") and dist.group.WORLD not in apart_from:
         return dist.group.WORLD
     if _own_group is not None:
         with suppress(KeyError):  # it went with the default group that it was made beside
             dist.get_process_group_ranks(_own_group)
             return _own_group
     _own_group = dist.new_group(backend="gloo")
+    atexit.register(_let_go_of_own_group)
     return _own_group
+
+
+def _let_go_of_own_group() -> None:
+    """Ends the threads of the group while Python still runs: one that lives on until later may abort the process."""
+    global _own_group
+    _own_group = None

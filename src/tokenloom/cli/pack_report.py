@@ -1,0 +1,157 @@
+"""`tokenloom pack-report`: what packing does for a distribution of lengths."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.cli import console
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.packing.cost import PolynomialCost
+from tokenloom.packing.plot import plot_pack_report
+from tokenloom.packing.report import PackReport, pack_report
+from tokenloom.packing.schedulers import scheduler_map
+
+DISTRIBUTIONS = ("lognormal", "bimodal")
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "pack-report",
+        help="fill, padding and imbalance of packed microbatches, for real or drawn lengths",
+        description="What packing does for one global batch: without it, in order as the reference packs, and balanced "
+        "by cost. Lengths come from an index, a file, or a distribution; empty sequences are left out.",
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("prefix", nargs="?", help="path of a pair without .bin or .idx")
+    source.add_argument("--lengths", metavar="FILE", help="a text file with one length a line, or a .npy file")
+    source.add_argument("--distribution", choices=DISTRIBUTIONS, help="lengths drawn for a test")
+    parser.add_argument("--max-tokens", type=int, required=True, metavar="C", help="that a rank holds in a microbatch")
+    parser.add_argument("--dp", type=int, required=True, metavar="N", help="data-parallel groups")
+    parser.add_argument("--cp", type=int, default=1, metavar="N", help="ranks of each; default 1")
+    parser.add_argument("--vp-group", type=int, metavar="N", help="what the number of microbatches is a multiple of")
+    parser.add_argument(
+        "--global-batch-size", type=int, metavar="N", help="sequences, drawn without replacement; default all"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn; default 0")
+    parser.add_argument("--cut", action="store_true", help="cut sequences that are too long, instead of refusing them")
+    parser.add_argument(
+        "--scheduler",
+        action="append",
+        choices=sorted(scheduler_map),
+        help="may be repeated; default dp_balanced and cost_balanced",
+    )
+    parser.add_argument("--linear", type=float, default=0.0, help="cost per token; default 0")
+    parser.add_argument("--quadratic", type=float, default=1.0, help="cost per pair of tokens; default 1")
+    parser.add_argument("--plot", metavar="PATH", help="also write a picture: .png, .svg or .pdf")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the report; writes the picture first, so that a path that cannot be written shows at once."""
+    lengths = _batch(_lengths(options), options)
+    report = pack_report(
+        lengths,
+        max_seqlen_per_dp_cp_rank=options.max_tokens,
+        cp_size=options.cp,
+        dp_size=options.dp,
+        microbatch_group_size_per_vp_stage=options.vp_group,
+        schedulers=options.scheduler or ("dp_balanced", "cost_balanced"),
+        cost_model=PolynomialCost(linear=options.linear, quadratic=options.quadratic),
+    )
+    if options.plot is not None:
+        plot_pack_report(report, options.plot)
+    if options.json:
+        print(json.dumps(dataclasses.asdict(report) | {"lengths": report.lengths.tolist()}))
+    else:
+        _print(report)
+    return 0
+
+
+def _lengths(options: argparse.Namespace) -> NDArray[np.int64]:
+    """Returns the lengths of all sequences that have tokens."""
+    if options.distribution is not None:
+        return _drawn(options)
+    if options.lengths is None:
+        found = np.asarray(IndexedDataset(options.prefix).sequence_lengths)
+    else:
+        found = _read(Path(options.lengths))
+    lengths: NDArray[np.int64] = found[found != 0].astype(np.int64)
+    return lengths
+
+
+def _read(path: Path) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = np.load(path) if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
+    except OSError as error:
+        message = f"cannot read `{path}`: {error.strerror}"
+        raise InputError(message) from error
+    except ValueError as error:
+        message = f"expected one length a line in `{path}`: {error}"
+        raise InputError(message) from error
+    return found
+
+
+def _drawn(options: argparse.Namespace) -> NDArray[np.int64]:
+    """Returns lengths of common shapes: lognormal around a tenth of a pack, or a tenth long and the rest short."""
+    rng = np.random.default_rng(options.seed)
+    count = options.global_batch_size or 128 * options.dp
+    longest = options.max_tokens * options.cp
+    if options.distribution == "lognormal":
+        drawn = rng.lognormal(np.log(longest / 10), 1.0, size=count)
+    else:
+        short = rng.uniform(longest / 100, longest / 10, size=count)
+        drawn = np.where(rng.random(count) < 0.1, rng.uniform(0.7 * longest, longest, size=count), short)
+    lengths: NDArray[np.int64] = np.clip(drawn.astype(np.int64), 1, longest)
+    return lengths
+
+
+def _batch(lengths: NDArray[np.int64], options: argparse.Namespace) -> NDArray[np.int64]:
+    """Returns the lengths of one global batch."""
+    size = options.global_batch_size
+    if size is not None and size < len(lengths):
+        lengths = np.random.default_rng(options.seed).permutation(lengths)[:size]
+    elif size is not None and size > len(lengths):
+        message = f"expected a global batch of at most {len(lengths)} sequences, as many as have tokens, found {size}"
+        raise ConfigError(message)
+    return np.minimum(lengths, options.max_tokens * options.cp) if options.cut else lengths
+
+
+def _print(report: PackReport) -> None:
+    console.print_table(
+        ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "relative time"),
+        [
+            (row.scheduler, "", "", "", "", f"refused: {row.refused}")
+            if row.refused is not None
+            else (
+                row.scheduler,
+                f"{row.num_microbatches:,}",
+                f"{row.fill:.2%}",
+                f"{row.num_padding_tokens:,}",
+                f"{row.worst_imbalance:.3f}",
+                f"{row.relative_time:.3f}",
+            )
+            for row in report.rows
+        ]
+        + [
+            (
+                "no plan is below",
+                f"{report.least_microbatches:,}",
+                "",
+                "",
+                f"{report.least_imbalance:.3f}",
+                f"{report.least_relative_time:.3f}",
+            )
+        ],
+        title=f"{len(report.lengths):,} sub-samples of {report.num_tokens:,} tokens on {report.num_ranks:,} ranks, "
+        f"packs of at most {report.max_tokens:,}",
+    )

@@ -1,0 +1,1 @@
+"""Variable lengths into balanced microbatches: planning, exchanging, batches of packs."""

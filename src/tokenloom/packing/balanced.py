@@ -1,0 +1,187 @@
+"""Packs and microbatches in which no rank waits long for another: sub-samples assigned by what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenloom import kernels
+from tokenloom.errors import ConfigError
+from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.bounds import least_slowest_cost
+from tokenloom.packing.cost import CostModel, Float64s
+from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
+
+GOOD_ENOUGH = 1.05
+"""How much more than provably needed the slowest ranks may take before one more microbatch is tried."""
+
+
+class CostBalancedScheduler(BasePackingScheduler):
+    """Plans packs of equal cost: in each microbatch, the slowest rank is as close to the mean as the lengths allow.
+
+    The number of microbatches is the smallest into which the sub-samples fit; one step more where the packs of the
+    fewest would be so full that their costs could not be evened out within 5 %. The reference packs in order, whatever
+    it costs. What a plan gives is a matter of the lengths alone: exchanging two sub-samples exchanges their places.
+
+    Example:
+        >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
+        >>> scheduler.plan([8, 3, 3, 2, 8, 1, 4, 3]).assignments
+        (((0,), (4,)), ((2, 3, 7), (1, 5, 6)))
+
+    The settings are those of `BasePackingScheduler`.
+    """
+
+    def _plan(self, lengths: Int64s) -> PackPlan:
+        order = stable_order(int(lengths.max()) - lengths)
+        task = Task(
+            lengths=lengths[order],
+            costs=integer_costs(checked_costs(self.cost_model, lengths[order], self.cp_size)),
+            capacity=self.max_tokens,
+            num_ranks=self.dp_size,
+        )
+        packing = self._fewest_microbatches(task)
+        pack_of = np.empty_like(packing.pack_of)
+        pack_of[order] = _by_turns(packing.pack_of, self.dp_size)
+        return uniform_plan(
+            pack_of, num_microbatches=packing.num_microbatches, cp_size=self.cp_size, dp_size=self.dp_size
+        )
+
+    def _fewest_microbatches(self, task: Task) -> Packing:
+        """Returns the packs of the fewest microbatches, or of one step more if that takes less time."""
+        fewest = least_microbatches(task, self.microbatch_multiple)
+        best: Packing | None = None
+        for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
+            found = task.pack(num_microbatches)
+            if found is None:
+                continue
+            if best is not None:
+                return found if found.slowest * GOOD_ENOUGH < best.slowest else best
+            if task.is_balanced(found):
+                return found
+            best = found
+        if best is not None:
+            return best
+        packs = self.dp_size * self.microbatch_multiple
+        message = (
+            f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens cannot be put into packs of at most "
+            f"{task.capacity} tokens whose number is a multiple of {packs}, none of them empty"
+        )
+        hint = "change the number of sub-samples of a global batch, or raise `max_seqlen_per_dp_cp_rank`"
+        raise ConfigError(message, hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """Sub-samples in packs.
+
+    Attributes:
+        num_microbatches: with one pack for each group of ranks.
+        pack_of: int64[num_subsamples], packs numbered by microbatch.
+        slowest: cost of the costliest pack of each microbatch, added up.
+    """
+
+    num_microbatches: int
+    pack_of: Int64s
+    slowest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Sub-samples to be packed, longest first.
+
+    Attributes:
+        lengths: int64[num_subsamples], tokens.
+        costs: int64[num_subsamples], as `integer_costs` gives them.
+        capacity: tokens of a pack.
+        num_ranks: that work side by side, each on a pack of its own in each microbatch.
+    """
+
+    lengths: Int64s
+    costs: Int64s
+    capacity: int
+    num_ranks: int
+
+    def pack(self, num_microbatches: int) -> Packing | None:
+        """Returns the most balanced packs found for so many microbatches, or None if not all sub-samples fit."""
+        widths = np.full(num_microbatches, self.num_ranks, dtype=np.int64)
+        nothing = np.zeros_like(widths)
+        pack_of = pack_to_levels(self, widths=widths, levels=nothing, bases=nothing)
+        if pack_of is None:
+            return None
+        costs = np.zeros(num_microbatches * self.num_ranks, dtype=np.int64)
+        np.add.at(costs, pack_of, self.costs)
+        slowest = int(costs.reshape(num_microbatches, self.num_ranks).max(axis=1).sum())
+        return Packing(num_microbatches=num_microbatches, pack_of=pack_of, slowest=slowest)
+
+    def is_balanced(self, packing: Packing) -> bool:
+        """Whether the slowest ranks take about as little time as they can."""
+        acceptable = packing.slowest / GOOD_ENOUGH
+        if acceptable <= int(self.costs.sum()) / self.num_ranks:
+            return True
+        return acceptable <= least_slowest_cost(self.lengths, self.costs, self.capacity, self.num_ranks)
+
+
+def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
+    """Returns the pack of each sub-sample, balanced if that fits, else packed tightly; None if that does not fit."""
+    for by_length in (False, True):
+        pack_of = kernels.pack_to_levels(
+            task.lengths,
+            task.costs,
+            capacity=task.capacity,
+            widths=widths,
+            levels=levels,
+            bases=bases,
+            num_ranks=task.num_ranks,
+            by_length=by_length,
+        )
+        if pack_of is not None:
+            return pack_of
+    return None
+
+
+def least_microbatches(task: Task, multiple: int) -> int:
+    """Returns a number of microbatches below which sub-samples cannot fit: by their tokens, and by those that take up
+    more than half a pack each."""
+    tokens = -(-int(task.lengths.sum()) // (task.capacity * task.num_ranks))
+    halves = -(-int(np.count_nonzero(task.lengths > task.capacity // 2)) // task.num_ranks)
+    return -(-max(tokens, halves) // multiple) * multiple
+
+
+def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
+    """Returns float64[num_subsamples], what each costs the ranks of a group.
+
+    Args:
+        model: the cost model.
+        lengths: longest first.
+        cp_size: ranks of a group.
+
+    Raises:
+        ConfigError: they are not what a cost model must give.
+    """
+    costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
+    if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):
+        message = f"{model!r} gives costs that are not positive, finite and rising with the length"
+        raise ConfigError(message)
+    return costs
+
+
+def integer_costs(costs: Float64s) -> Int64s:
+    """Returns costs in units so small that rounding does not matter, and so large that all together fit 2**61."""
+    return in_units(costs, unit_exponent(float(costs.max()), len(costs)))
+
+
+def unit_exponent(largest: float, count: int) -> int:
+    """Returns the power of two that makes so many costs, none above the largest, integers of less than 2**61 in all."""
+    return 61 - int(np.frexp(largest)[1]) - count.bit_length()
+
+
+def in_units(costs: Float64s, exponent: int) -> Int64s:
+    """Returns costs × 2**exponent, rounded down; exact until then, so the same on every CPU."""
+    return np.ldexp(costs, exponent).astype(np.int64)
+
+
+def _by_turns(pack_of: Int64s, num_ranks: int) -> Int64s:
+    """Returns the packs of every other microbatch in reverse, so that no rank has the costliest pack of all of them."""
+    microbatch, place = np.divmod(pack_of, num_ranks)
+    return np.where(microbatch % 2 == 1, microbatch * num_ranks + (num_ranks - 1 - place), pack_of)

@@ -1,0 +1,94 @@
+"""What a sub-sample costs the ranks that work on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+
+Int64s = NDArray[np.int64]
+Float64s = NDArray[np.float64]
+
+
+class CostModel(Protocol):
+    """What schedulers ask of a cost model: a pure function, the same on every rank and every CPU."""
+
+    def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
+        """Returns the time that each rank of a context-parallel group spends on each sub-sample, in any unit.
+
+        A longer sub-sample costs no less, and no less per token.
+
+        Args:
+            lengths: int64[n], tokens, at least 1.
+            cp_size: ranks of the group.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolynomialCost:
+    """Time on each of c ranks for n tokens: (linear × n + quadratic × n²) / c + communication × n × (c - 1) / c.
+
+    The default counts attention work alone, as the reference's schedulers do. For a transformer of hidden size h with
+    causal attention and a feed-forward width of 4h, linear / quadratic is about 12 h tokens; better, time two lengths.
+
+    Example:
+        >>> PolynomialCost().cost(np.array([1, 2, 4]), 2).tolist()
+        [0.5, 2.0, 8.0]
+
+    Attributes:
+        linear: per token: everything but attention.
+        quadratic: per pair of tokens: attention inside one document.
+        communication: per token that a rank gets from the other ranks of its group.
+
+    Raises:
+        ConfigError: a factor is negative or not finite, or nothing costs anything.
+    """
+
+    linear: float = 0.0
+    quadratic: float = 1.0
+    communication: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("linear", "quadratic", "communication"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                message = f"`{name}` of a cost must be finite and not negative, got {value!r}"
+                raise ConfigError(message)
+        if self.linear == 0 and self.quadratic == 0:
+            message = "`linear` and `quadratic` of a cost are both 0, so nothing costs anything"
+            raise ConfigError(message)
+
+    @classmethod
+    def from_timings(cls, short: tuple[int, float], long: tuple[int, float]) -> PolynomialCost:
+        """Returns the costs that explain two timings of one rank with single sub-samples, each (tokens, seconds).
+
+        Raises:
+            ConfigError: no costs do: the longer one took less time per token.
+        """
+        (tokens, seconds), (more_tokens, more_seconds) = short, long
+        if not 0 < tokens < more_tokens:
+            message = (
+                f"expected timings of a short and a longer sub-sample, found {tokens!r} and {more_tokens!r} tokens"
+            )
+            raise ConfigError(message)
+        rate, more = seconds / tokens, more_seconds / more_tokens
+        quadratic = (more - rate) / (more_tokens - tokens)
+        linear = rate - quadratic * tokens
+        if not (quadratic >= 0 and linear >= 0):
+            message = (
+                f"{tokens} tokens in {seconds!r} s and {more_tokens} in {more_seconds!r} s do not fit a time that is "
+                "linear and quadratic in tokens"
+            )
+            raise ConfigError(message, hint="time longer runs, on lengths that are further apart")
+        return cls(linear=linear, quadratic=quadratic)
+
+    def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
+        """Returns the time that each rank of a group of `cp_size` spends on each sub-sample."""
+        tokens = lengths.astype(np.float64)
+        per_token: Float64s = (self.linear + self.quadratic * tokens + self.communication * (cp_size - 1)) / cp_size
+        return per_token * tokens

@@ -1,0 +1,198 @@
+"""How well packs use the ranks: fill, padding and imbalance of every way to plan a global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tokenloom.errors import ConfigError
+from tokenloom.packing.bounds import least_slowest_cost, least_step_imbalance
+from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
+from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
+from tokenloom.packing.schedulers import BasePackingScheduler, DpBalancedScheduler, scheduler_map
+
+PADDED = "padded"
+"""The name of the row without packing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingQuality:
+    """What one way to plan a global batch makes of it.
+
+    Attributes:
+        scheduler: its name, or "padded": one sub-sample for each group of ranks at a time, padded to a whole pack.
+        refused: why it gives no plan; all numbers are zero, then.
+        num_microbatches: of each rank.
+        fill: tokens over the room of all microbatches, in [0, 1].
+        num_padding_tokens: computed without being tokens of a sub-sample.
+        step_imbalance: cost of the slowest rank over the mean, for each microbatch; at least 1.
+        relative_time: cost of the slowest ranks of all microbatches over an even share of the tokens' cost; at least 1.
+    """
+
+    scheduler: str
+    refused: str | None = None
+    num_microbatches: int = 0
+    fill: float = 0.0
+    num_padding_tokens: int = 0
+    step_imbalance: tuple[float, ...] = ()
+    relative_time: float = 0.0
+
+    @property
+    def worst_imbalance(self) -> float:
+        """Imbalance of the worst microbatch; 0 without a plan."""
+        return max(self.step_imbalance, default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport:
+    """A global batch, and what each way to plan it makes of it.
+
+    Attributes:
+        lengths: int64[num_subsamples], tokens, longest first.
+        num_ranks: dp × cp.
+        max_tokens: of a pack.
+        least_microbatches: below which no plan with uniform groups can come.
+        least_imbalance: of the worst microbatch, below which no such plan can come.
+        least_relative_time: below which no such plan can come.
+        rows: without packing first, then by scheduler.
+    """
+
+    lengths: Int64s
+    num_ranks: int
+    max_tokens: int
+    least_microbatches: int
+    least_imbalance: float
+    least_relative_time: float
+    rows: tuple[PackingQuality, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the global batch."""
+        return int(self.lengths.sum())
+
+
+def pack_report(
+    lengths: ArrayLike,
+    *,
+    max_seqlen_per_dp_cp_rank: int,
+    dp_size: int,
+    cp_size: int = 1,
+    microbatch_group_size_per_vp_stage: int | None = None,
+    schedulers: Sequence[str] = ("dp_balanced", "cost_balanced"),
+    cost_model: CostModel | None = None,
+) -> PackReport:
+    """Returns what packing does for a global batch: before, without it and in order, and after.
+
+    Lengths are rounded up to multiples of 2 × cp_size, as context parallelism needs them; what that adds is padding.
+
+    Example:
+        >>> report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
+        >>> [(row.scheduler, row.num_microbatches, row.fill) for row in report.rows]
+        [('padded', 4, 0.5), ('dp_balanced', 3, 0.6666666666666666), ('cost_balanced', 2, 1.0)]
+
+    Args:
+        lengths: integers[num_subsamples], tokens.
+        max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
+        dp_size: groups of ranks.
+        cp_size: ranks of a group.
+        microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of.
+        schedulers: names in the scheduler map.
+        cost_model: what sub-samples cost; attention work, by default.
+
+    Raises:
+        ConfigError: a setting or a length is wrong, or a scheduler has no such name.
+    """
+    model = PolynomialCost() if cost_model is None else cost_model
+    group_size = microbatch_group_size_per_vp_stage
+    settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, group_size)
+    for name in schedulers:
+        if name not in scheduler_map:
+            message = f"expected schedulers among {', '.join(sorted(scheduler_map))}, found {name!r}"
+            raise ConfigError(message)
+    made = [scheduler_map[name](*settings, cost_model=model) for name in schedulers]
+    longest = max(made, key=lambda scheduler: scheduler.max_tokens, default=DpBalancedScheduler(*settings))
+    tokens = -np.sort(-longest.checked_lengths(lengths))
+    padded = padded_lengths(tokens, cp_size=cp_size)
+    capacity = max_seqlen_per_dp_cp_rank * cp_size
+    given = np.asarray(lengths, dtype=np.int64)
+    rows = [_without_packing(tokens, capacity, dp_size, cp_size, model)]
+    for name, scheduler in zip(schedulers, made, strict=True):
+        rows.append(_quality(name, scheduler, given, model))
+    bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0)
+    least = -(-int(padded.sum()) // (capacity * dp_size))
+    return PackReport(
+        lengths=tokens,
+        num_ranks=dp_size * cp_size,
+        max_tokens=capacity,
+        least_microbatches=-(-least // (group_size or 1)) * (group_size or 1),
+        least_imbalance=bounds[0],
+        least_relative_time=bounds[1],
+        rows=tuple(rows),
+    )
+
+
+def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
+    """Returns float64[num_microbatches, num_ranks], what each rank's pack costs it.
+
+    Args:
+        plan: of a global batch.
+        lengths: int64[num_subsamples], tokens, as they were planned.
+        model: what sub-samples cost.
+    """
+    costs = np.empty(plan.num_packs, dtype=np.float64)
+    sizes = np.ones(plan.num_packs, dtype=np.int64)
+    sizes[plan.packs] = plan.cp_sizes
+    for size in np.unique(sizes).tolist():
+        of_size = sizes == size
+        costs[of_size] = np.add.reduceat(model.cost(lengths[plan.ids], size), plan.pack_offsets[:-1])[of_size]
+    return costs[plan.packs]
+
+
+def _quality(name: str, scheduler: BasePackingScheduler, lengths: Int64s, model: CostModel) -> PackingQuality:
+    padded = padded_lengths(lengths, cp_size=scheduler.cp_size)
+    try:
+        plan = scheduler.plan(padded)
+    except ConfigError as error:
+        return PackingQuality(scheduler=name, refused=error.message)
+    costs = rank_costs(plan, padded, model)
+    slowest = costs.max(axis=1)
+    room = costs.size * scheduler.max_seqlen_per_dp_cp_rank
+    return PackingQuality(
+        scheduler=name,
+        num_microbatches=plan.num_microbatches,
+        fill=int(lengths.sum()) / room,
+        num_padding_tokens=int(padded.sum() - lengths.sum()),
+        step_imbalance=tuple((slowest / costs.mean(axis=1)).tolist()),
+        relative_time=float(slowest.sum() * scheduler.num_ranks / _work(lengths, scheduler.cp_size, model)),
+    )
+
+
+def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> PackingQuality:
+    if lengths[0] > capacity:
+        return PackingQuality(scheduler=PADDED, refused=f"the longest has {int(lengths[0])} tokens, a pack {capacity}")
+    num_microbatches = -(-len(lengths) // dp_size)
+    whole = float(model.cost(np.array([capacity], dtype=np.int64), cp_size)[0])
+    room = num_microbatches * dp_size * capacity
+    return PackingQuality(
+        scheduler=PADDED,
+        num_microbatches=num_microbatches,
+        fill=int(lengths.sum()) / room,
+        num_padding_tokens=room - int(lengths.sum()),
+        step_imbalance=(1.0,) * num_microbatches,
+        relative_time=num_microbatches * whole * dp_size * cp_size / _work(lengths, cp_size, model),
+    )
+
+
+def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
+    """Returns the cost of all tokens for all ranks, in groups of one size."""
+    return float(model.cost(lengths, cp_size).sum()) * cp_size
+
+
+def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float]:
+    """Returns what the worst imbalance and the relative time cannot come below."""
+    costs = model.cost(lengths, cp_size)
+    least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
+    return least_step_imbalance(lengths, costs, capacity, dp_size), least

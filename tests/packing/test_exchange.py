@@ -1,0 +1,414 @@
+"""Eight real processes that schedule, exchange and read packs, beside one process with lists and loops."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import multiprocessing.connection
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.packing import pack, part_of, round_up, sample
+
+from tokenloom.packing.schedulers import scheduler_map
+
+pytest.importorskip("torch")
+
+from tests.packing_worker import Run
+
+RANKS = 8
+PATIENCE_SECONDS = 20
+"""Before a case counts as hanging; a case takes half a second on an idle machine."""
+
+NOTICE_SECONDS = 10
+"""Within which all survivors must have raised."""
+
+
+class Fleet:
+    """Eight processes that run case after case."""
+
+    def __init__(self, context: Any, shared: Any) -> None:
+        self.shared = shared
+        worker = __import__("tests.packing_worker", fromlist=["main"]).main
+        self._connections, self._processes = [], []
+        for rank in range(RANKS):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=worker, args=(theirs, rank, RANKS, shared), daemon=True)
+            process.start()
+            theirs.close()
+            self._connections.append(ours)
+            self._processes.append(process)
+
+    def outcomes(self, case: str, **options: Any) -> dict[int, dict[str, Any]]:
+        """Returns what became of each rank that lived, by rank."""
+        for connection in self._connections:
+            connection.send((case, options))
+        by_rank: dict[int, dict[str, Any]] = {}
+        waiting, stop = dict(enumerate(self._connections)), time.monotonic() + PATIENCE_SECONDS
+        while waiting:
+            ready = multiprocessing.connection.wait(waiting.values(), timeout=stop - time.monotonic())
+            assert ready, f"{case} {options} hangs on ranks {list(waiting)}; so far: {by_rank}"
+            for rank in [rank for rank, connection in waiting.items() if connection in ready]:
+                try:
+                    by_rank[rank] = waiting.pop(rank).recv()
+                except EOFError:  # killed
+                    continue
+        return by_rank
+
+    def results(self, case: str, **options: Any) -> list[Any]:
+        outcomes = self.outcomes(case, **options)
+        failed = {rank: outcome for rank, outcome in outcomes.items() if "kind" in outcome}
+        assert not failed, f"{options}: {failed}"
+        return [outcomes[rank]["result"] for rank in range(RANKS)]
+
+    def errors(self, case: str, **options: Any) -> list[tuple[str, str]]:
+        outcomes = self.outcomes(case, **options)
+        assert all("kind" in outcome for outcome in outcomes.values()), outcomes
+        return [(outcomes[rank]["kind"], outcomes[rank]["message"]) for rank in sorted(outcomes)]
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+        for connection in self._connections:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def context():
+    """Processes start as forks of one that has imported torch: 50 ms each instead of 2 s."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.packing_worker"])
+    yield context
+    multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.fixture(scope="module")
+def fleet(context, tmp_path_factory):
+    """Processes that outlive a test: for cases in which no process is lost."""
+    fleet = Fleet(context, tmp_path_factory.mktemp("fleet"))
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def doomed(context, tmp_path):
+    """Processes of one test's own, which may be killed."""
+    fleet = Fleet(context, tmp_path)
+    yield fleet
+    fleet.close()
+
+
+# --- what each rank must get ------------------------------------------------------------------------------------------
+
+
+def plan_of(run: Run) -> Any:
+    padded = [round_up(round_up(run.lengths[at], run.own_padding), run.alignment) for at in run.positions_by_id]
+    multiple = None if run.vpp is None else 2
+    scheduler = scheduler_map[run.scheduler](run.max_tokens, run.cp, run.dp, multiple)
+    return scheduler.plan(np.array(padded, dtype=np.int64))
+
+
+def check(run: Run, results: list[Any]) -> None:
+    plan = plan_of(run)
+    samples = [sample(position, run.lengths[position]) for position in run.positions_by_id]
+    for rank, result in enumerate(results):
+        at = run.coordinates(rank)
+        assert result["count"] == plan.num_microbatches
+        assert result["sums"] == [sum(run.lengths), sum(length**2 for length in run.lengths)]
+        for stage, batches in enumerate(result["stages"]):
+            for number, batch in enumerate(batches):
+                place = at["dp"] * run.cp + at["cp"]
+                ids = plan.assignments[number][place]
+                cp_size = int(plan.cp_sizes[number, place])
+                whole = pack([samples[i] for i in ids], max(2 * cp_size if cp_size > 1 else 1, run.own_padding))
+                check_batch(run, at, stage, batch, part_of(whole, cp_size, place % cp_size))
+                varies = bool((plan.cp_sizes != run.cp).any())
+                assert batch["local_cp_size"] == (cp_size if varies else None)
+                assert batch["cp_group"] == (place // cp_size * cp_size if varies and cp_size > 1 else None)
+
+
+def check_batch(run: Run, at: dict[str, int], stage: int, batch: dict[str, Any], expected: dict[str, Any]) -> None:
+    is_first = (at["pp"], stage) == (0, 0)
+    is_last = (at["pp"], stage) == (run.pp - 1, (run.vpp or 1) - 1)
+    mtp = (at["pp"], stage) == run.mtp
+    needed = {"tokens": is_first, "position_ids": is_first, "labels": is_last, "loss_mask": is_last}
+    for name, needs in needed.items():
+        assert (batch[name] is not None) == (needs or mtp), (at, stage, name)
+        if batch[name] is not None:
+            dtype, values = batch[name]
+            assert dtype == ("torch.float32" if name == "loss_mask" else "torch.int64")
+            assert values.tolist() == [expected[name]], (at, stage, name)
+    assert batch["padding_mask"][0] == "torch.bool"
+    assert batch["padding_mask"][1].tolist() == [expected["padding_mask"]]
+    assert batch["cu_seqlens_padded"] == expected["cu_seqlens_padded"]
+    assert batch["max_seqlen"] == max(np.diff(expected["cu_seqlens_padded"]))
+
+
+SHAPES = [
+    {"cp": 8},
+    {"tp": 2, "cp": 4},
+    {"tp": 2, "pp": 4},
+    {"tp": 2, "pp": 2},
+    {"pp": 4, "vpp": 4},
+    {"pp": 2, "cp": 2},
+    {"tp": 2, "pp": 2, "cp": 2},
+    {},
+    {"tp": 8},
+    {"pp": 8},
+    {"tp": 2, "pp": 2, "vpp": 2},
+    {"pp": 4, "cp": 2, "vpp": 3},
+    {"tp": 2, "pp": 4, "mtp": (3, 0)},
+    {"pp": 4, "tp": 2, "mtp": (1, 0)},
+    {"pp": 4, "cp": 2, "vpp": 4, "mtp": (1, 2)},
+    {"cp": 2, "order": ("cp", "dp")},
+    {"tp": 2, "cp": 2, "order": ("tp", "cp", "dp")},
+]
+
+
+def name_of(shape: Any) -> str:
+    return "-".join(f"{name}{value}" for name, value in shape.items()) or "dp8"
+
+
+def draw(rng: np.random.Generator, shape: Any, **changes: Any) -> Run:
+    """Returns a run whose global batch needs several packs per rank, of lengths that are not multiples of anything."""
+    order = tuple(shape.get("order", ()))
+    order += tuple(name for name in ("pp", "dp", "cp", "tp") if name not in order)
+    run = Run(**{**shape, "order": order}, lengths=())
+    lengths = tuple(rng.integers(9, 33, size=run.dp * 8).tolist())  # any two fit a pack, not all do
+    return dataclasses.replace(run, **{"lengths": lengths, "max_tokens": -(-66 // run.cp), **changes})
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+def test_every_rank_gets_its_part_of_the_packs_in_both_modes(fleet, rng, shape):
+    run = draw(rng, shape)
+    exchanged = fleet.results("wrap", run=run, mode="exchange")
+    check(run, exchanged)
+    read_alone = fleet.results("wrap", run=run, mode="known lengths")
+    for one, other in zip(exchanged, read_alone, strict=True):
+        np.testing.assert_equal(one["stages"], other["stages"])
+        assert [one[key] for key in ("count", "sums", "kept")] == [other[key] for key in ("count", "sums", "kept")]
+
+
+def test_the_set_of_samples_is_that_of_the_global_batch(fleet, rng):
+    """Said without a plan: what all ranks hold together, unpadded, is every token once."""
+    run = draw(rng, {"cp": 4})
+    held = []
+    for result in fleet.results("wrap", run=run, mode="exchange"):
+        for batch in result["stages"][0]:
+            held += batch["tokens"][1][~batch["padding_mask"][1]].tolist()
+    assert sorted(held) == sorted(
+        token for position, length in enumerate(run.lengths) for token in sample(position, length)["tokens"].tolist()
+    )
+
+
+@pytest.mark.parametrize("shape", [{"cp": 2}, {"tp": 2, "pp": 4}, {"pp": 4, "vpp": 2}], ids=name_of)
+def test_costs_are_balanced_by_the_scheduler_of_that_name(fleet, rng, shape):
+    run = draw(rng, shape, scheduler="cost_balanced")
+    check(run, fleet.results("wrap", run=run, mode="exchange"))
+    check(run, fleet.results("wrap", run=run, mode="known lengths"))
+
+
+@pytest.mark.parametrize("shape", [{}, {"pp": 2}, {"tp": 2}, {"pp": 4}], ids=name_of)
+def test_groups_of_several_sizes_share_long_sub_samples(fleet, rng, shape):
+    run = draw(rng, shape, scheduler="hybrid_cost_balanced", max_tokens=35)
+    lengths = (*run.lengths[:-1], 30 * run.dp)  # the last one needs all ranks
+    run = dataclasses.replace(run, lengths=lengths)
+    exchanged = fleet.results("wrap", run=run, mode="exchange")
+    assert {batch["local_cp_size"] for result in exchanged for batch in result["stages"][0]} >= {1, run.dp}
+    check(run, exchanged)
+    read_alone = fleet.results("wrap", run=run, mode="known lengths")
+    np.testing.assert_equal([one["stages"] for one in exchanged], [one["stages"] for one in read_alone])
+
+
+def test_data_that_pad_themselves_keep_their_padding(fleet, rng):
+    run = draw(rng, {"cp": 2}, own_padding=8)
+    check(run, fleet.results("wrap", run=run, mode="exchange"))
+
+
+def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, rng):
+    run = draw(rng, {"cp": 2})
+    exchanged, alone = (fleet.results("wrap", run=run, mode=mode) for mode in ("exchange", "known lengths"))
+    plan, positions = plan_of(run), run.positions_by_id
+    for rank, result in enumerate(alone):
+        assert result["sent_bytes"] == {}
+        mine = [positions[number] for row in plan.assignments for number in row[rank]]
+        assert result["read"] == mine
+    sent = sum(result["sent_bytes"]["sub-samples over DP"] for result in exchanged)
+    owner = {number: number // (len(positions) // run.dp) for number in range(len(positions))}
+    moved = [
+        run.lengths[positions[number]]
+        for row in plan.assignments
+        for rank, numbers in enumerate(row)
+        for number in numbers
+        if owner[number] != run.coordinates(rank)["dp"]
+    ]
+    assert 28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp  # three int64, one float32; filled to words
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param([7] * 16, id="all equal"),
+        pytest.param([1] * 15 + [64], id="one giant"),
+    ],
+)
+def test_odd_length_distributions(fleet, lengths):
+    run = Run(cp=4, lengths=tuple(lengths), max_tokens=16)
+    exchanged = fleet.results("wrap", run=run, mode="exchange")
+    check(run, exchanged)
+    read_alone = fleet.results("wrap", run=run, mode="known lengths")
+    np.testing.assert_equal([one["stages"] for one in exchanged], [one["stages"] for one in read_alone])
+
+
+def test_numbers_survive_that_floats_lose(fleet):
+    numbers = [2**24 + 1, 2**53 + 1, 2**63 - 1]
+    pack = {
+        "cu_seqlens": [0, 2**24 + 1, 2**31 - 9],
+        "cu_seqlens_padded": [0, 2**24 + 8, 2**31 - 1],
+        "max_seqlen": 2**31 - 1,
+        "local_cp_size": 4,
+    }
+    for rank, (packs, told, scalars, row) in enumerate(
+        fleet.results("broadcast_large_numbers", run=Run(tp=2, pp=4, lengths=()))
+    ):
+        assert packs == [pack, pack]
+        assert told == numbers
+        assert scalars == numbers
+        assert row == [rank | 1] * 3
+
+
+def test_sub_samples_reach_any_set_of_ranks(fleet, rng):
+    run = draw(rng, {"cp": 2, "order": ("cp", "dp")})
+    positions = run.positions_by_id
+    for rank, pairs, tokens in fleet.results("reroute", run=run):
+        assert pairs == [(number, run.lengths[position]) for number, position in enumerate(positions)]
+        expected = {n: sample(positions[n], run.lengths[positions[n]])["tokens"].tolist() for n in range(rank + 1)}
+        assert tokens == expected
+
+
+# --- wrong input: it fails on all ranks, and they may try again -------------------------------------------------------
+
+
+def check_all_fail(fleet: Fleet, text: str, case: str, *, kind: str = "BuildError", **options: Any) -> None:
+    errors = fleet.errors(case, **options)
+    assert len(errors) == RANKS
+    for found, message in errors:
+        assert found == kind, message
+        assert text in message
+    run = Run(tp=2, cp=2, lengths=(30,) * 16)
+    check(run, fleet.results("wrap", run=run, mode="exchange"))
+
+
+@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
+@pytest.mark.parametrize("shape", [{"cp": 2}, {"tp": 2, "pp": 4}], ids=name_of)
+def test_an_over_long_sub_sample_is_named_on_all_ranks(fleet, shape, mode):
+    run = Run(**shape, lengths=tuple([5] * 7 + [70] + [5] * 8), max_tokens=32)
+    number = run.positions_by_id.index(7)
+    check_all_fail(fleet, f"sub-sample {number} ", "wrap", run=run, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
+def test_a_sub_sample_without_tokens_is_named_on_all_ranks(fleet, mode):
+    run = Run(cp=2, lengths=(3, 2, 0, 4) * 4)
+    number = run.positions_by_id.index(2)
+    check_all_fail(fleet, f"sub-sample {number} has 0 tokens, expected at least 1", "wrap", run=run, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
+def test_fewer_sub_samples_than_packs_fail_on_all_ranks(fleet, mode):
+    run = Run(pp=4, vpp=2, lengths=(3, 3), max_tokens=8)
+    check_all_fail(fleet, "failed in ", "wrap", run=run, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("what", "who", "text"),
+    [
+        ("one", 5, "rank 5 on `"),
+        ("none", 6, "rank 6 on `"),
+        ("short", 2, "but the data iterator ended after 1"),
+        ("no labels", 2, "`labels`, `position_ids`, `loss_mask` missing in item 0"),
+    ],
+)
+def test_a_wrong_iterator_on_one_rank_fails_all(fleet, what, who, text):
+    run = Run(tp=2, pp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)
+    check_all_fail(fleet, text, "wrong_input", run=run, who=who, what=what)
+
+
+def test_context_parallel_ranks_that_read_other_data_are_told_apart(fleet):
+    run = Run(cp=8, lengths=(4, 6, 1, 3), max_tokens=8)
+    check_all_fail(fleet, "on rank 3", "wrong_input", kind="DivergenceError", run=run, who=3, what="other lengths")
+
+
+def test_ranks_with_other_positions_are_told_apart(fleet):
+    run = Run(cp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)
+    check_all_fail(fleet, "on rank 5", "wrong_dataset", kind="DivergenceError", run=run, who=5, what="positions")
+
+
+def test_a_dataset_that_gives_other_lengths_than_it_says_fails_all(fleet):
+    run = Run(cp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)
+    check_all_fail(fleet, "DatasetFormatError: expected 4 tokens", "wrong_dataset", run=run, who=0, what="lengths")
+
+
+@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
+@pytest.mark.parametrize("victim", [0, 3, 7])
+def test_a_rank_that_fails_to_read_fails_all_with_its_cause(fleet, victim, mode):
+    run = Run(cp=2, lengths=(4, 6, 1, 3) * 4, max_tokens=8)
+    options = {"run": run, "mode": mode, "victim": victim, "how": "raise", "where": "reading"}
+    check_all_fail(fleet, "InputError: broken data", "break_in", **options)
+
+
+def test_who_waits_for_a_rank_that_cannot_read_a_pack_is_told(fleet):
+    errors = fleet.errors("fail_to_read_a_pack", run=Run(tp=4, lengths=()))
+    assert [kind for kind, _ in errors] == ["ConfigError", "BuildError", "BuildError", "BuildError"] * 2
+    assert errors[6][1] == "rank 4, which reads for this tensor-parallel group, failed"
+
+
+# --- ranks that fail or die in the middle -----------------------------------------------------------------------------
+
+
+def check_survivors(fleet: Fleet, victim: int, case: str, **options: Any) -> None:
+    outcomes = fleet.outcomes(case, victim=victim, **options)
+    assert set(outcomes) == set(range(RANKS)) - {victim}
+    killed = float((fleet.shared / "killed").read_text())
+    for outcome in outcomes.values():
+        assert outcome["kind"] == "BuildError", outcome
+        assert outcome["message"].startswith(f"rank {victim}")
+        assert "died or ended during " in outcome["message"]
+        assert outcome["time"] - killed < NOTICE_SECONDS
+
+
+@pytest.mark.parametrize("shape", [{}, {"cp": 4}, {"tp": 2, "pp": 4}], ids=name_of)
+def test_a_rank_that_fails_in_the_exchange_fails_all_with_its_cause(doomed, rng, shape):
+    options = {"mode": "exchange", "victim": 0, "how": "raise", "where": "exchange"}
+    if shape == {"tp": 2, "pp": 4}:  # one data-parallel rank has nobody to send to
+        shape = {"tp": 2, "pp": 2}
+    for kind, message in doomed.errors("break_in", run=draw(rng, shape), **options):
+        assert kind == "BuildError"
+        assert message.startswith("rank 0 on `")
+        assert message.endswith("` failed in exchanging sub-samples: InputError: broken data")
+
+
+def test_failures_are_told_where_the_default_group_itself_is_used(doomed, rng):
+    for kind, message in doomed.errors("use_world_groups", run=draw(rng, {})):
+        assert kind == "BuildError"
+        assert message.startswith("rank 2 on `")
+
+
+@pytest.mark.parametrize("victim", [0, 3, 7])
+@pytest.mark.parametrize("where", ["reading", "exchange"])
+def test_a_rank_killed_in_the_middle_fails_all_others(doomed, rng, victim, where):
+    check_survivors(doomed, victim, "break_in", run=draw(rng, {"cp": 2}), mode="exchange", how="die", where=where)
+
+
+def test_a_rank_killed_while_it_reads_what_it_needs_fails_all_others(doomed, rng):
+    run = draw(rng, {"cp": 2})
+    check_survivors(doomed, 4, "break_in", run=run, mode="known lengths", how="die", where="reading")
+
+
+@pytest.mark.parametrize("victim", [0, 1, 5, 7])
+def test_a_rank_killed_at_any_moment_fails_all_others(doomed, rng, victim):
+    run = draw(rng, {"tp": 2, "pp": 4})
+    check_survivors(doomed, victim, "die_at_any_moment", run=run, delay_seconds=float(rng.uniform(0.2, 0.6)))

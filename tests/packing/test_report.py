@@ -1,0 +1,103 @@
+"""Reports on packing, and their pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tokenloom import ConfigError, MissingExtraError, PolynomialCost, pack_report, plot_pack_report, scheduler_map
+from tokenloom.packing.plan import plan_of
+from tokenloom.packing.report import rank_costs
+
+
+def test_a_literal_report():
+    report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
+    assert report.lengths.tolist() == [8, 8, 4, 3, 3, 3, 2, 1]
+    assert (report.num_ranks, report.max_tokens, report.num_tokens) == (2, 8, 32)
+    assert (report.least_microbatches, report.least_imbalance, report.least_relative_time) == (2, 1.0, 1.0)
+    padded, in_order, balanced = report.rows
+    work = 64 + 64 + 16 + 9 + 9 + 9 + 4 + 1
+    assert dataclasses.asdict(padded) == {
+        "scheduler": "padded",
+        "refused": None,
+        "num_microbatches": 4,
+        "fill": 0.5,
+        "num_padding_tokens": 32,
+        "step_imbalance": (1.0,) * 4,
+        "relative_time": 8 * 64 / work,
+    }
+    # In order: 3 | 8 | 3 2 | 8 | 1 4 3, and the last is moved off the last.
+    assert (in_order.num_microbatches, in_order.fill, in_order.num_padding_tokens) == (3, 32 / 48, 0)
+    assert in_order.step_imbalance == pytest.approx((64 / 36.5, 64 / 38.5, 17 / 13))
+    assert in_order.relative_time == pytest.approx((64 + 64 + 17) * 2 / work)
+    assert (balanced.num_microbatches, balanced.fill) == (2, 1.0)
+    assert balanced.step_imbalance == pytest.approx((1.0, 26 / 24))
+    assert balanced.worst_imbalance == pytest.approx(26 / 24)
+
+
+def test_padding_for_context_parallelism_counts():
+    report = pack_report([5, 6, 7, 9], max_seqlen_per_dp_cp_rank=8, cp_size=2, dp_size=1)
+    assert [row.num_padding_tokens for row in report.rows] == [4 * 16 - 27, 3 + 2 + 1 + 3, 3 + 2 + 1 + 3]
+    assert [row.num_microbatches for row in report.rows] == [4, 3, 3]
+
+
+def test_a_refusal_is_a_row():
+    report = pack_report([1] * 16, max_seqlen_per_dp_cp_rank=16, dp_size=8)
+    assert [row.refused is None for row in report.rows] == [True, False, True]
+    assert "not enough samples to move" in report.rows[1].refused
+    assert report.rows[1].worst_imbalance == 0.0
+
+
+def test_giants_are_for_hybrid_groups_alone():
+    report = pack_report([60, *[8] * 40], max_seqlen_per_dp_cp_rank=8, dp_size=8, schedulers=sorted(scheduler_map))
+    refused = {row.scheduler: row.refused for row in report.rows}
+    assert refused.pop("hybrid_cost_balanced") is None
+    assert refused.pop("padded") == "the longest has 60 tokens, a pack 8"
+    assert all(text.startswith("sub-sample 0 has 60 tokens, but a pack holds 8") for text in refused.values())
+
+
+def test_costs_of_groups_are_shared():
+    plan = plan_of(np.array([0, 1, 2, 1]), np.array([[0, 0, 1, 2]]), np.array([[2, 2, 1, 1]]))
+    costs = rank_costs(plan, np.array([8, 2, 5, 3]), PolynomialCost())
+    assert costs.tolist() == [[32.0, 32.0, 13.0, 25.0]]
+
+
+def test_wrong_names_and_lengths_are_refused():
+    with pytest.raises(ConfigError, match=r"expected schedulers among cost_balanced, dp_balanced, .*, found 'best'"):
+        pack_report([1], max_seqlen_per_dp_cp_rank=8, dp_size=1, schedulers=["best"])
+    with pytest.raises(ConfigError, match="sub-sample 1 has 9 tokens, but a pack holds 8"):
+        pack_report([1, 9], max_seqlen_per_dp_cp_rank=8, dp_size=1)
+
+
+@pytest.fixture
+def report(rng):
+    lengths = np.clip(rng.lognormal(6, 1, size=300).astype(np.int64), 1, 4096)
+    return pack_report(lengths, max_seqlen_per_dp_cp_rank=4096, dp_size=4, schedulers=sorted(scheduler_map))
+
+
+def test_pictures_show_every_scheduler(tmp_path, report):
+    pytest.importorskip("matplotlib")
+    plot_pack_report(report, tmp_path / "report.svg")
+    picture = (tmp_path / "report.svg").read_text()
+    assert ElementTree.fromstring(picture).tag.endswith("svg")
+    for row in report.rows:
+        assert f"<!-- {row.scheduler}" in picture
+    plot_pack_report(report, tmp_path / "report.png")
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_needs_a_known_format(tmp_path, report):
+    with pytest.raises(ConfigError, match=r"expected a plot whose name ends in \.png, \.svg, \.pdf, found '.*\.doc'"):
+        plot_pack_report(report, tmp_path / "report.doc")
+
+
+def test_a_picture_needs_matplotlib(tmp_path, report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    with pytest.raises(MissingExtraError) as caught:
+        plot_pack_report(report, tmp_path / "report.png")
+    assert caught.value.hint == "run `pip install tokenloom[plot]`"

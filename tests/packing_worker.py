@@ -1,0 +1,358 @@
+"""One rank of the runs in `tests/packing`: runs case after case, in a process started from a server that has torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from tests.reference.packing import round_up, sample
+from tokenloom.distributed.collectives import measure_traffic
+from tokenloom.errors import InputError, TokenloomError
+from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.exchange import (
+    broadcast_scalars,
+    broadcast_tensor,
+    broadcast_to_pp_group,
+    get_batch_and_global_seqlens,
+    reroute_samples_to_dcp_ranks,
+    wrap_data_iterator,
+)
+from tokenloom.packing.groups import ProcessGroups
+from tokenloom.packing.known_lengths import wrap_dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A shape of 8 ranks, and the sub-samples of its global batch by position."""
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    vpp: int | None = None
+    lengths: tuple[int, ...]
+    max_tokens: int = 64
+    """Per rank."""
+    own_padding: int = 1
+    """The multiple that the data themselves pad to."""
+    mtp: tuple[int, int] | None = None
+    """The pipeline rank and virtual stage of multi-token prediction; the last stage without a layout."""
+    order: tuple[str, ...] = ("pp", "dp", "cp", "tp")
+    scheduler: str = "dp_balanced"
+
+    @property
+    def dp(self) -> int:
+        return 8 // (self.tp * self.pp * self.cp)
+
+    @property
+    def alignment(self) -> int:
+        """Of the lengths that are planned."""
+        return 2 * self.cp if self.cp > 1 else 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"tp": self.tp, "pp": self.pp, "cp": self.cp, "dp": self.dp}
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        shape = [self.sizes[name] for name in self.order]
+        return dict(zip(self.order, map(int, np.unravel_index(rank, shape)), strict=True))
+
+    @property
+    def config(self) -> PackingConfig:
+        layout = None
+        if self.mtp is not None:
+            layout = [[["decoder"] for _ in range(self.vpp or 1)] for _ in range(self.pp)]
+            layout[self.mtp[0]][self.mtp[1]].append("mtp")
+        return PackingConfig(
+            max_seqlen_per_dp_cp_rank=self.max_tokens,
+            sequence_packing_scheduler=self.scheduler,
+            virtual_pipeline_model_parallel_size=self.vpp,
+            microbatch_group_size_per_vp_stage=None if self.vpp is None else 2,
+            pipeline_model_parallel_layout=layout,
+        )
+
+    def has_tokens(self, pp_rank: int, stage: int) -> bool:
+        is_first = (pp_rank, stage) == (0, 0)
+        is_last = (pp_rank, stage) == (self.pp - 1, (self.vpp or 1) - 1)
+        return is_first or is_last or (pp_rank, stage) == self.mtp
+
+    @property
+    def positions_by_id(self) -> list[int]:
+        """What the data-parallel ranks read, rank by rank, from positions that go round them."""
+        return [position for rank in range(self.dp) for position in range(rank, len(self.lengths), self.dp)]
+
+
+class Data:
+    """The samples of a run, by position; counts what is read."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.read: list[int] = []
+
+    def sample_lengths(self, positions: Any) -> np.ndarray:
+        return np.array(self._run.lengths, dtype=np.int64)[positions]
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        self.read.append(position)
+        length = self._run.lengths[position]
+        padded = round_up(length, self._run.own_padding)
+        item = {
+            name: torch.from_numpy(np.pad(value, (0, padded - length), constant_values=7))
+            for name, value in sample(position, length).items()
+        }
+        lengths = {"original_seq_len": torch.tensor([length]), "padded_seq_len": torch.tensor([padded])}
+        return {**item, **lengths, "dataset_id": 3}
+
+
+class Rank:
+    """What a case sees."""
+
+    def __init__(self, rank: int, shared: Path) -> None:
+        self.rank = rank
+        self.shared = shared
+        self._groups: dict[Any, ProcessGroups] = {}
+
+    def groups(self, run: Run) -> ProcessGroups:
+        """Makes the groups of a shape once."""
+        hybrid = run.scheduler == "hybrid_cost_balanced"
+        key = (run.tp, run.pp, run.cp, run.order, hybrid)
+        if key not in self._groups:
+            mesh = init_device_mesh("cpu", [run.sizes[name] for name in run.order], mesh_dim_names=run.order)
+            sizes = [2**k for k in range(1, (run.dp * run.cp).bit_length())] if hybrid else []
+            self._groups[key] = ProcessGroups.from_mesh(mesh, cp_sizes=sizes)
+        return self._groups[key]
+
+    def die(self) -> None:
+        (self.shared / "killed.new").write_text(str(time.monotonic()))
+        (self.shared / "killed.new").rename(self.shared / "killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+# --- cases: each runs on every rank -----------------------------------------------------------------------------------
+
+
+def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
+    """Wraps a global batch, and takes every microbatch of every stage."""
+    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    with measure_traffic() as traffic:
+        if mode == "exchange":
+            mine = range(at["dp"], len(run.lengths), run.dp)
+            iterator = _given(run, at, lambda: (data[position] for position in mine))
+            wrapped = wrap_data_iterator(iterator, run.config, len(mine), groups)
+        else:
+            wrapped = wrap_dataset(data, range(len(run.lengths)), run.config, groups)
+    iterators, count, *sums = wrapped
+    stages: list[Any] = []
+    for stage in range(run.vpp or 1):
+        iterator = iterators if run.vpp is None else iterators[stage]
+        assert (iterator is None) == (at["tp"] > 0)
+        mtp = run.mtp == (at["pp"], stage)
+        arguments = {"vpp_size": run.vpp, "vp_stage": None if run.vpp is None else stage, "mtp_on_this_rank": mtp}
+        stages.append([])
+        for _ in range(count):
+            batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups, **arguments)
+            stages[-1].append(_described(batch, groups))
+        assert iterator is None or next(iterator, None) is None
+    return {
+        "count": count,
+        "sums": sums,
+        "stages": stages,
+        "read": data.read,
+        "sent_bytes": traffic.sent_bytes,
+        "kept": None if iterators is None else type(iterators).__name__,
+    }
+
+
+def _given(run: Run, at: dict[str, int], make: Any) -> Any:
+    """Returns the input of a rank: an iterator where tokens are needed, in a list with virtual stages."""
+    given = [make() if at["tp"] == 0 and run.has_tokens(at["pp"], stage) else None for stage in range(run.vpp or 1)]
+    return given if run.vpp is not None else given[0]
+
+
+def _described(batch: Any, groups: ProcessGroups) -> dict[str, Any]:
+    tokens, labels, loss_mask, attention_mask, position_ids, params, padding_mask = batch
+    assert attention_mask is None
+    assert params.qkv_format == "thd"
+    assert params.max_seqlen_q == params.max_seqlen_kv
+    boundaries = [params.cu_seqlens_q, params.cu_seqlens_kv, params.cu_seqlens_q_padded, params.cu_seqlens_kv_padded]
+    assert len({tuple(row.tolist()) for row in boundaries}) == 1
+    assert {row.dtype for row in boundaries} == {torch.int32}
+    shared = None
+    if params.cp_group is not None:  # its first rank, among dp × cp
+        whole = dist.get_process_group_ranks(groups.dp_cp)
+        shared = whole.index(dist.get_process_group_ranks(params.cp_group)[0])
+    named = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
+    return {
+        **{name: None if value is None else (str(value.dtype), value.numpy()) for name, value in named.items()},
+        "padding_mask": (str(padding_mask.dtype), padding_mask.numpy()),
+        "cu_seqlens_padded": params.cu_seqlens_q.tolist(),
+        "max_seqlen": params.max_seqlen_q,
+        "local_cp_size": params.local_cp_size,
+        "cp_group": shared,
+    }
+
+
+class Cursed(torch.Tensor):
+    """A tensor that harms who sends it: it can be read and cut, but not turned into bytes."""
+
+    harm: Any = None
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.view:
+            cls.harm()
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
+    """One rank raises or dies while it reads, or in the middle of the exchange."""
+    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+
+    def harm() -> None:
+        if how == "die":
+            me.die()
+        raise InputError("broken data", hint="mend the data")
+
+    class Broken(Data):
+        def __getitem__(self, position: int) -> dict[str, Any]:
+            item = super().__getitem__(position)
+            if where == "reading":
+                harm()
+            item["tokens"] = item["tokens"].as_subclass(Cursed)
+            return item
+
+    Cursed.harm = staticmethod(harm)
+    data = Broken(run) if me.rank == victim else Data(run)
+    if mode == "known lengths":
+        return wrap_dataset(data, range(len(run.lengths)), run.config, groups)[1]
+    mine = range(at["dp"], len(run.lengths), run.dp)
+    return wrap_data_iterator(_given(run, at, lambda: (data[i] for i in mine)), run.config, len(mine), groups)[1]
+
+
+def die_at_any_moment(me: Rank, run: Run, victim: int, delay_seconds: float) -> Any:
+    """The victim dies while all wrap global batches for ever."""
+    if me.rank == victim:
+        threading.Timer(delay_seconds, me.die).start()
+    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    mine = range(at["dp"], len(run.lengths), run.dp)
+    while True:
+        wrap_data_iterator(_given(run, at, lambda: (data[i] for i in mine)), run.config, len(mine), groups)
+
+
+def wrong_input(me: Rank, run: Run, who: int, what: str) -> Any:
+    """One rank has an iterator where none may be, or none, or one that ends early or yields other lengths."""
+    at, data = run.coordinates(me.rank), Data(run)
+    mine = range(at["dp"], len(run.lengths), run.dp)
+    iterator = _given(run, at, lambda: (data[position] for position in mine))
+    if me.rank == who:
+        others = Data(dataclasses.replace(run, lengths=tuple(length + 1 for length in run.lengths)))
+        iterator = {
+            "none": None,
+            "one": iter([data[0]]),
+            "short": iter([data[0]]),
+            "other lengths": (others[position] for position in mine),
+            "no labels": iter([{"tokens": torch.zeros(3)}] * len(mine)),
+        }[what]
+    return wrap_data_iterator(iterator, run.config, len(mine), me.groups(run))[1]
+
+
+def wrong_dataset(me: Rank, run: Run, who: int, what: str) -> Any:
+    """One rank has other positions, or a dataset that gives other lengths than it says."""
+    data, positions = Data(run), np.arange(len(run.lengths))
+    if me.rank == who and what == "positions":
+        positions = positions[::-1].copy()
+    if me.rank == who and what == "lengths":
+        longer = Data(dataclasses.replace(run, lengths=tuple(length + 1 for length in run.lengths)))
+        longer.sample_lengths = data.sample_lengths  # type: ignore[method-assign]
+        data = longer
+    return wrap_dataset(data, positions, run.config, me.groups(run))[1]
+
+
+def fail_to_read_a_pack(me: Rank, run: Run) -> Any:
+    """Rank 0 of each tensor-parallel group has nothing to read."""
+    return get_batch_on_this_rank_for_sequence_packing(None, pg_collection=me.groups(run))
+
+
+def broadcast_large_numbers(me: Rank, run: Run) -> Any:
+    groups, at = me.groups(run), run.coordinates(me.rank)
+    numbers = [2**24 + 1, 2**53 + 1, 2**63 - 1]
+    pack = {
+        "cu_seqlens": torch.tensor([0, 2**24 + 1, 2**31 - 9], dtype=torch.int32),
+        "cu_seqlens_padded": torch.tensor([0, 2**24 + 8, 2**31 - 1], dtype=torch.int32),
+        "max_seqlen": torch.tensor(2**31 - 1, dtype=torch.int32),
+        "local_cp_size": 4,
+    }
+    packs, *told = broadcast_to_pp_group(
+        [pack, pack] if run.has_tokens(at["pp"], 0) else None, *numbers, groups.pp, torch.device("cpu")
+    )
+    scalars = broadcast_scalars(numbers if at["tp"] == 0 else [0, 0, 0], groups.tp, torch.device("cpu"))
+    row = torch.full((3,), me.rank)
+    broadcast_tensor(row, dist.get_process_group_ranks(groups.tp)[1], groups.tp)
+    broadcast_tensor(None, 0, groups.tp)
+    return (
+        [{name: torch.as_tensor(value).tolist() for name, value in one.items()} for one in packs],
+        told,
+        scalars,
+        row.tolist(),
+    )
+
+
+def reroute(me: Rank, run: Run) -> Any:
+    """The utilities one by one, with groups in which context parallelism is outside data parallelism."""
+    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    mine = range(at["dp"], len(run.lengths), run.dp)
+    fetched = get_batch_and_global_seqlens((data[position] for position in mine), len(mine), groups.dp)
+    rank = groups.dp_cp.rank()
+    ids = [number for number, _ in fetched.global_id_seqlens]
+    everywhere = [[ids[: rank + 1] for rank in range(run.dp * run.cp)]]  # rank r works on the first r + 1
+    samples = reroute_samples_to_dcp_ranks(
+        fetched.batch, fetched.global_ids_this_rank, fetched.global_id_seqlens, everywhere, fetched.offsets, groups.dp,
+        groups.dp_cp, original_seqlens=fetched.original_seqlens,
+    )  # fmt: skip
+    return rank, fetched.global_id_seqlens, {number: one["tokens"].tolist() for number, one in samples.items()}
+
+
+def use_world_groups(me: Rank, run: Run) -> Any:
+    """The groups of a data-parallel run are the default group itself; and one rank fails in the exchange."""
+    key = (run.tp, run.pp, run.cp, run.order, False)
+    me._groups[key] = ProcessGroups(dp=dist.group.WORLD, dp_cp=dist.group.WORLD)
+    wrap(me, run, "exchange")
+    return break_in(me, run, "exchange", 2, "raise", "exchange")
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def main(connection: Connection, rank: int, world_size: int, shared: Path) -> None:
+    """Runs the cases that come, sends what came of each."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(shared / "store"), world_size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+    me = Rank(rank, shared)
+    while True:
+        try:
+            case, options = connection.recv()
+        except EOFError:
+            os._exit(0)  # not through torch's goodbyes, which wait for the dead
+        outcome: dict[str, Any] = {}
+        try:
+            outcome["result"] = globals()[case](me, **options)
+        except TokenloomError as error:
+            outcome |= {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        except Exception:  # noqa: BLE001  shown by the test that fails
+            outcome |= {"kind": "unexpected", "message": traceback.format_exc()}
+        outcome["time"] = time.monotonic()
+        connection.send(outcome)
