@@ -113,7 +113,7 @@ def test_counts_of_a_foreign_index_are_refused(folder, capsys):
 
 @pytest.mark.parametrize("policy", ["concat", "best_fit"])
 def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys, policy):
-    assert prepare(folder, "--fim", "--verify", "--window-policy", policy) == 0
+    assert prepare(folder, "--dataset", "fim", "--verify", "--window-policy", policy) == 0
     assert capsys.readouterr().out.endswith(", verified\n")
     config = tokenloom.GPTFIMDatasetConfig(
         random_seed=5,
@@ -137,3 +137,91 @@ def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys, 
         tokenloom.GPTFIMDataset, [50, 9, 0], lambda: True, config
     ).build()
     assert all(train.sample(position)["tokens"][0] == 98 for position in range(len(train)))
+
+
+def test_settings_that_decide_the_indices_are_named(folder, capsys):
+    assert prepare(folder, "--set", "add_extra_token_to_sequence=false") == 0
+    build(folder, fast_cache_load=True, defer_npy_index_mmap=True, add_extra_token_to_sequence=False)[0].sample(0)
+    with pytest.raises(tokenloom.IndexCacheError, match="does not fit the data"):
+        build(folder, fast_cache_load=True, defer_npy_index_mmap=True)[0].sample(0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("masking_probability=0.1", "GPTDatasetConfig has no setting `masking_probability`"),
+        ("add_extra_token_to_sequnce=false", "hint: did you mean add_extra_token_to_sequence?"),
+        ("token_dtype_code=4", "GPTDatasetConfig has no setting `token_dtype_code`"),
+        ("inter document masking=1", "expected NAME=VALUE, found 'inter document masking=1'"),
+    ],
+)
+def test_a_setting_that_is_none_is_an_error(folder, capsys, setting, expected):
+    try:
+        status = prepare(folder, "--set", setting)
+    except SystemExit as error:
+        status = error.code
+    assert status != 0
+    assert expected in capsys.readouterr().err
+
+
+MASKING = {
+    "masking_probability": 0.15,
+    "short_sequence_probability": 0.1,
+    "masking_max_ngram": 3,
+    "masking_do_full_word": True,
+    "masking_do_permutation": False,
+    "masking_use_longer_ngrams": False,
+    "masking_use_geometric_distribution": False,
+}
+MASKED = {
+    "bert": (tokenloom.BERTMaskedWordPieceDataset, tokenloom.BERTMaskedWordPieceDatasetConfig),
+    "t5": (tokenloom.T5MaskedWordPieceDataset, tokenloom.T5MaskedWordPieceDatasetConfig),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"), [("bert", {"classification_head": False}), ("t5", {"sequence_length_decoder": 16})]
+)
+def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, own):
+    write_wordpieces(folder / "tokenizer.json")
+    settings = {**MASKING, **own}
+    more = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    assert prepare(folder, "--dataset", kind, "--verify", *more) == 0
+    assert capsys.readouterr().out.endswith(", verified\n")
+    dataset, config = MASKED[kind]
+    train, _, _ = tokenloom.BlendedMegatronDatasetBuilder(
+        dataset,
+        [50, 9, 0],
+        lambda: True,
+        config(
+            random_seed=5,
+            sequence_length=8,
+            blend=([f"{folder}/books", f"{folder}/web"], [30.0, 70.0]),
+            split="80,20,0",
+            path_to_cache=f"{folder}/cache",
+            fast_cache_load=True,  # whatever is not there is an error
+            tokenizer=tokenloom.load_tokenizer(folder / "tokenizer.json"),
+            **settings,
+        ),
+    ).build()
+    assert len(train.batch(range(50))["loss_mask"]) == 50
+
+
+def test_a_masked_run_names_what_it_needs(folder, capsys):
+    write_wordpieces(folder / "tokenizer.json")
+    assert prepare(folder, "--dataset", "bert") == 1
+    assert "expected `masking_probability`, found None" in capsys.readouterr().err
+
+
+def write_wordpieces(path):
+    """A tokenizer with everything that BERT and T5 ask for."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    special = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", *(f"<extra_id_{k}>" for k in range(20))]
+    vocabulary = {f"w{number}": number for number in range(100)} | {
+        token: 100 + number for number, token in enumerate(special)
+    }
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="w1"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(path))

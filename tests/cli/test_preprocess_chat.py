@@ -73,8 +73,16 @@ def test_bad_lines_are_counted(chat, tmp_path, capsys):
 
 def test_indices_of_conversations_are_prepared(chat, tmp_path, capsys):
     assert cli.main([*chat, "--chat-template", "chatml"]) == 0
-    command = ["prepare-cache", "--sft", "--data-path", "chat", "--split", "1", "--sequence-length", "128"]
-    options = ["--path-to-cache", "cache", "--tokenizer", "tokenizer.json", "--context-parallel-size", "2", "--verify"]
+    command = ["prepare-cache", "--dataset", "sft", "--data-path", "chat", "--split", "1", "--sequence-length", "128"]
+    options = [
+        "--path-to-cache",
+        "cache",
+        "--tokenizer",
+        "tokenizer.json",
+        "--set",
+        "context_parallel_size=2",
+        "--verify",
+    ]
     assert cli.main([*command, *options, "--train-samples", "5"]) == 0
     assert "train: 5 samples of 128 tokens (SFTDataset)\nindices in cache, verified" in capsys.readouterr().out
     config = tokenloom.SFTDatasetConfig(

@@ -190,6 +190,8 @@ def test_a_gpt_config_will_do_and_a_wrong_one_is_refused(tmp_path):
     wrong = make_config(prefix, sequence_length=8, create_attention_mask=True)
     with pytest.raises(ConfigError, match="expected `create_attention_mask` to be False for conversations"):
         SFTDataset(data, prefix, np.arange(2, dtype=np.int32), None, Split.train, wrong)
+    with pytest.raises(ConfigError, match="conversations are packed whole, found 'best_fit'"):
+        SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), window_policy="best_fit")
     with pytest.raises(ConfigError, match="expected `train_on` out of 'answers', 'last_answer', 'everything'"):
         SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), train_on="prompts")
 

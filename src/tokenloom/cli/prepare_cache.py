@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
+import dataclasses
+import difflib
+import json
 from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.chat_config import SFTDatasetConfig
-from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
+from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
+from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
+from tokenloom.datasets.varlen import VarlenDataset
+from tokenloom.errors import ConfigError
 from tokenloom.preprocess.tokenizers import load_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """A dataset class, its configuration, and what its indices do not depend on but the configuration asks for."""
+
+    dataset: type[MegatronDataset]
+    config: type[BlendedMegatronDatasetConfig]
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+_RESETS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
+_FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
+
+_KINDS = {
+    "gpt": _Kind(GPTDataset, GPTDatasetConfig, _RESETS),
+    "fim": _Kind(GPTFIMDataset, GPTFIMDatasetConfig, {**_RESETS, **_FIM}),
+    "bert": _Kind(BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig),
+    "t5": _Kind(T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig),
+    "sft": _Kind(SFTDataset, SFTDatasetConfig),
+    "varlen": _Kind(VarlenDataset, VarlenDatasetConfig),
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -29,53 +56,47 @@ def add_parser(commands: Any) -> None:
         "size), and the settings it will have.",
     )
     add_run_options(parser)
+    parser.add_argument("--dataset", choices=_KINDS, default="gpt", help="what the run reads; default gpt")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=VALUE",
+        dest="settings",
+        help="a further setting of the run's configuration, its value as JSON or plain text, such as "
+        "masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated",
+    )
     parser.add_argument("--path-to-cache", required=True, metavar="FOLDER", help="folder of the index cache")
     parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
     parser.add_argument("--eod-token", metavar="TEXT", help="the token that ends a document, if it cannot be told")
     parser.add_argument("--seed", type=int, default=1234, help="default 1234")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="datasets built at once; default 1")
-    parser.add_argument(
-        "--no-extra-token", action="store_true", help="the run sets add_extra_token_to_sequence to False"
-    )
-    parser.add_argument(
-        "--keep-partial-validation",
-        action="store_true",
-        help="the run sets drop_last_partial_validation_sequence to False",
-    )
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--fim", action="store_true", help="the run reads a GPTFIMDataset")
-    kind.add_argument("--sft", action="store_true", help="the run reads an SFTDataset")
-    parser.add_argument(
-        "--context-parallel-size", type=int, metavar="N", help="of the run; conversations are padded for it"
-    )
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Builds, and prints one line per dataset; 1 if verifying found a difference."""
-    dataset_class: type[MegatronDataset] = GPTDataset
-    make_config: Callable[..., GPTDatasetConfig] = GPTDatasetConfig
-    if options.sft:
-        dataset_class, make_config = SFTDataset, SFTDatasetConfig
-    elif options.fim:  # how documents are rearranged has no part in the indices, so any such settings will do
-        dataset_class = GPTFIMDataset
-        tokens = {"prefix": 0, "middle": 1, "suffix": 2}
-        make_config = partial(GPTFIMDatasetConfig, fim_rate=0.0, fim_spm_rate=0.0, fim_extra_tokens=tokens)
-    config = make_config(
-        random_seed=options.seed,
-        path_to_cache=options.path_to_cache,
-        num_dataset_builder_threads=options.threads,
-        tokenizer=load_tokenizer(options.tokenizer, eod_token=options.eod_token),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        add_extra_token_to_sequence=not options.no_extra_token,
-        drop_last_partial_validation_sequence=not options.keep_partial_validation,
-        window_policy=options.window_policy,
-        context_parallel_size=options.context_parallel_size,
+    kind = _KINDS[options.dataset]
+    settings = {
+        **kind.defaults,
         **run_settings(options),
-    )
+        "random_seed": options.seed,
+        "path_to_cache": options.path_to_cache,
+        "num_dataset_builder_threads": options.threads,
+        **dict(options.settings),
+    }
+    known = {field.name: field.init for field in dataclasses.fields(kind.config)}
+    if options.window_policy != "concat":
+        settings["window_policy"] = options.window_policy
+    for name in settings:
+        if not known.get(name):
+            message = f"{kind.config.__name__} has no setting `{name}`"
+            near = difflib.get_close_matches(name, [each for each, settable in known.items() if settable], n=3)
+            raise ConfigError(message, hint=f"did you mean {' or '.join(near)}?" if near else None)
+    config = kind.config(tokenizer=load_tokenizer(options.tokenizer, eod_token=options.eod_token), **settings)
+    dataset_class = kind.dataset
     built = BlendedMegatronDatasetBuilder(dataset_class, wanted_sizes(options), lambda: True, config).build()
     problems = []
     for split, entry in zip(Split, built, strict=True):
@@ -89,3 +110,15 @@ def run(options: argparse.Namespace) -> int:
         print(f"problem: {problem}")
     print(f"indices in {options.path_to_cache}" + (", verified" if options.verify and not problems else ""))
     return 1 if problems else 0
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Returns the name and the value of NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        message = f"expected NAME=VALUE, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

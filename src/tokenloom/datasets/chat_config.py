@@ -67,6 +67,9 @@ class SFTDatasetConfig(GPTDatasetConfig):
             if getattr(self, name):
                 message = f"expected `{name}` to be False for conversations, found True"
                 raise ConfigError(message, hint="boundaries and loss come from the index, not from tokens")
+        if self.window_policy != "concat":
+            message = f"`window_policy` cuts documents; conversations are packed whole, found {self.window_policy!r}"
+            raise ConfigError(message, hint="leave it out")
         for name, allowed in (
             ("train_on", TRAIN_ON),
             ("long_conversations", _LONG),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -23,6 +22,7 @@ from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.preprocess.parsing import BadLine
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineReader
+from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.atomic import storage_errors
 
@@ -123,10 +123,10 @@ def preprocess_multimodal(
     with (
         closing(rejected),
         closing(pairs),
-        ThreadPoolExecutor(workers, thread_name_prefix="tokenloom") as executor,
+        worker_threads(workers) as executor,
         IndexedDatasetBuilder(bin_path(prefix), dtype=np.int32, multimodal=True) as builder,
     ):
-        for found in _in_order(executor, encoder, pairs, num_ahead=workers + 1):
+        for found in in_order(executor, encoder, None, pairs, num_ahead=workers + 1):
             if isinstance(found, BadLine):
                 rejected.add(found)
                 continue
@@ -176,23 +176,6 @@ def _publish(builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: st
             with suppress(OSError):
                 os.unlink(name)
         raise
-
-
-def _in_order(
-    executor: ThreadPoolExecutor, encoder: _Encoder, pairs: Iterable[_Pair | BadLine], *, num_ahead: int
-) -> Iterator[_Encoded | BadLine]:
-    """Yields what becomes of the pairs, in order; at most `num_ahead` are begun and not yielded."""
-    running: deque[Future[_Encoded | BadLine]] = deque()
-    try:
-        for pair in pairs:
-            running.append(executor.submit(encoder, pair))
-            if len(running) >= num_ahead:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
-    finally:
-        for future in running:
-            future.cancel()
 
 
 class _Encoder:
