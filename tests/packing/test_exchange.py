@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 from tests.packing_worker import Run
 
 RANKS = 8
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 """Before a case counts as hanging; a case takes half a second on an idle machine."""
 
 NOTICE_SECONDS = 10
