@@ -27,10 +27,10 @@ class SizedDataset(Protocol):
     """A dataset that knows how long its samples are before it reads them; the same on every rank."""
 
     def lengths(self) -> Int64s:
-        """Returns the `original_seq_len` of every sample, int64[num_samples]; asked for once per global batch."""
+        """Returns the `original_seq_len` of every sample, int64[num_samples]; each global batch asks."""
 
     def padded_lengths(self) -> Int64s:
-        """Returns the `padded_seq_len` of every sample, int64[num_samples]; asked for once per global batch."""
+        """Returns the `padded_seq_len` of every sample, int64[num_samples]; each global batch asks."""
 
     def __getitem__(self, position: int, /) -> Mapping[str, Any]:
         """Returns one sample as `wrap_data_iterator` takes it; asked for on ranks that work on it only."""
@@ -109,15 +109,11 @@ def _lengths_at(dataset: SizedDataset, positions: Int64s) -> tuple[Int64s, Int64
 def _read_packs(
     dataset: SizedDataset, positions: Int64s, promised: tuple[Int64s, Int64s], planned: Planned, place: Place
 ) -> list[Pack]:
-    rows = (positions, *promised)
-    grouped = [
-        [
-            _read(dataset, *(int(row[number]) for row in rows))
-            | {"padded_seq_len": int(planned.padded_lengths[number])}
-            for number in ids
-        ]
-        for ids in planned.ids(place.rank)
-    ]
+    def read(number: int) -> SubSample:
+        sample = _read(dataset, *(int(row[number]) for row in (positions, *promised)))
+        return sample | {"padded_seq_len": int(planned.padded_lengths[number])}
+
+    grouped = [[read(number) for number in ids] for ids in planned.ids(place.rank)]
     return build_packed_microbatches(grouped, place.device, cp_sizes=planned.cp_sizes(place))
 
 
