@@ -31,15 +31,18 @@ class Samples:
         import torch
 
         rng = np.random.default_rng(0)
-        self.lengths = np.clip(rng.lognormal(6.5, 1.0, size=count).astype(np.int64), 16, longest)
+        self._lengths = np.clip(rng.lognormal(6.5, 1.0, size=count).astype(np.int64), 16, longest)
         self.tokens = torch.from_numpy(rng.integers(0, 50_000, size=longest + 1))
         self.ones, self.positions = torch.ones(longest), torch.arange(longest)
 
-    def sample_lengths(self, positions):
-        return self.lengths[positions]
+    def lengths(self):
+        return self._lengths
+
+    def padded_lengths(self):
+        return self._lengths
 
     def __getitem__(self, position):
-        length = int(self.lengths[position])
+        length = int(self._lengths[position])
         return {
             "tokens": self.tokens[:length],
             "labels": self.tokens[1 : length + 1],

@@ -33,15 +33,18 @@ class Documents:
 
     def __init__(self, prefix: str) -> None:
         self.data = tokenloom.IndexedDataset(prefix)
-        self.lengths = np.minimum(self.data.sequence_lengths.astype(np.int64) - 1, LONGEST)
-        self.usable = np.flatnonzero(self.lengths > 0)
+        tokens = np.minimum(self.data.sequence_lengths.astype(np.int64) - 1, LONGEST)
+        self.usable = np.flatnonzero(tokens > 0)
+        self.tokens = tokens[self.usable]
 
-    def sample_lengths(self, positions: np.ndarray) -> np.ndarray:
-        return self.lengths[self.usable[positions % len(self.usable)]]
+    def lengths(self) -> np.ndarray:
+        return self.tokens
+
+    def padded_lengths(self) -> np.ndarray:
+        return self.tokens
 
     def __getitem__(self, position: int) -> dict[str, torch.Tensor]:
-        document = self.usable[position % len(self.usable)]
-        length = int(self.lengths[document])
+        document, length = self.usable[position], int(self.tokens[position])
         tokens = torch.from_numpy(self.data[int(document)][: length + 1].astype(np.int64))
         return {
             "tokens": tokens[:-1],
@@ -84,6 +87,7 @@ def global_batches(
     )
     for step in range(options.steps):
         positions = np.arange(step * options.global_batch_size, (step + 1) * options.global_batch_size)
+        positions %= len(data.usable)
         if options.exchange:
             mine = positions[dist.get_rank() :: dist.get_world_size()]
             items = (data[int(position)] for position in mine)

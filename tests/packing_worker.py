@@ -102,8 +102,11 @@ class Data:
         self._run = run
         self.read: list[int] = []
 
-    def sample_lengths(self, positions: Any) -> np.ndarray:
-        return np.array(self._run.lengths, dtype=np.int64)[positions]
+    def lengths(self) -> np.ndarray:
+        return np.array(self._run.lengths, dtype=np.int64)
+
+    def padded_lengths(self) -> np.ndarray:
+        return np.array([round_up(length, self._run.own_padding) for length in self._run.lengths], dtype=np.int64)
 
     def __getitem__(self, position: int) -> dict[str, Any]:
         self.read.append(position)
@@ -276,7 +279,7 @@ def wrong_dataset(me: Rank, run: Run, who: int, what: str) -> Any:
         positions = positions[::-1].copy()
     if me.rank == who and what == "lengths":
         longer = Data(dataclasses.replace(run, lengths=tuple(length + 1 for length in run.lengths)))
-        longer.sample_lengths = data.sample_lengths  # type: ignore[method-assign]
+        longer.lengths, longer.padded_lengths = data.lengths, data.padded_lengths  # type: ignore[method-assign]
         data = longer
     return wrap_dataset(data, positions, run.config, me.groups(run))[1]
 

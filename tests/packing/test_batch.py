@@ -48,11 +48,14 @@ class Sized:
     """Samples of given lengths."""
 
     def __init__(self, lengths, real=None):
-        self.lengths = np.array(lengths)
-        self.real = self.lengths if real is None else real
+        self._lengths = np.array(lengths)
+        self.real = self._lengths if real is None else real
 
-    def sample_lengths(self, positions):
-        return self.lengths[positions]
+    def lengths(self):
+        return self._lengths
+
+    def padded_lengths(self):
+        return self._lengths
 
     def __getitem__(self, position):
         return sample(position, int(self.real[position]))
@@ -271,8 +274,13 @@ def test_positions_that_are_no_global_batch_are_refused(positions):
         wrap_dataset(Sized([1, 2, 3]), positions, CONFIG)
 
 
+def test_positions_beyond_the_dataset_are_refused():
+    with pytest.raises(ConfigError, match="expected positions below 3, found 3"):
+        wrap_dataset(Sized([1, 2, 3]), [0, 3], CONFIG)
+
+
 def test_a_dataset_is_held_to_its_lengths():
-    with pytest.raises(DatasetFormatError, match="expected 2 tokens, padded to at most 2, at position 1"):
+    with pytest.raises(DatasetFormatError, match="expected 2 tokens, padded to 2, in the sample at position 1"):
         wrap_dataset(Sized([1, 2], real=[1, 3]), [0, 1], CONFIG)
 
 

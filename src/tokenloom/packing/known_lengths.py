@@ -26,8 +26,11 @@ from tokenloom.packing.subsamples import SubSample, take_apart
 class SizedDataset(Protocol):
     """A dataset that knows how long its samples are before it reads them; the same on every rank."""
 
-    def sample_lengths(self, positions: Int64s, /) -> Int64s:
-        """Returns the tokens, without padding, of the samples at some positions."""
+    def lengths(self) -> Int64s:
+        """Returns the `original_seq_len` of every sample, int64[num_samples]; each global batch asks."""
+
+    def padded_lengths(self) -> Int64s:
+        """Returns the `padded_seq_len` of every sample, int64[num_samples]; each global batch asks."""
 
     def __getitem__(self, position: int, /) -> Mapping[str, Any]:
         """Returns one sample as `wrap_data_iterator` takes it; asked for on ranks that work on it only."""
@@ -65,19 +68,16 @@ def wrap_dataset(
 
     def read() -> tuple[Wrapped, str]:
         ids = _positions_by_rank(positions, place.dp.size, micro_batch_size)
-        lengths = np.asarray(dataset.sample_lengths(ids), dtype=np.int64)
-        if lengths.shape != ids.shape:
-            message = f"expected lengths of {len(ids)} samples from the dataset, found shape {lengths.shape}"
-            raise DatasetFormatError(message)
-        planned = plan_global_batch(lengths, config, place)
+        lengths, padded = _lengths_at(dataset, ids)
+        planned = plan_global_batch(padded, config, place)
         packs = None
         if place.tp.rank == 0 and any(stages):
-            packs = _read_packs(dataset, ids, lengths, planned, place)
+            packs = _read_packs(dataset, ids, (lengths, padded), planned, place)
         elif place.tp.rank == 0:
             packs = _metadata_of_packs(lengths, planned, place)
         iterator = create_data_iterator(packs, place.tp.group, config, stages)
         wrapped = (iterator, planned.plan.num_microbatches, *sums_of(lengths))
-        return wrapped, f"{describe_lengths(ids)}: {describe_lengths(lengths)}"
+        return wrapped, ": ".join(map(describe_lengths, (ids, lengths, padded)))
 
     wrapped, _ = do_together("reading a global batch", read, compare=lambda result: result[1])
     return wrapped
@@ -96,13 +96,24 @@ def _positions_by_rank(positions: ArrayLike, dp_size: int, micro_batch_size: int
     return ordered.reshape(-1, dp_size, micro_batch_size).swapaxes(0, 1).reshape(-1)
 
 
+def _lengths_at(dataset: SizedDataset, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """Returns the lengths and the padded lengths of the samples at some positions."""
+    lengths, padded = (np.asarray(row, dtype=np.int64) for row in (dataset.lengths(), dataset.padded_lengths()))
+    outside = positions[(positions < 0) | (positions >= min(len(lengths), len(padded)))]
+    if len(outside):
+        message = f"expected positions below {min(len(lengths), len(padded))}, found {int(outside[0])}"
+        raise ConfigError(message)
+    return lengths[positions], padded[positions]
+
+
 def _read_packs(
-    dataset: SizedDataset, positions: Int64s, lengths: Int64s, planned: Planned, place: Place
+    dataset: SizedDataset, positions: Int64s, promised: tuple[Int64s, Int64s], planned: Planned, place: Place
 ) -> list[Pack]:
-    grouped = [
-        [_read(dataset, *(int(row[number]) for row in (positions, lengths, planned.padded_lengths))) for number in ids]
-        for ids in planned.ids(place.rank)
-    ]
+    def read(number: int) -> SubSample:
+        sample = _read(dataset, *(int(row[number]) for row in (positions, *promised)))
+        return sample | {"padded_seq_len": int(planned.padded_lengths[number])}
+
+    grouped = [[read(number) for number in ids] for ids in planned.ids(place.rank)]
     return build_packed_microbatches(grouped, place.device, cp_sizes=planned.cp_sizes(place))
 
 
@@ -117,12 +128,12 @@ def _metadata_of_packs(lengths: Int64s, planned: Planned, place: Place) -> list[
 
 
 def _read(dataset: SizedDataset, position: int, length: int, padded: int) -> SubSample:
-    samples = list(take_apart([dataset[position]]))
-    found = [sample["original_seq_len"] for sample in samples]
-    if found != [length] or samples[0]["padded_seq_len"] > padded:
+    found = list(take_apart([dataset[position]]))
+    lengths = [(sample["original_seq_len"], sample["padded_seq_len"]) for sample in found]
+    if lengths != [(length, padded)]:
         message = (
-            f"expected {length} tokens, padded to at most {padded}, at position {position}, found lengths {found}, "
-            f"padded to {[sample['padded_seq_len'] for sample in samples]}"
+            f"expected {length} tokens, padded to {padded}, in the sample at position {position}, "
+            f"found (tokens, padded) {lengths}"
         )
         raise DatasetFormatError(message, hint="the dataset must give samples of the lengths that it says")
-    return samples[0] | {"padded_seq_len": padded}
+    return found[0]
