@@ -20,6 +20,7 @@ SCRIPTS = (
     ("pack_exchange.py",),
     ("preprocess.py",),
     ("sft.py",),
+    ("streaming.py", "--megabytes", "256", "--compare-samples", "128"),
 )
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtures of all tests
+
 # A busy machine makes an example slow, not wrong.
 settings.register_profile("tokenloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tokenloom")

@@ -26,6 +26,7 @@ from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
 from tokenloom.distributed.collectives import measure_traffic
 from tokenloom.errors import (
+    AccessDeniedError,
     AmbiguousPadWarning,
     BuildError,
     CacheNotWrittenWarning,
@@ -38,13 +39,16 @@ from tokenloom.errors import (
     IndexCacheError,
     InputError,
     MissingExtraError,
+    MissingObjectError,
     OversampledError,
+    ReplacedObjectError,
     ShortDatasetWarning,
     StorageError,
     TokenizerError,
     TokenloomError,
     TokenloomWarning,
     TokenRangeError,
+    UnavailableError,
     UntrainableWarning,
 )
 from tokenloom.indexed.builder import IndexedDatasetBuilder
@@ -58,12 +62,14 @@ from tokenloom.loading.digest import check_same_batches
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
 from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
+from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
     MegatronFullValidationSampler,
     MegatronPretrainingSampler,
 )
 from tokenloom.loading.thread_loader import DataWait, ThreadLoader
+from tokenloom.order.block_shuffle import BlockShuffle, Mixing
 from tokenloom.order.packs import BestFitReport, best_fit_report
 from tokenloom.order.sentences import build_blocks_mapping, build_mapping
 from tokenloom.order.windows import Spans
@@ -95,8 +101,11 @@ from tokenloom.packing.schedulers import (
 )
 from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.statistics import SourceStatistics, storage_statistics
 
 __all__ = [
+    "AccessDeniedError",
     "AmbiguousPadWarning",
     "BERTMaskedWordPieceDataset",
     "BERTMaskedWordPieceDatasetConfig",
@@ -106,6 +115,7 @@ __all__ = [
     "BlendedDataset",
     "BlendedMegatronDatasetBuilder",
     "BlendedMegatronDatasetConfig",
+    "BlockShuffle",
     "BuildError",
     "BuildPlan",
     "CacheNotWrittenWarning",
@@ -141,12 +151,15 @@ __all__ = [
     "MegatronPretrainingRandomSampler",
     "MegatronPretrainingSampler",
     "MissingExtraError",
+    "MissingObjectError",
+    "Mixing",
     "MockGPTDataset",
     "MockGPTLowLevelDataset",
     "MockMultimodalDataset",
     "MockVarlenDataset",
     "MockVarlenLowLevelDataset",
     "MultimodalDatasetConfig",
+    "ObjectStorageSettings",
     "OversampledError",
     "PackPlan",
     "PackReport",
@@ -155,12 +168,14 @@ __all__ = [
     "PolynomialCost",
     "ProcessGroups",
     "RampupPretrainingSampler",
+    "ReplacedObjectError",
     "SFTDataset",
     "SFTDatasetConfig",
     "SFTLowLevelDataset",
     "SampleBatch",
     "ShortDatasetWarning",
     "SizedDataset",
+    "SourceStatistics",
     "Spans",
     "Split",
     "StorageError",
@@ -171,6 +186,7 @@ __all__ = [
     "TokenizerError",
     "TokenloomError",
     "TokenloomWarning",
+    "UnavailableError",
     "UntrainableWarning",
     "VarlenDataset",
     "VarlenDatasetConfig",
@@ -190,6 +206,7 @@ __all__ = [
     "get_batch_on_this_rank_for_sequence_packing",
     "get_blend_from_list",
     "load_tokenizer",
+    "loader_statistics",
     "measure_traffic",
     "merge_datasets",
     "pack_report",
@@ -200,6 +217,7 @@ __all__ = [
     "reroute_samples_to_dcp_ranks",
     "scheduler_map",
     "sequence_counts",
+    "storage_statistics",
     "verify_dataset",
     "wrap_data_iterator",
     "wrap_dataset",

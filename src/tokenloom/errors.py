@@ -9,6 +9,10 @@ This is the lowest module: it imports nothing of tokenloom.
     ├── DatasetNotFoundError (FileNotFoundError)
     ├── TokenRangeError (OverflowError)     a token id does not fit the dtype it is stored as
     ├── StorageError (OSError)              reading or writing bytes failed
+    │   ├── MissingObjectError (FileNotFoundError)    a store has no such bucket or object
+    │   ├── AccessDeniedError (PermissionError)       a store refuses these credentials
+    │   ├── ReplacedObjectError             an object is not the one that was opened
+    │   └── UnavailableError                a store does not answer, or not as it should; trying again may help
     ├── IndexCacheError (ValueError)        a cached index cannot be read, trusted or written
     ├── OversampledError (IndexError)       a blend takes more samples from a dataset than it has
     ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
@@ -64,6 +68,22 @@ class TokenRangeError(TokenloomError, OverflowError):
 
 class StorageError(TokenloomError, OSError):
     """Bytes could not be read or written."""
+
+
+class MissingObjectError(StorageError, FileNotFoundError):
+    """A store has no such bucket or object."""
+
+
+class AccessDeniedError(StorageError, PermissionError):
+    """A store refuses a request with these credentials."""
+
+
+class ReplacedObjectError(StorageError):
+    """An object was replaced after it was opened; bytes of the two are never mixed."""
+
+
+class UnavailableError(StorageError):
+    """A store does not answer, or not as it should; reads are tried again until their deadline."""
 
 
 class IndexCacheError(TokenloomError, ValueError):

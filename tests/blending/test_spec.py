@@ -103,10 +103,6 @@ def test_a_pair_goes_before_its_directory(folder):
     assert parse_blend(["x*"]) == {"blend": (["x*"], None)}
 
 
-def test_object_stores_are_left_to_whoever_reads_them(folder):
-    assert parse_blend(["1", "s3://bucket/a*", "2", "a"]) == {"blend": (["s3://bucket/a*", "a"], [1.0, 2.0])}
-
-
 def test_entries_without_a_pair_are_refused_and_quoted(folder):
     assert refusal(DatasetNotFoundError, ["a", "x", "b"]) == (
         "'x' in the blend: no file `x.idx` and `x.bin`\nhint: a prefix is the path without `.bin` or `.idx`"

@@ -199,24 +199,42 @@ class BlendedDataset(LazyIndices):
 
         A position of None gives a sample of the first dataset without loss, for filling up a batch.
         """
-        located = [(0, None) if position is None else self.locate(int(position)) for position in positions]
-        numbers = np.array([number for number, _ in located], dtype=np.int64)
-        samples = [sample for _, sample in located]
-        order = np.argsort(numbers, kind="stable")
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-        groups = np.split(order, starts[1:]) if len(order) else []
-        parts = [
-            self.datasets[int(numbers[group[0]])].batch([samples[row] for row in group.tolist()]) for group in groups
-        ]
+        groups = self._by_dataset(positions)
+        parts = [self.datasets[number].batch(samples) for number, samples, _ in groups]
         if not parts:
-            parts = [self.datasets[0].batch(samples)]
+            parts = [self.datasets[0].batch([])]
+        numbers = np.empty(len(positions), dtype=self.dataset_index.dtype)
+        for number, _, rows in groups:
+            numbers[rows] = number
+        order = [row for _, _, rows in groups for row in rows]
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return {
-            "dataset_id": numbers.astype(self.dataset_index.dtype),
-            **{name: array[back] for name, array in joined.items()},
-        }
+        return {"dataset_id": numbers, **{name: array[back] for name, array in joined.items()}}
+
+    def _by_dataset(
+        self, positions: Sequence[int | None] | NDArray[np.integer[Any]]
+    ) -> list[tuple[int, list[int | None], list[int]]]:
+        """Returns (dataset, samples of it, their rows in the batch) for each dataset in a batch, by rising number."""
+        groups: dict[int, tuple[list[int | None], list[int]]] = {}
+        for row, position in enumerate(positions):
+            number, sample = (0, None) if position is None else self.locate(int(position))
+            samples, rows = groups.setdefault(number, ([], []))
+            samples.append(sample)
+            rows.append(row)
+        return [(number, *groups[number]) for number in sorted(groups)]
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        return list(dict.fromkeys(path for dataset in self.datasets for path in getattr(dataset, "remote_paths", ())))
+
+    def will_need(self, positions: Sequence[int | None]) -> None:
+        """Announces samples that will be read, in this order, see `GPTDataset.will_need`."""
+        for number, samples, _ in self._by_dataset(positions):
+            dataset = self.datasets[number]
+            if getattr(dataset, "remote_paths", None):
+                dataset.will_need(samples)
 
 
 def _makes_batches(dataset: Any) -> bool:

@@ -18,6 +18,7 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.distributed.building import Builders, build_together
 from tokenloom.errors import OversampledError
 from tokenloom.order.lazy import LazyIndices, NotBuiltError, nothing_is_built
+from tokenloom.storage.addresses import is_remote
 
 
 class BlendedMegatronDatasetBuilder:
@@ -91,7 +92,7 @@ class BlendedMegatronDatasetBuilder:
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
-        return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
+        return None if prefix is None or is_remote(prefix) else os.path.dirname(os.path.abspath(prefix))
 
     def _look(self) -> list[Any] | None:
         """Returns the splits if all their indices are built."""

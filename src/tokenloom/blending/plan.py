@@ -161,7 +161,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: Po
             places.setdefault(prefix, []).append((quota, number))
     for prefix, each in places.items():
         assert prefix is not None
-        data = IndexedDataset(prefix, mmap=False)
+        data = IndexedDataset(prefix, mmap=False, object_storage=config.storage_settings)
         for quota, number in each:
             rows = split_range(quota.bounds, len(data))
             lengths = [data.sequence_lengths[rows.start : rows.stop]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import json
 import os
@@ -14,6 +15,8 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetNotFoundError, DuplicateDataWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.resolve import names_in
 
 StrPath = str | os.PathLike[str]
 
@@ -35,8 +38,9 @@ def parse_blend(
 
     An entry is a prefix, with or without `.bin` or `.idx`; a glob such as `data/*_document` (`**` for any depth); or a
     directory, for the pairs right in it. Globs and directories stand for their pairs in sorted order, and a weight of
-    theirs is divided among these in proportion to their tokens. A pair goes before a directory of the same name. Paths
-    with a scheme, such as `s3://`, are taken as they are. Costs a look at every pair.
+    theirs is divided among these in proportion to their tokens. A pair goes before a directory of the same name. In
+    object storage, a directory ends with a slash (`s3://bucket/data/`), and a glob is one in the last part of the
+    address only. Costs a look at every pair.
 
     Example:
         >>> import os, tempfile
@@ -190,17 +194,15 @@ def _parse_entries(entries: Sequence[str], where: str) -> Blend:
 
 def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
     """Returns the prefixes that an entry stands for."""
-    if "://" in entry:
-        return [entry]
     prefix = prefix_of(entry)
-    if IndexedDataset.exists(prefix):
+    if is_remote(entry) and entry.endswith("/"):
+        return _pairs_in(entry)
+    if not (is_remote(entry) and glob.has_magic(entry)) and IndexedDataset.exists(prefix):
         return [prefix]
     if os.path.isdir(entry):
         return _pairs_in(entry)
     if glob.has_magic(entry):
-        found = sorted(prefix_of(path) for path in glob.glob(idx_path(prefix), recursive=True))
-        folders = sorted(path for path in glob.glob(entry, recursive=True) if os.path.isdir(path))
-        found = found or [pair for folder in folders for pair in _pairs_in(folder)]
+        found = _matches(entry, prefix)
         if not found:
             message = f"{entry!r} in {where} matches no pair"
             raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
@@ -214,8 +216,18 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
     return [prefix]
 
 
+def _matches(entry: str, prefix: str) -> list[str]:
+    """Returns the prefixes that match a glob."""
+    if is_remote(entry):
+        folder, _, pattern = idx_path(prefix).rpartition("/")
+        return [f"{folder}/{prefix_of(name)}" for name in fnmatch.filter(names_in(folder), pattern)]
+    found = sorted(prefix_of(path) for path in glob.glob(idx_path(prefix), recursive=True))
+    folders = sorted(path for path in glob.glob(entry, recursive=True) if os.path.isdir(path))
+    return found or [pair for folder in folders for pair in _pairs_in(folder)]
+
+
 def _pairs_in(folder: str) -> list[str]:
-    names = sorted({prefix_of(name) for name in os.listdir(folder) if name.endswith((".bin", ".idx"))})
+    names = sorted({prefix_of(name) for name in names_in(folder) if name.endswith((".bin", ".idx"))})
     if not names:
         message = f"the directory `{folder}` holds no pair"
         raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
@@ -260,7 +272,7 @@ def _warn_of_duplicates(blends: Sequence[tuple[str, Blend]]) -> None:
     seen: dict[str, str] = {}
     for where, (prefixes, _) in blends:
         for prefix in prefixes:
-            same = prefix if "://" in prefix else os.path.realpath(bin_path(prefix))
+            same = prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
             if same in seen:
                 place = f"twice in {where}" if seen[same] == where else f"in {seen[same]} and in {where}"
                 warnings.warn(f"the data of `{prefix}` are {place}", DuplicateDataWarning, stacklevel=3)

@@ -18,6 +18,7 @@ from tokenloom.cli import (
     preprocess_multimodal,
     sequences_per_dataset,
     show,
+    stream,
     verify,
 )
 from tokenloom.errors import TokenloomError
@@ -33,6 +34,7 @@ COMMANDS = (
     prepare_cache,
     sequences_per_dataset,
     show,
+    stream,
     verify,
     demo,
 )

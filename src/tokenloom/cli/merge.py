@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.indexed.layout import bin_path, prefix_of
 from tokenloom.indexed.merge import merge_datasets, prefixes_in
-from tokenloom.storage.local import file_size
+from tokenloom.storage.resolve import exists, size_of
 
 
 def add_parser(commands: Any) -> None:
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.prefixes) == bool(options.input):
         options.parser.error("name either datasets or a folder with --input")
     prefixes = prefixes_in(options.input) if options.input else [prefix_of(prefix) for prefix in options.prefixes]
-    sizes = {prefix: file_size(bin_path(prefix)) for prefix in prefixes if os.path.exists(bin_path(prefix))}
+    sizes = {prefix: size_of(bin_path(prefix)) for prefix in prefixes if exists(bin_path(prefix))}
     with console.byte_progress(f"merge {len(prefixes)} datasets", total=sum(sizes.values())) as advance:
         merged = merge_datasets(
             prefixes,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
+from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.order.policies import BestFitPacks, ConcatWindows, PolicyName, WindowPolicy
+from tokenloom.storage.settings import ObjectStorageSettings
 
 Blend = tuple[list[str], list[float] | None]
 
@@ -38,6 +40,7 @@ class BlendedMegatronDatasetConfig:
         defer_npy_index_mmap: open cached indices at the first sample, not before.
         extend_short_datasets: where a blend takes more samples of a dataset than were built, build further epochs of
             it instead of raising.
+        object_storage: how to read data in object storage.
     """
 
     random_seed: int
@@ -58,6 +61,12 @@ class BlendedMegatronDatasetConfig:
     fast_cache_load: bool = False
     defer_npy_index_mmap: bool = False
     extend_short_datasets: bool = False
+    object_storage: ObjectStorageSettings | None = None
+
+    @property
+    def storage_settings(self) -> ObjectStorageSettings:
+        """How to read data in object storage."""
+        return self.object_storage or ObjectStorageSettings()
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `mock` and `split_matrix`."""
@@ -141,7 +150,10 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         create_attention_mask: whether samples hold a dense mask, bool[1, S, S].
         drop_last_partial_validation_sequence: whether the last, incomplete validation sample is left out.
         add_extra_token_to_sequence: read one token beyond the sample for its last label.
-        object_storage_cache_path: folder for `.idx` files of data in object storage.
+        object_storage_cache_path: folder for what is kept of data in object storage; overrides that of
+            `object_storage`.
+        block_shuffle: instead of the reference's order, one that stays within some blocks of the data at a time: for
+            data in object storage that is read from afar.
         data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: of the run;
             without effect on GPT samples.
         sequences_per_dataset: {prefix: [sequences, document boundaries]}, checked against the headers.
@@ -169,6 +181,15 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     context_parallel_size: int | None = None
     inter_document_masking: bool = False
     window_policy: PolicyName = "concat"
+    block_shuffle: BlockShuffle | None = None
+
+    @property
+    def storage_settings(self) -> ObjectStorageSettings:
+        """How to read data in object storage: `object_storage`, with `object_storage_cache_path` as its folder."""
+        settings = super().storage_settings
+        if self.object_storage_cache_path is None:
+            return settings
+        return replace(settings, cache_path=self.object_storage_cache_path)
 
     @property
     def num_extra_tokens(self) -> int:
@@ -195,6 +216,12 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"
             raise ConfigError(message, hint="load one with `load_tokenizer`")
+        if self.block_shuffle is not None and self.mock:
+            message = "expected data for `block_shuffle`, found none"
+            raise ConfigError(message, hint="made-up data has no blocks")
+        if self.block_shuffle is not None and self.window_policy != "concat":
+            message = f"`block_shuffle` and `window_policy={self.window_policy!r}` exclude each other, found both"
+            raise ConfigError(message)
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:
                 message = f"expected `{name}` to be True or False, found None"

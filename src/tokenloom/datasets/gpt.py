@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.numbered import NumberedSamples
+from tokenloom.datasets.numbered import PairSamples
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
@@ -21,14 +21,21 @@ from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.kernels import GptFiller, SpanReader
+from tokenloom.order.block_shuffle import (
+    BlockShuffle,
+    Mixing,
+    build_block_document_index,
+    build_block_shuffle_index,
+    mixing_of,
+)
 from tokenloom.order.cache import Arrays, IndexCache, open_or_build
 from tokenloom.order.epochs import EpochPlan, Epochs
-from tokenloom.order.windows import SpanBatch, Spans, count_tokens, find_misfit, length_blocks
+from tokenloom.order.windows import SpanBatch, Spans, build_sample_index, count_tokens, find_misfit, length_blocks
 
 logger = logging.getLogger(__name__)
 
 
-class GPTDataset(NumberedSamples):
+class GPTDataset(PairSamples):
     """Samples of `sequence_length` tokens from the documents of one split.
 
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
@@ -109,6 +116,7 @@ class GPTDataset(NumberedSamples):
             mmap=config.mmap_bin_files,
             fast_cache_load=config.fast_cache_load,
             sequences_per_dataset=counts,
+            object_storage=config.storage_settings,
         )
 
     def _plan_epochs(self) -> EpochPlan:
@@ -119,17 +127,15 @@ class GPTDataset(NumberedSamples):
             raise ConfigError(message, hint=error.hint) from None
 
     def _index_cache(self) -> IndexCache | None:
-        folder = self.config.path_to_cache
-        if folder is None:
-            if self.config.mock:
-                return None
-            folder = os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
+        if self.config.path_to_cache is None and self.config.mock:
+            return None
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
-        return IndexCache(folder, base)
+        return IndexCache(self._index_folder(), base)
 
     def _further_identifiers(self) -> dict[str, Any]:
-        policy = self.config.window_policy
-        return {} if policy == "concat" else {"window_policy": policy}
+        policy, blocks = self.config.window_policy, self.config.block_shuffle
+        further: dict[str, Any] = {} if policy == "concat" else {"window_policy": policy}
+        return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
     def _open_indices(self) -> Arrays:
         """Returns the index arrays: from the cache where it can be trusted, else built and then cached."""
@@ -160,10 +166,32 @@ class GPTDataset(NumberedSamples):
     def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yields the index arrays as they are done."""
         plan = self.epoch_plan
-        yield from self._policy.build(
-            self.dataset.sequence_lengths, self.indices, self.epochs, plan, self.config.random_seed
-        )
+        if (blocks := self.config.block_shuffle) is not None:
+            yield from self._build_block_indices(blocks)
+        else:
+            yield from self._policy.build(
+                self.dataset.sequence_lengths, self.indices, self.epochs, plan, self.config.random_seed
+            )
         logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
+
+    def _build_block_indices(self, blocks: BlockShuffle) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the index arrays of an order that stays within some blocks at a time."""
+        plan, length, seed = self.epoch_plan, self.config.sequence_length, self.config.random_seed
+        numbers = self.dataset.block_numbers(self.indices, blocks.block_bytes)
+        document_index = build_block_document_index(self.indices, numbers, plan, blocks, seed)
+        yield "document_index", document_index
+        yield (
+            "sample_index",
+            build_sample_index(
+                self.dataset.sequence_lengths,
+                document_index,
+                window_length=length,
+                extra=self._extra,
+                num_samples=plan.num_samples,
+            ),
+        )
+        sample_bytes = length * self.dataset.dtype.itemsize
+        yield "shuffle_index", build_block_shuffle_index(plan, blocks, sample_bytes=sample_bytes, seed=seed)
 
     @property
     def document_index(self) -> NDArray[Any]:
@@ -201,7 +229,16 @@ class GPTDataset(NumberedSamples):
         state.update(_reader=None, _filler=None, _shared_mask=None)
         return state
 
+    def mixing(self) -> Mixing:
+        """Returns how far the order of documents in the first epoch is from that in the file."""
+        return mixing_of(np.searchsorted(np.sort(self.indices), self.document_index[: len(self.indices)]))
+
     # --- samples ----------------------------------------------------------------------------------------------
+
+    @property
+    def _block_bytes(self) -> int | None:
+        blocks = self.config.block_shuffle
+        return None if blocks is None else blocks.block_bytes
 
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.numbered import NumberedSamples
+from tokenloom.datasets.numbered import PairSamples
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
@@ -102,7 +101,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
             raise ConfigError(message, hint=f"{num_special_tokens} of its tokens are special ones")
 
 
-class MaskedWordPieceDataset(NumberedSamples):
+class MaskedWordPieceDataset(PairSamples):
     """Samples of whole sentences, some words of which are masked: the base of BERT and T5 datasets.
 
     Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences
@@ -178,12 +177,17 @@ class MaskedWordPieceDataset(NumberedSamples):
         if dataset_path is None:
             message = "expected data in `blend` or `blend_per_split`, found none"
             raise ConfigError(message, hint="only GPT samples can be made up")
-        return IndexedDataset(dataset_path, mmap=config.mmap_bin_files, fast_cache_load=config.fast_cache_load)
+        return IndexedDataset(
+            dataset_path,
+            mmap=config.mmap_bin_files,
+            fast_cache_load=config.fast_cache_load,
+            object_storage=config.storage_settings,
+        )
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
         return [
-            *NumberedSamples._key_config_attributes(),
+            *PairSamples._key_config_attributes(),
             "masking_probability",
             "short_sequence_probability",
             "masking_max_ngram",
@@ -206,11 +210,7 @@ class MaskedWordPieceDataset(NumberedSamples):
         return boundaries[first : first + count + 1]
 
     def _index_cache(self) -> IndexCache:
-        kind = type(self).__name__
-        folder = self.config.path_to_cache
-        if folder is None:
-            folder = os.path.join(self.dataset.path_prefix, "cache", f"{kind}_indices")
-        return IndexCache(folder, f"{self.unique_description_hash}-{kind}")
+        return IndexCache(self._index_folder(), f"{self.unique_description_hash}-{type(self).__name__}")
 
     def _open_indices(self) -> Arrays:
         """Returns the sample index: from the cache where it can be trusted, else built and then cached."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.lazy import LazyIndices
-from tokenloom.order.windows import is_range
+from tokenloom.order.windows import SpanBatch, is_range
 
 
 class NumberedSamples(LazyIndices, MegatronDataset):
@@ -115,3 +116,38 @@ class NumberedSamples(LazyIndices, MegatronDataset):
         if isinstance(state["indices"], tuple):
             bounds, dtype = state["indices"]
             self.indices = np.arange(bounds.start, bounds.stop, dtype=dtype)
+
+
+class PairSamples(NumberedSamples):
+    """Samples that are spans of the sequences of one pair, which may lie in object storage."""
+
+    @abstractmethod
+    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+        """Returns the spans of many samples."""
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        return self.dataset.remote_paths if isinstance(self.dataset, IndexedDataset) else []
+
+    def will_need(self, positions: Sequence[int | None]) -> None:
+        """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""
+        if self.remote_paths:
+            rows, _ = self._rows(positions)
+            spans = self.span_batch(rows)
+            self.dataset.will_need(spans.documents, spans.starts, spans.lengths, block_bytes=self._block_bytes)
+
+    @property
+    def _block_bytes(self) -> int | None:
+        """The size of the blocks that samples stay in for a while; None for an order that does not."""
+        return None
+
+    def _index_folder(self) -> str:
+        """Returns the folder of the index cache: the one that is named, else one beside the data."""
+        if self.config.path_to_cache is not None:
+            folder: str = self.config.path_to_cache
+            return folder
+        if self.remote_paths:
+            message = f"expected `path_to_cache` with data in object storage, {self._name()}, found none"
+            raise ConfigError(message, hint="name a local folder for the indices")
+        return os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")

@@ -18,8 +18,12 @@ from tokenloom.indexed.layout import DType, Header, bin_path, idx_path
 from tokenloom.indexed.verify import index_problems
 from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.local import ByteSource
+from tokenloom.storage.resolve import open_pending, remove
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
+_REMOTE_BYTES = 64 << 20  # read as several ranges at once
 _ROWS_PER_WRITE = 1 << 20
 _LONGEST = 2**31 - 1  # lengths are stored as int32
 
@@ -45,7 +49,8 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: where the tokens will be.
+        bin_path: where the tokens will be: a path, or an address in object storage, to which files that are built
+            locally are uploaded when they are complete.
         dtype: of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
     """
@@ -62,7 +67,7 @@ class IndexedDatasetBuilder:
         self._records = RecordBuilder(self._dtype_code, self.dtype.itemsize, multimodal)
         self._add = self._records.add
         self._finished = False
-        self._bin_file = PendingFile(bin_path)
+        self._bin_file = open_pending(os.fspath(bin_path))
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
         """Appends one sequence; `end_document` closes the document it belongs to.
@@ -200,7 +205,10 @@ class IndexedDatasetBuilder:
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()
         try:
-            self._copy_bytes(bin_path(prefix), dataset.bin_reader.num_bytes)
+            if dataset.is_remote:
+                self._copy_remote(dataset.bin_reader)
+            else:
+                self._copy_bytes(bin_path(prefix), dataset.bin_reader.num_bytes)
         except BaseException:
             self.abort()
             raise
@@ -215,13 +223,11 @@ class IndexedDatasetBuilder:
         self._finished = True
         try:
             self._flush()
-            with PendingFile(index_path) as index_file:
+            with open_pending(index_path) as index_file:
                 self._write_index(index_file)
                 index_file.sync()
                 self._bin_file.sync()
-                with storage_errors("replace", index_path):
-                    if os.path.lexists(index_path):
-                        os.unlink(index_path)
+                remove(index_path)
                 self._bin_file.publish()
         except BaseException:
             self._bin_file.discard()
@@ -332,7 +338,12 @@ class IndexedDatasetBuilder:
             message = f"`{path}`: expected {num_bytes} bytes, found {copied}"
             raise StorageError(message, hint="the file changed while it was read")
 
-    def _write_index(self, index_file: PendingFile) -> None:
+    def _copy_remote(self, source: ByteSource) -> None:
+        """Copies an object to the end of the tokens."""
+        for begin in range(0, source.num_bytes, _REMOTE_BYTES):
+            self._bin_file.write(source.read(begin, min(_REMOTE_BYTES, source.num_bytes - begin)).data)
+
+    def _write_index(self, index_file: PendingFile | PendingObject) -> None:
         records = self._records
         header = Header(
             dtype_code=self._dtype_code,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenloom.indexed.layout import HEADER_BYTES, idx_path, parse_header, prefix_of
-from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.resolve import read_start
 
 
 def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
@@ -20,7 +20,6 @@ def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
     counts = {}
     for prefix in map(prefix_of, prefixes):
         path = idx_path(prefix)
-        with storage_errors("open", path), open(path, "rb") as stream:
-            header = parse_header(stream.read(HEADER_BYTES), path=path)
+        header = parse_header(read_start(path, HEADER_BYTES), path=path)
         counts[prefix] = [header.num_sequences, header.num_boundaries]
     return counts

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, MissingObjectError, StorageError
 from tokenloom.indexed.layout import (
     HEADER_BYTES,
     Header,
@@ -22,9 +22,17 @@ from tokenloom.indexed.layout import (
     prefix_of,
 )
 from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
-from tokenloom.storage.local import ByteSource, MappedFile, PositionalFile, map_file
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.copies import local_copy
+from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_file
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import exists, names_in
+from tokenloom.storage.settings import ObjectStorageSettings
 
 Tokens = NDArray[Any]
+
+_MOST_BLOCKS = 4
+"""A block that a long sequence makes larger than so many is not fetched as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,10 @@ class IndexedDataset:
     Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
     threads, after a fork, and picklable (an unpickled dataset opens the files again).
 
+    Data in object storage are named by address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
+    `msc://profile/prefix`): the index is mapped from a local copy, tokens are read by range. All processes that a
+    dataset is pickled to read the version that was opened first; once it is replaced, reading is an error.
+
     Example:
         >>> import tempfile
         >>> import numpy as np
@@ -82,16 +94,18 @@ class IndexedDataset:
         (1, [5, 6, 7], [6, 7])
 
     Args:
-        path_prefix: the path of the pair without `.bin` or `.idx`.
+        path_prefix: the path or address of the pair without `.bin` or `.idx`.
         multimodal: whether to return modes; the index must hold them.
         mmap: map the tokens into memory; else read them by position, without a mapping.
         fast_cache_load: accepted for compatibility; opening is O(1) either way.
         sequences_per_dataset: (sequence count, document boundary count), to check against the header.
         dtype_code: the dtype code the tokens should have, to check against the header.
+        object_storage: how to read data in object storage.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.
         DatasetFormatError: the files are truncated, foreign, or do not belong together.
+        StorageError: a store denies access, or does not answer.
     """
 
     def __init__(
@@ -103,6 +117,7 @@ class IndexedDataset:
         fast_cache_load: bool = False,
         sequences_per_dataset: tuple[int, int] | None = None,
         dtype_code: int | None = None,
+        object_storage: ObjectStorageSettings | None = None,
     ) -> None:
         self.path_prefix = prefix_of(path_prefix)
         self.multimodal = multimodal
@@ -110,15 +125,21 @@ class IndexedDataset:
         self.fast_cache_load = fast_cache_load
         self.sequences_per_dataset = sequences_per_dataset
         self.dtype_code = dtype_code
+        self.object_storage = object_storage
+        self._objects: tuple[RemoteFile, RemoteFile] | None = None  # tokens and index, of one version for all processes
+        self._block_starts: dict[int, NDArray[np.int64]] = {}
         self._open()
 
     def _open(self) -> None:
         tokens_path, index_path = bin_path(self.path_prefix), idx_path(self.path_prefix)
+        self.bin_reader: ByteSource
         try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
-            self.bin_reader: ByteSource = MappedFile(tokens_path) if self.mmap else PositionalFile(tokens_path)
-            data = map_file(index_path)
-        except StorageError:
-            missing = [path for path in (index_path, tokens_path) if not os.path.exists(path)]
+            self.bin_reader, data = self._open_bytes(tokens_path, index_path)
+        except StorageError as error:
+            if self.is_remote and not isinstance(error, MissingObjectError):
+                raise
+            settings = self.object_storage
+            missing = [path for path in (index_path, tokens_path) if not exists(path, settings=settings)]
             if not missing:
                 raise
             message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
@@ -129,6 +150,82 @@ class IndexedDataset:
             data, header, path=index_path, bin_bytes=self.bin_reader.num_bytes, multimodal=self.multimodal
         )
         self.index = Index(header, arrays)
+
+    def _open_bytes(self, tokens_path: str, index_path: str) -> tuple[ByteSource, Bytes]:
+        if not self.is_remote:
+            return MappedFile(tokens_path) if self.mmap else PositionalFile(tokens_path), map_file(index_path)
+        if self._objects is None:
+            settings = self.object_storage
+            self._objects = RemoteFile(tokens_path, settings), RemoteFile(index_path, settings)
+        tokens, index = self._objects
+        return tokens, map_file(local_copy(index))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the data lie in object storage."""
+        return is_remote(self.path_prefix)
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        return [bin_path(self.path_prefix)] if self.is_remote else []
+
+    def will_need(
+        self,
+        sequences: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        block_bytes: int | None = None,
+    ) -> None:
+        """Announces spans that `gather` or `get` will read, in this order; nothing happens for local data.
+
+        Args:
+            sequences: int64[num_spans], the sequence of each span.
+            starts: int64[num_spans], the first token in the sequence.
+            lengths: int64[num_spans], how many tokens.
+            block_bytes: fetch the blocks, of about this size, in which the sequences lie, because nearly all of each
+                will be read soon, here or in another process of the node; None fetches the spans alone.
+        """
+        if not isinstance(self.bin_reader, RemoteFile):
+            return
+        offsets, num_bytes = self._byte_ranges(sequences, starts, lengths)
+        if block_bytes is None:
+            self.bin_reader.will_need(offsets, num_bytes)
+            return
+        bounds = np.append(self.block_starts(block_bytes), self.bin_reader.num_bytes)
+        numbers = self.block_numbers(sequences, block_bytes)
+        starts, stops = bounds[numbers], bounds[numbers + 1]
+        vast = stops - starts > _MOST_BLOCKS * block_bytes  # the block of a very long sequence
+        self.bin_reader.will_need(offsets[~vast], num_bytes[~vast], blocks=(starts[~vast], stops[~vast]))
+        self.bin_reader.will_need(offsets[vast], num_bytes[vast])
+
+    def block_starts(self, block_bytes: int) -> NDArray[np.int64]:
+        """Returns where the blocks of whole sequences begin, in bytes: int64[num_blocks]; one pass, remembered.
+
+        A sequence belongs to the block of `block_bytes` in which its first byte lies, so that none is in two.
+        """
+        if block_bytes not in self._block_starts:
+            pointers = np.array(self.index.arrays.pointers)  # aligned
+            self._block_starts[block_bytes] = pointers[np.flatnonzero(np.diff(pointers // block_bytes, prepend=-1))]
+        return self._block_starts[block_bytes]
+
+    def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
+        """Returns the numbers of the blocks of sequences, see `block_starts`: int64[count]."""
+        starts = self.index.arrays.pointers[sequences]
+        numbers: NDArray[np.int64] = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
+        return numbers
+
+    def _byte_ranges(
+        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns where spans lie in the `.bin` file: offsets and lengths."""
+        itemsize = self.dtype.itemsize
+        return self.index.arrays.pointers[sequences] + starts * itemsize, lengths * itemsize
+
+    def index_source(self) -> ByteSource:
+        """Returns the bytes of the index."""
+        return MappedFile(self.idx_path if self._objects is None else local_copy(self._objects[1]))
 
     def _check_promises(self, header: Header, path: str) -> None:
         found = (header.num_sequences, header.num_boundaries)
@@ -195,8 +292,8 @@ class IndexedDataset:
     def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
         """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
 
-        One kernel call when the tokens are mapped; else one read per span. A span that leaves its sequence is an
-        `IndexError` either way.
+        One kernel call when the tokens are mapped; else one read per span, at the same time in object storage. A span
+        that leaves its sequence is an `IndexError` either way.
 
         Args:
             sequences: int64[num_spans], the sequence of each span.
@@ -217,10 +314,11 @@ class IndexedDataset:
             )
             return out
         filled = 0
-        for row, start, length in zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True):
-            tokens = self.get(row, start, length)
-            out[filled : filled + length] = tokens[0] if self.multimodal else tokens
-            filled += length
+        offsets, num_bytes = self._byte_ranges(sequences, starts, lengths)
+        for part in self.bin_reader.read_many(offsets.tolist(), num_bytes.tolist()):
+            tokens = part.view(self.dtype)
+            out[filled : filled + len(tokens)] = tokens
+            filled += len(tokens)
         return out
 
     def _check_spans(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
@@ -322,15 +420,15 @@ class IndexedDataset:
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
         """Whether both files of the pair exist."""
         prefix = prefix_of(path_prefix)
-        return os.path.exists(idx_path(prefix)) and os.path.exists(bin_path(prefix))
+        return exists(idx_path(prefix)) and exists(bin_path(prefix))
 
 
 def _missing_hint(prefix: str, missing: list[str]) -> str:
     if len(missing) == 2:
         folder, name = os.path.split(prefix)
         try:
-            candidates = sorted(entry for entry in os.listdir(folder or ".") if entry.endswith(".idx"))
-        except OSError:
+            candidates = [entry for entry in names_in(folder or ".") if entry.endswith(".idx")]
+        except (StorageError, ConfigError):  # no such folder, or no permission to list it
             return "check the folder; a prefix is the path without `.bin` or `.idx`"
         near = [entry.removesuffix(".idx") for entry in candidates if entry.startswith(name)]
         if near:

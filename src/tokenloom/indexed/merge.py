@@ -9,7 +9,8 @@ from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.addresses import canonical_path
+from tokenloom.storage.resolve import names_in
 
 
 def prefixes_in(folder: str) -> list[str]:
@@ -18,8 +19,7 @@ def prefixes_in(folder: str) -> list[str]:
     Raises:
         DatasetNotFoundError: the folder holds no pair, or half of one.
     """
-    with storage_errors("list", folder):
-        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    names = [name for name in names_in(folder) if not name.startswith(".")]
     prefixes = sorted({prefix_of(name) for name in names if name.endswith((".bin", ".idx"))})
     for prefix in prefixes:
         if missing := [name for name in (bin_path(prefix), idx_path(prefix)) if name not in names]:
@@ -57,7 +57,7 @@ def merge_datasets(
         raise ConfigError(message)
     chosen = [prefix_of(prefix) for prefix in prefixes]
     target = prefix_of(output_prefix)
-    if os.path.abspath(target) in {os.path.abspath(prefix) for prefix in chosen}:
+    if canonical_path(target) in map(canonical_path, chosen):
         message = f"the output `{target}` is also an input"
         raise ConfigError(message, hint="choose another output prefix")
     first = IndexedDataset(chosen[0], multimodal=multimodal)

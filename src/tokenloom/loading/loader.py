@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokenloom.datasets.tensors import SampleBatch
+from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
 from tokenloom.optional import require
 
 
@@ -18,11 +19,13 @@ def build_dataloader(
     persistent_workers: bool | None = None,
     prefetch_factor: int | None = None,
     multiprocessing_context: str | None = None,
+    read_ahead_batches: int | None = None,
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
 
     A batch costs one kernel call: it is filled as a whole, never collated from samples. The order is the sampler's,
-    whatever the number of workers; to resume, give it a sampler with the consumed samples.
+    whatever the number of workers; to resume, give it a sampler with the consumed samples. Of data in object storage,
+    what later batches need is fetched while earlier ones are used; `loader_statistics` tells how that went.
 
     Args:
         dataset: gives samples by number, such as `GPTDataset`.
@@ -32,11 +35,16 @@ def build_dataloader(
         persistent_workers: whether workers outlive an epoch; by default, where there are any.
         prefetch_factor: batches that each worker reads ahead.
         multiprocessing_context: how workers start: "fork", "spawn" or "forkserver".
+        read_ahead_batches: batches that each worker hears of in advance, for data in object storage; None for about
+            1024 samples. How much of them is fetched is bounded by the budgets of the storage.
 
     Raises:
         MissingExtraError: torch is not installed.
     """
     torch = require("torch", extra="torch")
+    if getattr(dataset, "remote_paths", None):
+        sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
+        dataset = ReadAheadDataset(dataset, num_workers=num_workers)
     return torch.utils.data.DataLoader(
         dataset,
         batch_sampler=sampler,

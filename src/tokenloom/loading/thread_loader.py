@@ -12,6 +12,7 @@ from typing import Any
 
 from tokenloom.datasets.tensors import to_tensors
 from tokenloom.errors import ConfigError
+from tokenloom.loading.read_ahead import announce_ahead
 from tokenloom.loading.samplers import checked_count
 from tokenloom.optional import require
 
@@ -54,6 +55,8 @@ class ThreadLoader:
 
     `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: the state says how many batches
     were handed out, so nothing that was read ahead is lost or repeated.
+
+    Of data in object storage, what later batches need is fetched while earlier ones are used, as by `build_dataloader`.
 
     Example:
         >>> from tokenloom import GPTDatasetConfig, MegatronPretrainingSampler, MockGPTDataset, MockGPTLowLevelDataset
@@ -112,7 +115,8 @@ class ThreadLoader:
         self._sampler_state = _settings_of(self.sampler)  # before reading ahead moves it on
         self._num_yielded, self._num_to_skip = self._num_to_skip, 0
         first = self._num_yielded
-        numbered = itertools.islice(enumerate(self.sampler), first, None)
+        batches = announce_ahead(self.dataset, itertools.islice(self.sampler, first, None))
+        numbered = enumerate(batches, first)
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[dict[str, Any]]] = deque()
         try:

@@ -25,6 +25,7 @@ from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineReader
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.resolve import remove
 
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18
@@ -174,7 +175,7 @@ def _publish(builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: st
     except BaseException:
         for name in (idx_path(prefix), bin_path(prefix)):
             with suppress(OSError):
-                os.unlink(name)
+                remove(name)
         raise
 
 

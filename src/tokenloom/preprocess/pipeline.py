@@ -25,6 +25,7 @@ from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.sources import LineBlock, LineReader
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.storage.resolve import remove
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_BLOCK_BYTES = 512 << 10
@@ -236,7 +237,7 @@ class _Outputs:
             for prefix in published:
                 for name in (idx_path(prefix), bin_path(prefix)):
                     with suppress(OSError):
-                        os.unlink(name)
+                        remove(name)
             raise
 
     def summary(self, choice: EngineChoice, *, num_text_bytes: int, seconds: float) -> PreprocessSummary:

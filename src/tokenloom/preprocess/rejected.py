@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 
 from tokenloom.errors import InputError
 from tokenloom.preprocess.parsing import BadLine
-from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.resolve import open_pending, remove
 
 
 class RejectedLines:
@@ -26,7 +27,7 @@ class RejectedLines:
         self._target = f"{prefix}.rejected.jsonl"
         self._skip = skip
         self.unit = unit
-        self._file: PendingFile | None = None
+        self._file: PendingFile | PendingObject | None = None
         self.first_reason = ""
         self.count = 0
 
@@ -46,7 +47,7 @@ class RejectedLines:
             hint = f"correct the {self.unit}, or let bad {self.unit}s be skipped: they are then set aside in a file"
             raise InputError(message, hint=hint)
         if self._file is None:
-            self._file = PendingFile(self._target)
+            self._file = open_pending(self._target)
             self.first_reason = f"; the first is {self.unit} {bad_line.line}: {bad_line.reason}"
         record: dict[str, object] = {"file": self._input_path, self.unit: bad_line.line, "reason": bad_line.reason}
         try:
@@ -60,9 +61,8 @@ class RejectedLines:
         """Makes the file appear; without bad lines, removes that of an earlier run."""
         if self._file is not None:
             self._file.publish()
-        elif os.path.lexists(self._target):
-            with storage_errors("remove", self._target):
-                os.unlink(self._target)
+        else:
+            remove(self._target)
 
     def close(self) -> None:
         """Removes what is not published."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BufferedReader, FileIO
 from typing import IO, Any
 
 from tokenloom.errors import InputError, StorageError
 from tokenloom.optional import require
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.resolve import open_stream
 
 MAX_LINE_BYTES = 256 << 20
 """Longer lines are bad lines. While it is tokenised, a line costs 5 times its size with `gigatoken` (48 MB: 362 MB in
@@ -56,9 +55,8 @@ class LineReader:
         self.block_bytes = block_bytes  # less than `max_line_bytes`
         self.num_text_bytes = 0
         self._max_line_bytes = max_line_bytes
-        with storage_errors("open", path):
-            self._file = BufferedReader(FileIO(path), 1 << 18)
-            self.num_file_bytes = os.fstat(self._file.fileno()).st_size
+        self._file, self.num_file_bytes = open_stream(path, buffer_bytes=1 << 18)
+        with storage_errors("read", path):
             magic = self._file.peek(4)
         self._read = _opened(self._file, path, magic)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +34,9 @@ class ByteSource(Protocol):
 
     def read(self, offset: int, length: int) -> Bytes:
         """Returns bytes [offset, offset + length) as uint8[length]: a view if mapped, else a fresh array."""
+
+    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
+        """Yields many ranges, in their order, each as `read` does; fetched at the same time where that helps."""
 
 
 def file_size(path: str) -> int:
@@ -77,8 +81,11 @@ class MappedFile:
 
     def read(self, offset: int, length: int) -> Bytes:
         if offset < 0 or length < 0 or offset + length > self._num_bytes:
-            raise _outside(self.path, offset, length, self._num_bytes)
+            raise outside(self.path, offset, length, self._num_bytes)
         return self.mapped[offset : offset + length]
+
+    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
+        return map(self.read, offsets, lengths)
 
 
 _HANDLES = HandlePool(256)
@@ -112,7 +119,7 @@ class PositionalFile:
 
     def read(self, offset: int, length: int) -> Bytes:
         if offset < 0 or length < 0 or offset + length > self._num_bytes:
-            raise _outside(self.path, offset, length, self._num_bytes)
+            raise outside(self.path, offset, length, self._num_bytes)
         data = np.empty(length, dtype=np.uint8)
         view = data.data
         done = 0
@@ -132,6 +139,9 @@ class PositionalFile:
                 done += count
         return data
 
+    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
+        return map(self.read, offsets, lengths)
+
     def __del__(self) -> None:
         if hasattr(self, "_key"):
             _HANDLES.forget(self._key)
@@ -142,5 +152,6 @@ def _changed(path: str, expected: int, found: int) -> StorageError:
     return StorageError(message, hint="open the dataset again")
 
 
-def _outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:
+def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:
+    """Returns the error for a read beyond the end."""
     return StorageError(f"bytes [{offset}, {offset + length}) of `{path}` were asked for, but it has {num_bytes} bytes")

@@ -1,0 +1,150 @@
+"""`tokenloom stream`: read the batches of a run as fast as they come, and tell what that took."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.cli import console
+from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.read_ahead import loader_statistics
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.order.block_shuffle import BlockShuffle
+from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.statistics import SourceStatistics
+
+_MEGABYTE = 1e6
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "stream",
+        help="read the batches of a run and print throughput and what storage had to do",
+        description="Read the batches of a GPT run, from local files or object storage, as fast as they come. Prints "
+        "throughput and, for data in object storage, what was fetched of each source and how long readers waited.",
+    )
+    add_run_options(parser)
+    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
+    parser.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache; for remote data, needed")
+    parser.add_argument("--seed", type=int, default=1234, help="default 1234")
+    parser.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
+    parser.add_argument("--micro-batch-size", type=int, default=8, metavar="B", help="default 8")
+    parser.add_argument("--consumed-samples", type=int, default=0, metavar="N", help="begin after these")
+    parser.add_argument("--batches", type=int, metavar="N", help="stop after so many batches")
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes that read; default 0")
+    group = parser.add_argument_group("object storage")
+    defaults = ObjectStorageSettings()
+    group.add_argument("--object-cache", metavar="FOLDER", help="index files and blocks; default $TOKENLOOM_CACHE")
+    group.add_argument("--cache-bytes", type=int, default=defaults.cache_bytes, metavar="N", help="of blocks there")
+    group.add_argument(
+        "--read-ahead-bytes", type=int, default=defaults.read_ahead_bytes, metavar="N", help="in memory, before use"
+    )
+    group.add_argument("--concurrency", type=int, default=defaults.concurrency, metavar="N", help="requests at once")
+    group.add_argument("--block-bytes", type=int, default=defaults.block_bytes, metavar="N", help="size of a block")
+    group.add_argument(
+        "--block-shuffle",
+        type=int,
+        metavar="BLOCKS",
+        help="mix samples within windows of so many blocks, instead of the reference's full shuffle",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads, and prints throughput and statistics."""
+    blocks = None
+    if options.block_shuffle is not None:
+        blocks = BlockShuffle(block_bytes=options.block_bytes, window_blocks=options.block_shuffle)
+    config = GPTDatasetConfig(
+        random_seed=options.seed,
+        path_to_cache=options.path_to_cache,
+        tokenizer=load_tokenizer(options.tokenizer),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        block_shuffle=blocks,
+        object_storage=ObjectStorageSettings(
+            cache_path=options.object_cache,
+            cache_bytes=options.cache_bytes,
+            block_bytes=options.block_bytes,
+            read_ahead_bytes=options.read_ahead_bytes,
+            concurrency=options.concurrency,
+        ),
+        **run_settings(options),
+    )
+    datasets = BlendedMegatronDatasetBuilder(GPTDataset, wanted_sizes(options), lambda: True, config).build()
+    dataset = datasets[Split[options.split_name].value]
+    if dataset is None or isinstance(dataset, list):
+        message = f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}"
+        raise ConfigError(message)
+    sampler = MegatronPretrainingSampler(len(dataset), options.consumed_samples, options.micro_batch_size, 0, 1)
+    loader = build_dataloader(dataset, sampler, num_workers=options.workers)
+    num_batches = num_tokens = 0
+    started = time.perf_counter()
+    for batch in loader:
+        num_batches += 1
+        num_tokens += batch["tokens"].numel()
+        if num_batches == options.batches:
+            break
+    seconds = time.perf_counter() - started
+    print(
+        f"{num_batches} batches of {options.micro_batch_size} samples, {num_tokens:,} tokens in {seconds:.2f} s: "
+        f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
+    )
+    if blocks is not None:
+        _print_mixing(dataset)
+    if statistics := loader_statistics(loader):
+        _print_statistics(statistics)
+    return 0
+
+
+def _print_mixing(dataset: Any) -> None:
+    members = dataset.datasets if hasattr(dataset, "datasets") else [dataset]
+    console.print_table(
+        ("mixing, as shares of the documents", "displacement", "neighbours, mean", "neighbours, median"),
+        [
+            (
+                str(member.dataset_path),
+                f"{mixing.mean_displacement:.3f}",
+                f"{mixing.mean_neighbour_distance:.3f}",
+                f"{mixing.median_neighbour_distance:.3f}",
+            )
+            for member in members
+            for mixing in [member.mixing()]
+        ]
+        + [("(a full shuffle)", "0.333", "0.333", "0.293")],
+    )
+
+
+def _print_statistics(statistics: dict[str, SourceStatistics]) -> None:
+    total = SourceStatistics()
+    for entry in statistics.values():
+        total = total + entry
+    rows = [*statistics.items(), ("total", total)] if len(statistics) > 1 else list(statistics.items())
+    console.print_table(
+        ("source", "MB used", "MB fetched", "ratio", "requests", "hits", "waits", "seconds waited", "retries"),
+        [
+            (
+                source,
+                f"{entry.bytes_used / _MEGABYTE:,.2f}",
+                f"{entry.bytes_fetched / _MEGABYTE:,.2f}",
+                f"{entry.amplification:.2f}",
+                f"{entry.requests:,}",
+                f"{entry.hits:,}",
+                f"{entry.waits:,}",
+                f"{entry.wait_seconds:.2f}",
+                f"{entry.retries:,}",
+            )
+            for source, entry in rows
+        ],
+    )

@@ -1,0 +1,172 @@
+"""Telling storage what batches will be asked for, in whatever process they will be read.
+
+A loader hands its batches to the workers by turns, so the worker of a batch is known as soon as the batch is, and so is
+what that worker will be asked for later. Each batch carries along, to its worker, the positions of a later batch of
+that worker, and the first one its own too; the worker announces them to the dataset, whose storage begins to fetch. So
+each batch is announced once. Nothing of this is state: a loader that begins anywhere announces from there, and a wrong
+announcement costs time, never a wrong batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tokenloom.optional import require
+from tokenloom.storage.objects import share_budgets
+from tokenloom.storage.statistics import SourceStatistics, storage_statistics
+
+Batch = Sequence[int | None]
+
+_SAMPLES_AHEAD = 1024
+_BATCHES_AHEAD = 16
+_NUM_COUNTERS = len(SourceStatistics().numbers())
+
+
+class AnnouncedBatch(list[Any]):
+    """The positions of a batch, and those of batches to announce to the process that is asked for it."""
+
+    def __init__(self, positions: Iterable[int | None], upcoming: Sequence[Batch]) -> None:
+        super().__init__(positions)
+        self.upcoming = upcoming
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AnnouncedBatch, (list(self), self.upcoming)
+
+
+class AnnouncingSampler:
+    """The batches of a sampler, each with batches that its worker will be asked for.
+
+    Args:
+        sampler: yields the positions of one batch after the other.
+        num_workers: processes that take the batches by turns.
+        num_ahead: how many of its own later batches a worker knows of; None for 1024 samples in all workers together,
+            and at least 16 batches.
+    """
+
+    def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
+        self.sampler = sampler
+        self.num_workers = max(1, num_workers)
+        self.num_ahead = num_ahead
+
+    def __len__(self) -> int:
+        """Batches of the sampler."""
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[AnnouncedBatch]:
+        """Yields the batches, in order; its first tells a worker of all that are known, each later one of one more."""
+        batches = iter(self.sampler)
+        window: deque[Batch] = deque(itertools.islice(batches, 1))
+        if not window:
+            return
+        depth = self.num_workers * self._num_ahead(len(window[0]))
+        window.extend(itertools.islice(batches, depth))
+        for number in itertools.count():
+            if not window:
+                return
+            known = itertools.islice(window, 0 if number < self.num_workers else depth, None)
+            upcoming = list(itertools.islice(known, 0, None, self.num_workers))
+            positions = window.popleft()
+            window.extend(itertools.islice(batches, 1))
+            yield AnnouncedBatch(positions, upcoming)
+
+    def _num_ahead(self, batch_size: int) -> int:
+        if self.num_ahead is not None:
+            return max(1, self.num_ahead)
+        num_batches = max(_BATCHES_AHEAD, -(-_SAMPLES_AHEAD // max(1, batch_size)))
+        return -(-num_batches // self.num_workers)
+
+
+class ReadAheadDataset:
+    """A dataset that hears of later batches with each batch, and counts what its workers read.
+
+    Args:
+        dataset: has `will_need`, and `remote_paths` that name its sources.
+        num_workers: processes that read it.
+    """
+
+    def __init__(self, dataset: Any, *, num_workers: int) -> None:
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self._sources = {path: number for number, path in enumerate(getattr(dataset, "remote_paths", ()))}
+        self._counters: Any = None
+        self._earlier: Any = None  # what processes before this one counted under the same worker number
+        if num_workers:
+            torch = require("torch", extra="torch")
+            shape = (num_workers, len(self._sources), _NUM_COUNTERS)
+            self._counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.dataset)
+
+    def __getitem__(self, position: int | None) -> Any:
+        """Returns a sample, as the dataset does."""
+        return self.dataset[position]
+
+    def __getitems__(self, batch: Batch) -> Any:
+        """Returns many samples, as the dataset does, after announcing what comes with them."""
+        share_budgets(max(1, self.num_workers))
+        if isinstance(batch, AnnouncedBatch):
+            for upcoming in batch.upcoming:
+                self.dataset.will_need(upcoming)
+        samples = self.dataset.__getitems__(list(batch))
+        if self.num_workers:
+            self._report()
+        return samples
+
+    def statistics(self) -> dict[str, SourceStatistics]:
+        """Returns what this process and all workers so far have read of each source: {address: numbers}."""
+        own = storage_statistics()
+        found = {path: own.get(path, SourceStatistics()) for path in self._sources}
+        if self._counters is not None:
+            totals = self._counters.sum(dim=0).tolist()
+            for path, number in self._sources.items():
+                found[path] = found[path] + SourceStatistics.from_numbers(totals[number])
+        return found
+
+    def _report(self) -> None:
+        """Writes down what this worker has read, where the process of the loader sees it."""
+        worker = require("torch.utils.data", extra="torch").get_worker_info()
+        if worker is None:
+            return
+        row = self._counters[worker.id]
+        if self._earlier is None:
+            self._earlier = row.clone()
+        for path, entry in storage_statistics().items():
+            if (number := self._sources.get(path)) is not None:
+                row[number] = self._earlier[number] + row.new_tensor(entry.numbers())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_earlier": None}
+
+
+def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yields batches as they are, after announcing what this process will be asked for later, if the data are remote.
+
+    Args:
+        dataset: reads the batches in this process.
+        batches: positions, one batch after the other.
+    """
+    if not getattr(dataset, "remote_paths", None):
+        yield from batches
+        return
+    for batch in AnnouncingSampler(batches, num_workers=1):
+        for upcoming in batch.upcoming:
+            dataset.will_need(upcoming)
+        yield list(batch)
+
+
+def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
+    """Returns what a loader has read of object storage, in this process and in its workers: {address: numbers}.
+
+    Args:
+        loader: from `build_dataloader`, or a `ThreadLoader`; nothing is returned for local data.
+    """
+    dataset = loader.dataset
+    if not isinstance(dataset, ReadAheadDataset):
+        dataset = ReadAheadDataset(dataset, num_workers=0)
+    statistics: dict[str, SourceStatistics] = dataset.statistics()
+    return statistics

@@ -1,0 +1,138 @@
+"""An order for data that is read from afar: blocks in random order, documents in random order within some blocks.
+
+A full shuffle reads each block of a file as often as it holds samples, a piece at a time. Here a window of blocks is
+open at a time: each block is read once per epoch, as a whole, and samples mix within the window. The larger the window,
+the nearer to a full shuffle, see `mixing_of`; what it costs is window_blocks * block_bytes of cache, twice that while
+one window follows another. The order of an epoch depends on the seed and the number of the epoch alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import LegacyRandom
+from tokenloom.order.epochs import EpochPlan
+from tokenloom.order.shuffles import document_index_dtype, shuffle_index_dtype
+
+_SAMPLES = -1
+"""Stands for the shuffle of samples where the documents' have the number of their epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockShuffle:
+    """How far samples mix.
+
+    Attributes:
+        block_bytes: of consecutive tokens that stay together on the way here; best that of the object storage.
+        window_blocks: blocks among which documents mix.
+
+    Raises:
+        ConfigError: a number is not above 0.
+    """
+
+    block_bytes: int = 4 << 20
+    window_blocks: int = 64
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        for name in ("block_bytes", "window_blocks"):
+            if getattr(self, name) < 1:
+                message = f"expected {name} of at least 1, found {getattr(self, name)!r}"
+                raise ConfigError(message)
+
+
+def build_block_document_index(
+    indices: NDArray[Any], numbers: NDArray[np.int64], plan: EpochPlan, blocks: BlockShuffle, seed: int
+) -> NDArray[Any]:
+    """Returns the stream of documents, epoch after epoch.
+
+    Args:
+        indices: integers[num_documents], the documents exposed.
+        numbers: int64[num_documents], the block of each, never falling.
+        plan: how many epochs.
+        blocks: how far they mix.
+        seed: of the run.
+    """
+    count = len(indices)
+    stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(indices))
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    sizes = np.diff(starts, append=count)
+    for epoch in range(plan.num_epochs):
+        random = _random(seed, epoch)
+        order = np.arange(len(starts))
+        random.shuffle(order)
+        ends = np.cumsum(sizes[order])
+        rows = np.arange(count) + np.repeat(starts[order] - (ends - sizes[order]), sizes[order])
+        stream[epoch] = indices[rows]
+        begin = 0
+        for end in [*ends[blocks.window_blocks - 1 :: blocks.window_blocks].tolist(), count]:
+            random.shuffle(stream[epoch, begin:end])
+            begin = end
+    return stream.reshape(-1)
+
+
+def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
+    """Returns the window behind each sample: shuffled among as many samples as a window of blocks holds.
+
+    That separates the samples of a long document, which the shuffle of documents leaves side by side.
+
+    Args:
+        plan: how many samples.
+        blocks: how far they mix.
+        sample_bytes: of a sample.
+        seed: of the run.
+    """
+    shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
+    random = _random(seed, _SAMPLES)
+    group = max(1, blocks.window_blocks * blocks.block_bytes // sample_bytes)
+    for begin in range(0, plan.num_samples, group):
+        random.shuffle(shuffled[begin : begin + group])
+    return shuffled
+
+
+def _random(seed: int, epoch: int) -> LegacyRandom:
+    return LegacyRandom(int(np.random.SeedSequence([seed, epoch + 1]).generate_state(1)[0]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixing:
+    """How far an order moves documents from where they were, as shares of the number of documents.
+
+    A full shuffle has 1/3 in all of the first three, and no shuffle at all next to 0.
+
+    Attributes:
+        mean_displacement: between a document's place in the file and its place in the order.
+        mean_neighbour_distance: in the order, between documents that are neighbours in the file.
+        median_neighbour_distance: the same; 1 - sqrt(1/2), or 0.29, for a full shuffle.
+    """
+
+    mean_displacement: float
+    mean_neighbour_distance: float
+    median_neighbour_distance: float
+
+
+def mixing_of(order: NDArray[Any]) -> Mixing:
+    """Returns how far an order mixes.
+
+    Example:
+        >>> mixing_of(np.arange(1000))
+        Mixing(mean_displacement=0.0, mean_neighbour_distance=0.001, median_neighbour_distance=0.001)
+
+    Args:
+        order: integers[num_documents], distinct; of one epoch.
+    """
+    count = len(order)
+    if count < 2:
+        return Mixing(mean_displacement=0.0, mean_neighbour_distance=0.0, median_neighbour_distance=0.0)
+    places = np.argsort(order, kind="stable")
+    distances = np.abs(np.diff(places))
+    return Mixing(
+        mean_displacement=float(np.abs(places - np.arange(count)).mean() / count),
+        mean_neighbour_distance=float(distances.mean() / count),
+        median_neighbour_distance=float(np.median(distances) / count),
+    )

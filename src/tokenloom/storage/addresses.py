@@ -1,0 +1,84 @@
+"""The names of objects: `s3://bucket/key`, `gs://`, `az://`, `http(s)://`, `msc://profile/key`."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from dataclasses import dataclass
+
+from tokenloom.errors import ConfigError
+
+SCHEMES = ("s3", "gs", "az", "http", "https", "msc")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAddress:
+    """Where an object is.
+
+    Attributes:
+        scheme: one of `SCHEMES`.
+        bucket: the bucket; the container of `az`, the host of `http(s)`, the profile of `msc`.
+        key: the name of the object in it.
+    """
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @property
+    def root(self) -> str:
+        """The address of the bucket."""
+        return f"{self.scheme}://{self.bucket}"
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectVersion:
+    """Which bytes an object held when it was opened; where a store has no etags, its size alone tells.
+
+    Attributes:
+        num_bytes: its size.
+        etag: changes with the bytes.
+    """
+
+    num_bytes: int
+    etag: str | None
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names an object in a store, not a local file."""
+    return "://" in path
+
+
+def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
+    """Returns the parts of an address; that of a folder may name a bucket alone.
+
+    Raises:
+        ConfigError: the scheme is unknown, a part is missing, or the key holds segments that a path could climb by.
+    """
+    scheme, _, rest = path.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme not in SCHEMES:
+        message = (
+            f"expected a path or an address with one of {', '.join(f'{each}://' for each in SCHEMES)}, found `{path}`"
+        )
+        raise ConfigError(message)
+    if not bucket or not (key or is_folder):
+        message = f"expected `{scheme}://BUCKET/KEY`, found `{path}`"
+        raise ConfigError(message)
+    if key and any(segment in ("", ".", "..") for segment in key.removesuffix("/").split("/")):
+        message = f"expected a key without empty, `.` and `..` segments, found {key!r} in `{path}`"
+        raise ConfigError(message)
+    return ObjectAddress(scheme, bucket, key)
+
+
+def canonical_path(path: str) -> str:
+    """Returns an address as it is, and a local path without `.` and `..`, for telling whether two are the same."""
+    return path if is_remote(path) else posixpath.abspath(path)
+
+
+def short_hash(*parts: object) -> str:
+    """Returns a file name for some values: 32 hex digits, whatever the values hold."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]

@@ -1,0 +1,284 @@
+"""The client libraries behind one small interface: a thin layer that words their errors, without retries of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from tokenloom.errors import (
+    AccessDeniedError,
+    MissingObjectError,
+    ReplacedObjectError,
+    StorageError,
+    UnavailableError,
+)
+from tokenloom.optional import require
+from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
+from tokenloom.storage.helper import HelperClient
+from tokenloom.storage.settings import ObjectStorageSettings
+
+_UPLOAD_PART_BYTES = 8 << 20
+_MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
+_UPLOAD_RETRIES = 10
+_INSTANCE_METADATA = "169.254.169.254"
+
+
+class ObjectClient(Protocol):
+    """Access to the objects of one bucket. Safe from several threads; belongs to the process that made it.
+
+    Every method raises one of the `StorageError`s of a store and tries once: who calls knows the deadline.
+    """
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        """Returns what is there now."""
+
+    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
+        """Returns bytes [start, stop) of that version as a buffer; another version is a `ReplacedObjectError`."""
+
+    def upload(self, address: ObjectAddress, path: str) -> None:
+        """Makes a local file appear as an object, in one step."""
+
+    def delete(self, address: ObjectAddress) -> None:
+        """Removes an object; it is no error if there is none."""
+
+    def keys(self, address: ObjectAddress) -> list[str]:
+        """Returns the keys that lie right below a key taken as a folder."""
+
+
+_process: int | None = None
+"""The process whose threads the client libraries run in; a fork of it cannot use them."""
+
+
+def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
+    """Returns a client for the bucket of an address.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+    """
+    global _process
+    if _process not in (None, os.getpid()):
+        return HelperClient(settings)
+    _process = os.getpid()
+    if address.scheme == "msc":
+        return MultiStorageClient()
+    return ObstoreClient(address, settings)
+
+
+class ObstoreClient:
+    """S3, Google Cloud Storage, Azure and plain HTTP through obstore.
+
+    Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Where those
+    name no S3 key and boto3 is installed, boto3 finds the credentials: profiles, single sign-on, roles.
+    """
+
+    def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
+        self._library = require("obstore", extra="s3")
+        self._exceptions = require("obstore.exceptions", extra="s3")
+        timeout = timedelta(seconds=settings.timeout_seconds)
+        options = {"timeout": timeout, "connect_timeout": timeout}
+        self._store = _make_store(address, options, max_retries=0)
+        self._writer = _make_store(address, options, max_retries=_UPLOAD_RETRIES)
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        with self._worded(address):
+            found = self._library.head(self._store, address.key)
+        return ObjectVersion(num_bytes=found["size"], etag=found["e_tag"])
+
+    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
+        options: dict[str, Any] = {"range": (start, stop)}
+        if version.etag is not None:
+            options["if_match"] = version.etag
+        with self._worded(address):
+            result = self._library.get(self._store, address.key, options=options)
+            found = result.meta
+            if found["size"] != version.num_bytes or found["e_tag"] != version.etag:
+                raise replaced(address, version, ObjectVersion(num_bytes=found["size"], etag=found["e_tag"]))
+            return result.bytes()
+
+    def upload(self, address: ObjectAddress, path: str) -> None:
+        part = max(_UPLOAD_PART_BYTES, os.path.getsize(path) // _MOST_UPLOAD_PARTS)
+        with self._worded(address):
+            self._library.put(self._writer, address.key, Path(path), chunk_size=part)
+
+    def delete(self, address: ObjectAddress) -> None:
+        try:
+            with self._worded(address):
+                self._library.delete(self._writer, address.key)
+        except MissingObjectError:
+            pass
+
+    def keys(self, address: ObjectAddress) -> list[str]:
+        with self._worded(address):
+            found = self._library.list_with_delimiter(self._writer, _as_folder(address))
+        return [each["path"] for each in found["objects"]]
+
+    @contextmanager
+    def _worded(self, address: ObjectAddress) -> Iterator[None]:
+        """Turns the library's errors into ours; only the first line of theirs is meant to be read."""
+        exceptions = self._exceptions
+        try:
+            yield
+        except StorageError:
+            raise
+        except (exceptions.NotFoundError, FileNotFoundError) as error:
+            raise missing(address) from error
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            message = f"access to `{address}` was denied: {_reason(error)}"
+            raise AccessDeniedError(
+                message, hint="check the credentials and what they may do in this bucket"
+            ) from error
+        except exceptions.PreconditionError as error:
+            raise replaced(address) from error
+        except (exceptions.BaseError, OSError) as error:
+            reason = _reason(error)
+            if _INSTANCE_METADATA in reason:  # the last place where the library looks for credentials
+                message = f"no credentials for `{address}` were found"
+                hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3 for profiles"
+                raise AccessDeniedError(message, hint=hint) from error
+            if "status code: 416" in reason:  # beyond the end that the object had when it was opened
+                raise replaced(address) from error
+            message = f"`{address}` cannot be reached: {reason}"
+            raise UnavailableError(message) from error
+
+
+class MultiStorageClient:
+    """Whatever a profile of NVIDIA's multi-storage-client names.
+
+    It has no conditional reads, so the version is asked for after each read, which tells as surely which bytes these
+    were; that costs a second request.
+    """
+
+    def __init__(self) -> None:
+        self._library = require("multistorageclient", extra="msc")
+        self._types = require("multistorageclient.types", extra="msc")
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        with self._worded(address):
+            client, path = self._library.resolve_storage_client(str(address))
+            found = client.info(path)
+        return ObjectVersion(num_bytes=found.content_length, etag=found.etag)
+
+    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
+        with self._worded(address):
+            client, path = self._library.resolve_storage_client(str(address))
+            data = client.read(path, self._types.Range(offset=start, size=stop - start))
+        if (found := self.version(address)) != version:
+            raise replaced(address, version, found)
+        return data
+
+    def upload(self, address: ObjectAddress, path: str) -> None:
+        with self._worded(address):
+            client, remote = self._library.resolve_storage_client(str(address))
+            client.upload_file(remote, path)
+
+    def delete(self, address: ObjectAddress) -> None:
+        try:
+            with self._worded(address):
+                client, path = self._library.resolve_storage_client(str(address))
+                client.delete(path)
+        except MissingObjectError:
+            pass
+
+    def keys(self, address: ObjectAddress) -> list[str]:
+        folder = _as_folder(address)
+        with self._worded(address):
+            client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
+            names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
+        return [folder + name for name in names if name and "/" not in name]
+
+    @contextmanager
+    def _worded(self, address: ObjectAddress) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise missing(address) from error
+        except PermissionError as error:
+            message = f"access to `{address}` was denied: {_reason(error)}"
+            raise AccessDeniedError(message, hint="check the credentials of the profile") from error
+        except ValueError as error:
+            message = f"`{address}` cannot be opened: {_reason(error)}"
+            raise StorageError(message, hint="check the profiles in the file that MSC_CONFIG names") from error
+        except (OSError, RuntimeError, self._types.RetryableError) as error:
+            message = f"`{address}` cannot be reached: {_reason(error)}"
+            raise UnavailableError(message) from error
+
+
+def _as_folder(address: ObjectAddress) -> str:
+    """Returns what the keys in a folder begin with."""
+    return address.key.removesuffix("/") + "/" if address.key else ""
+
+
+def _make_store(address: ObjectAddress, options: dict[str, Any], *, max_retries: int) -> Any:
+    stores = require("obstore.store", extra="s3")
+    retries = {"max_retries": max_retries}
+    if address.scheme in ("http", "https"):
+        options = {**options, "allow_http": address.scheme == "http"}
+        return stores.HTTPStore.from_url(address.root, client_options=options, retry_config=retries)
+    if address.scheme == "gs":
+        return stores.GCSStore(address.bucket, client_options=options, retry_config=retries)
+    if address.scheme == "az":
+        return stores.AzureStore(address.bucket, client_options=options, retry_config=retries)
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint is not None and _is_loopback(endpoint):
+        options = {**options, "allow_http": True}
+    return stores.S3Store(
+        address.bucket,
+        **({} if endpoint is None else {"endpoint": endpoint}),
+        client_options=options,
+        retry_config=retries,
+        credential_provider=_boto3_credentials(),
+    )
+
+
+def _boto3_credentials() -> Any | None:
+    """Returns boto3's credentials where the environment names none itself and boto3 finds some."""
+    if os.environ.get("AWS_ACCESS_KEY_ID"):
+        return None
+    if importlib.util.find_spec("boto3") is None:
+        if os.environ.get("AWS_PROFILE"):
+            require("boto3", extra="aws")  # nothing else reads profiles
+        return None
+    session = require("boto3", extra="aws").Session()
+    if session.get_credentials() is None:
+        return None
+    return require("obstore.auth.boto3", extra="s3").Boto3CredentialProvider(session)
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def missing(address: ObjectAddress) -> MissingObjectError:
+    """Returns the error for an object that does not exist."""
+    message = f"no object `{address}`"
+    return MissingObjectError(message, hint="check the names of bucket and object, and the endpoint")
+
+
+def replaced(
+    address: ObjectAddress, expected: ObjectVersion | None = None, found: ObjectVersion | None = None
+) -> ReplacedObjectError:
+    """Returns the error for an object that is not the one that was opened."""
+    message = f"`{address}` was replaced after it was opened"
+    if expected is not None and found is not None:
+        message += f": expected {_described(expected)}, found {_described(found)}"
+    return ReplacedObjectError(message, hint="open the dataset again")
+
+
+def _described(version: ObjectVersion) -> str:
+    return f"{version.num_bytes} bytes" + ("" if version.etag is None else f" with etag {version.etag}")
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

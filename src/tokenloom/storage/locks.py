@@ -1,0 +1,73 @@
+"""Files that processes of a node fill once and share, under locks that die with their holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_OPEN: set[int] = set()
+"""Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
+
+
+def _close_copies() -> None:
+    for descriptor in _OPEN:
+        with suppress(OSError):
+            os.close(descriptor)
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+def open_for_lock(path: str, flags: int) -> int:
+    """Returns a descriptor that can be locked; never follows a link. `close_lock` gives up the lock and closes it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    _OPEN.add(descriptor)
+    return descriptor
+
+
+def close_lock(descriptor: int) -> None:
+    """Gives up the lock of a descriptor, if it holds one; does nothing to a parent's, in its fork."""
+    if descriptor in _OPEN:
+        _OPEN.discard(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
+        os.close(descriptor)
+
+
+@contextmanager
+def filling(path: str) -> Iterator[tuple[int, str] | None]:
+    """Yields (descriptor, name) of a part file to fill and rename to `path`; one process or thread at a time.
+
+    Others wait. None means that things have changed meanwhile: look again whether the file is there. A part file that
+    was not renamed is removed.
+    """
+    part = f"{path}.part"
+    descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield (descriptor, part) if is_file_at(descriptor, part) and not os.path.lexists(path) else None
+    finally:
+        if is_file_at(descriptor, part):
+            os.unlink(part)
+        close_lock(descriptor)
+
+
+def is_file_at(descriptor: int, path: str) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        found = Path(path).stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    own = os.fstat(descriptor)
+    return (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)
+
+
+def write_at(descriptor: int, data: memoryview, offset: int) -> None:
+    """Writes all bytes at an offset of a file."""
+    while data:
+        count = os.pwrite(descriptor, data, offset)
+        offset += count
+        data = data[count:]

@@ -1,0 +1,394 @@
+"""Objects of a store as byte sources: read by exact ranges, by cached blocks, or ahead of time.
+
+A range that was announced is fetched exactly, merged with near neighbours, and kept in memory until it is read: the
+cheapest way through a full shuffle, where neighbours in a block are needed at other times. Orders that stay within some
+blocks for a while, and readers that walk through an object, go by blocks, which all processes of the node share.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import StorageError, UnavailableError
+from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address, short_hash
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.block_cache import Block, BlockCache
+from tokenloom.storage.clients import ObjectClient, make_client
+from tokenloom.storage.local import Bytes, outside
+from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
+from tokenloom.storage.retrying import patiently
+from tokenloom.storage.settings import ObjectStorageSettings, local_processes
+from tokenloom.storage.statistics import book, forget_statistics
+
+T = TypeVar("T")
+
+_MOST_HELD_BLOCKS = 256
+"""Each costs a descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some bytes of an object, from `start` on; of a block that is held, or in memory."""
+
+    start: int
+    bytes: Bytes
+    block: Block | None = None
+
+
+class ObjectStorage:
+    """What a process holds of object storage under some settings: clients, threads, the cache, and what was announced.
+
+    Safe from several threads. A forked child has its own, see `object_storage`.
+    """
+
+    def __init__(self, settings: ObjectStorageSettings) -> None:
+        self.settings = settings
+        self._cache_path = settings.folder  # as the environment says now
+        self._clients: dict[str, ObjectClient] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
+        self.ranges: ReadAhead[Piece] = ReadAhead(self._executor.submit, budget_bytes=0, concurrency=1)
+        self.blocks: ReadAhead[Piece] = ReadAhead(self._executor.submit, budget_bytes=0, concurrency=1)
+        self.share(1)
+
+    @cached_property
+    def folder(self) -> str:
+        """The folder of this user's copies and blocks; made when something is to be kept."""
+        return _own_folder(self._cache_path)
+
+    @cached_property
+    def cache(self) -> BlockCache:
+        """The blocks in it."""
+        blocks = os.path.join(self.folder, "blocks")
+        with storage_errors("create", blocks):
+            os.makedirs(blocks, mode=0o700, exist_ok=True)
+        return BlockCache(blocks, budget_bytes=self.settings.cache_bytes)
+
+    def share(self, num_processes: int) -> None:
+        """Divides the budgets of the node among the processes that read."""
+        settings = self.settings
+        self.ranges.budget_bytes = settings.read_ahead_bytes // num_processes
+        self.blocks.budget_bytes = min(settings.cache_bytes // num_processes, _MOST_HELD_BLOCKS * settings.block_bytes)
+        self.ranges.concurrency = self.blocks.concurrency = max(1, settings.concurrency // num_processes)
+
+    def client(self, address: ObjectAddress) -> ObjectClient:
+        """Returns the client of a bucket."""
+        with self._lock:
+            if (client := self._clients.get(address.root)) is None:
+                client = self._clients[address.root] = make_client(address, self.settings)
+            return client
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        """Returns what an object is now; a denied access is believed."""
+        client = self.client(address)
+        return self._ask(address, lambda: client.version(address), may_be_denied=True)
+
+    def fetch(self, address: ObjectAddress, version: ObjectVersion, start: int, stop: int) -> Bytes:
+        """Returns bytes [start, stop) of a version from the store, all of them, as uint8[stop - start]."""
+        client = self.client(address)
+
+        def attempt() -> Bytes:
+            data: Bytes = np.frombuffer(client.read(address, start, stop, version), dtype=np.uint8)
+            book().add(str(address), bytes_fetched=len(data))
+            if len(data) != stop - start:
+                message = f"`{address}`: expected {stop - start} bytes from byte {start} on, found {len(data)}"
+                raise UnavailableError(message)
+            return data
+
+        return self._ask(address, attempt)
+
+    def together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Returns the results of tasks that run at the same time, as far as the concurrency goes."""
+        if len(tasks) == 1:
+            return [tasks[0]()]
+        futures: list[Future[Any]] = [self._executor.submit(task) for task in tasks]
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """Ends the threads, without waiting for what is under way, and forgets what was announced."""
+        self._stopping.set()
+        self.ranges.close()
+        self.blocks.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
+        source = str(address)
+
+        def count_and_attempt() -> T:
+            book().add(source, requests=1)
+            return attempt()
+
+        return patiently(
+            count_and_attempt,
+            deadline_seconds=self.settings.deadline_seconds,
+            on_retry=lambda: book().add(source, retries=1),
+            may_be_denied=may_be_denied,
+            stopping=self._stopping,
+        )
+
+
+def _own_folder(folder: str) -> str:
+    """Returns the part of the cache folder that is this user's alone, made if need be; never someone else's."""
+    own = os.path.join(folder, f"objects-{os.geteuid()}")
+    with storage_errors("create", own):
+        os.makedirs(own, mode=0o700, exist_ok=True)
+        status = os.lstat(own)
+    if os.path.islink(own) or status.st_uid != os.geteuid():
+        owner = "a link" if os.path.islink(own) else f"a folder of user {status.st_uid}"
+        message = f"`{own}`: expected a folder of user {os.geteuid()}, found {owner}"
+        raise StorageError(message, hint="name another folder as the cache of object storage")
+    return own
+
+
+_STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
+_STORAGES_LOCK = threading.Lock()
+_num_sharers = 1
+
+
+def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
+    """Returns this process's storage for some settings."""
+    if (storage := _STORAGES.get(settings)) is not None:
+        return storage
+    with _STORAGES_LOCK:
+        if (storage := _STORAGES.get(settings)) is None:
+            storage = _STORAGES[settings] = ObjectStorage(settings)
+            storage.share(_num_sharers * local_processes())
+        return storage
+
+
+def share_budgets(num_processes: int) -> None:
+    """Says that this is one of several processes that read for one rank, so that budgets are divided among them."""
+    global _num_sharers
+    if num_processes == _num_sharers:
+        return
+    _num_sharers = num_processes
+    with _STORAGES_LOCK:
+        for storage in _STORAGES.values():
+            storage.share(num_processes * local_processes())
+
+
+def close_storages() -> None:
+    """Ends the threads and drops the clients of this process; what is opened or read next begins anew."""
+    with _STORAGES_LOCK:
+        storages = list(_STORAGES.values())
+        _STORAGES.clear()
+    for storage in storages:
+        storage.close()
+
+
+def _begin_in_child() -> None:
+    global _STORAGES_LOCK
+    _STORAGES_LOCK = threading.Lock()  # another thread of the parent may have held it
+    _STORAGES.clear()
+    forget_statistics()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+class RemoteFile:
+    """An object as it was when it was opened; a `ByteSource`.
+
+    Safe from several threads, after a fork, and picklable: an unpickled one reads the same version. An object that was
+    replaced meanwhile is an error, never a mixture.
+
+    Args:
+        path: the address.
+        settings: of the storage.
+        version: of the object, where it is known; else the store is asked.
+
+    Raises:
+        MissingObjectError, AccessDeniedError, UnavailableError: the object cannot be opened.
+    """
+
+    def __init__(
+        self, path: str, settings: ObjectStorageSettings | None = None, version: ObjectVersion | None = None
+    ) -> None:
+        self.path = path
+        self.address = parse_address(path)
+        self.settings = settings or ObjectStorageSettings()
+        self.version = version or object_storage(self.settings).version(self.address)
+        self.name = short_hash(self.address, self.version.num_bytes, self.version.etag, self.settings.block_bytes)
+        self._last_stop: int | None = None
+        self._last_block: tuple[int, Bytes] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last_stop": None, "_last_block": None}
+
+    @property
+    def num_bytes(self) -> int:
+        return self.version.num_bytes
+
+    @property
+    def mapped(self) -> Bytes | None:
+        return None
+
+    def read(self, offset: int, length: int) -> Bytes:
+        """Returns bytes [offset, offset + length) as uint8[length], read-only."""
+        return next(self.read_many([offset], [length]))
+
+    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
+        """Yields many ranges, in their order; those that were not announced are fetched at the same time."""
+        for offset, length in zip(offsets, lengths, strict=True):
+            if offset < 0 or length < 0 or offset + length > self.num_bytes:
+                raise outside(self.path, offset, length, self.num_bytes)
+        storage = object_storage(self.settings)
+        unknown = {
+            number: (offset, length)
+            for number, (offset, length) in enumerate(zip(offsets, lengths, strict=True))
+            if length and not self._is_expected(storage, offset, length)
+        }
+        if len(unknown) > 1:
+            yield from self._read_at_once(storage, offsets, lengths, unknown)
+            return
+        for offset, length in zip(offsets, lengths, strict=True):
+            yield self._read(storage, offset, length)
+
+    def will_need(
+        self,
+        offsets: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        blocks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Announces reads to come, in their order, each of which is then made exactly as announced.
+
+        Args:
+            offsets: int64[num_ranges], in bytes.
+            lengths: int64[num_ranges].
+            blocks: the first and one past the last byte of the block around each range, int64[num_ranges] each: fetched
+                as a whole, because nearly all of it will be read soon, here or in another process of the node. None
+                fetches the ranges alone.
+        """
+        storage = object_storage(self.settings)
+        keys = [(self.name, *each) for each in zip(offsets.tolist(), lengths.tolist(), strict=True)]
+        if blocks is not None:
+            storage.blocks.announce(
+                [
+                    (key, (self.name, start, stop), partial(self._block_chunk, storage, start, stop))
+                    for key, start, stop in zip(keys, blocks[0].tolist(), blocks[1].tolist(), strict=True)
+                    if key[2]
+                ]
+            )
+            return
+        used = np.flatnonzero(lengths)
+        chunks: dict[int, tuple[str, int, int]] = {}
+        for start, stop, members in merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes):
+            chunks.update(dict.fromkeys(used[members].tolist(), (self.name, start, stop)))
+        storage.ranges.announce(
+            [
+                (keys[number], chunks[number], partial(self._range_chunk, storage, *chunks[number][1:]))
+                for number in used.tolist()
+            ]
+        )
+
+    def _range_chunk(self, storage: ObjectStorage, start: int, stop: int) -> Chunk[Piece]:
+        return Chunk(stop - start, partial(self._load_range, storage, start, stop), _drop)
+
+    def _block_chunk(self, storage: ObjectStorage, start: int, stop: int) -> Chunk[Piece]:
+        return Chunk(stop - start, partial(self._load_block, storage, start, stop), _finish)
+
+    def _load_range(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
+        return Piece(start, storage.fetch(self.address, self.version, start, stop))
+
+    def _load_block(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
+        """Returns a block, held in the cache of the node where that has room for it."""
+        fetch = partial(storage.fetch, self.address, self.version, start, stop)
+        block = storage.cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
+        return Piece(start, fetch()) if block is None else Piece(start, block.bytes, block)
+
+    def _is_expected(self, storage: ObjectStorage, offset: int, length: int) -> bool:
+        key = (self.name, offset, length)
+        return storage.ranges.expects(key) or storage.blocks.expects(key)
+
+    def _read(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
+        if not length:
+            return np.empty(0, dtype=np.uint8)
+        started = time.perf_counter()
+        is_next = self._last_stop is not None and 0 <= offset - self._last_stop < self.settings.block_bytes
+        self._last_stop = offset + length
+        key = (self.name, offset, length)
+        if (use := storage.ranges.use(key) or storage.blocks.use(key)) is not None:
+            data, waited = _cut(use.value, offset, length), use.waited
+        elif is_next and length <= self.settings.block_bytes:
+            data, waited = self._read_by_block(storage, offset, length)
+        else:
+            data, waited = self._read_exactly(storage, offset, length), True
+        amounts = {"waits": 1.0, "wait_seconds": time.perf_counter() - started} if waited else {"hits": 1.0}
+        book().add(str(self.address), bytes_used=length, **amounts)
+        return data
+
+    def _read_by_block(self, storage: ObjectStorage, offset: int, length: int) -> tuple[Bytes, bool]:
+        """Returns a range that follows the one before, out of aligned blocks, and whether that meant waiting."""
+        size = self.settings.block_bytes
+        parts: list[Bytes] = []
+        has_waited = False
+        for start in range(offset // size * size, offset + length, size):
+            piece, waited = self._aligned_block(storage, start)
+            has_waited = has_waited or waited
+            begin = max(offset, start)
+            parts.append(_cut(piece, begin, min(offset + length, start + size) - begin))
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)), has_waited
+
+    def _aligned_block(self, storage: ObjectStorage, start: int) -> tuple[Piece, bool]:
+        if (last := self._last_block) is not None and last[0] == start:
+            return Piece(*last), False
+        piece = self._load_block(storage, start, min(start + self.settings.block_bytes, self.num_bytes))
+        if piece.block is not None:
+            piece.block.release()
+        self._last_block = (start, piece.bytes)
+        return piece, piece.block is None or not piece.block.was_cached
+
+    def _read_exactly(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
+        """Returns a range that nobody announced, large ones in parts that are fetched at the same time."""
+        step = self.settings.block_bytes
+        starts = range(offset, offset + length, step)
+        tasks = [
+            partial(storage.fetch, self.address, self.version, start, min(start + step, offset + length))
+            for start in starts
+        ]
+        parts = storage.together(tasks)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _read_at_once(
+        self,
+        storage: ObjectStorage,
+        offsets: Sequence[int],
+        lengths: Sequence[int],
+        unknown: dict[int, tuple[int, int]],
+    ) -> Iterator[Bytes]:
+        started = time.perf_counter()
+        tasks = [partial(storage.fetch, self.address, self.version, at, at + count) for at, count in unknown.values()]
+        fetched = dict(zip(unknown, storage.together(tasks), strict=True))
+        book().add(
+            str(self.address),
+            bytes_used=sum(map(len, fetched.values())),
+            waits=len(fetched),
+            wait_seconds=time.perf_counter() - started,
+        )
+        for number, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
+            yield fetched[number] if number in fetched else self._read(storage, offset, length)
+
+
+def _cut(piece: Piece, offset: int, length: int) -> Bytes:
+    return piece.bytes[offset - piece.start : offset - piece.start + length]
+
+
+def _drop(_: Piece) -> None:
+    """Memory goes by itself."""
+
+
+def _finish(piece: Piece) -> None:
+    if piece.block is not None:
+        piece.block.release(finished=True)

@@ -1,0 +1,236 @@
+"""Bytes that are fetched before they are asked for, because the order in which they will be is known.
+
+Readers announce what they will read, and later read it. What was announced is fetched in that order, as far as a
+budget and a number of requests allow, and let go with its last announced use: with the future known, nothing better
+could be evicted. An announcement that nobody takes up, by a loader that was left early, is let go once later ones are
+read and the room is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+_SLACK = 8
+"""Announcements by which readers in several threads may run ahead of each other."""
+
+_GAP_SHARE = 8
+"""Two ranges become one request if what lies between them is at most an eighth of what they are asked for: read
+amplification stays below 1.125."""
+
+
+@dataclass(eq=False, slots=True)
+class Chunk(Generic[T]):
+    """Something that is fetched as a whole, for one or more uses.
+
+    Attributes:
+        num_bytes: what it costs while it is here.
+        load: fetches it.
+        release: lets go of it.
+        name: by which announcements share it.
+        keys: of its announced uses that are still to come.
+        turn: of the last of them.
+    """
+
+    num_bytes: int
+    load: Callable[[], T]
+    release: Callable[[T], None]
+    name: Hashable = None
+    keys: list[Hashable] = field(default_factory=list)
+    turn: int = 0
+    future: Future[T] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Use(Generic[T]):
+    """A chunk that was read, and whether that meant waiting."""
+
+    value: T
+    waited: bool
+
+
+class ReadAhead(Generic[T]):
+    """The chunks that were announced and not read yet; safe from several threads.
+
+    Args:
+        submit: runs a function in the background.
+        budget_bytes: of the chunks that are here or on their way. One that is being waited for comes in any case.
+        concurrency: chunks on their way at once.
+    """
+
+    def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.concurrency = concurrency
+        self._submit = submit
+        self._lock = threading.RLock()
+        self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key, with the turn of each use
+        self._chunks: dict[Hashable, Chunk[T]] = {}  # by name, those with announced uses
+        self._waiting: deque[Chunk[T]] = deque()
+        self._held: dict[int, Chunk[T]] = {}  # in the order of their start
+        self._held_bytes = 0
+        self._num_loading = 0
+        self._is_starting = False
+        self._turn = 0
+        self._turn_read = 0
+
+    def __len__(self) -> int:
+        """Chunks that are here or on their way."""
+        return len(self._held)
+
+    def announce(self, uses: Sequence[tuple[Hashable, Hashable, Callable[[], Chunk[T]]]]) -> None:
+        """Takes note of reads to come, in their order.
+
+        Args:
+            uses: of each read its key, the name of the chunk that holds it, and what makes this chunk, unless one of
+                the name is announced already.
+        """
+        with self._lock:
+            self._turn += 1
+            for key, name, make in uses:
+                if (chunk := self._chunks.get(name)) is None:
+                    chunk = self._chunks[name] = make()
+                    chunk.name = name
+                    self._waiting.append(chunk)
+                chunk.keys.append(key)
+                chunk.turn = self._turn
+                self._announced.setdefault(key, deque()).append((chunk, self._turn))
+            self._start_waiting()
+
+    def expects(self, key: Hashable) -> bool:
+        """Whether a read under this key was announced."""
+        return key in self._announced
+
+    def use(self, key: Hashable) -> Use[T] | None:
+        """Returns the chunk of an announced read, waiting for it if need be; None if none was announced."""
+        with self._lock:
+            if not (known := self._announced.get(key)):
+                return None
+            chunk, turn = known.popleft()
+            if not known:
+                del self._announced[key]
+            self._turn_read = max(self._turn_read, turn)
+            if chunk.future is None:
+                self._start(chunk)
+            future = chunk.future
+            assert future is not None
+            waited = not future.done()
+        try:
+            return Use(future.result(), waited)
+        finally:
+            with self._lock:
+                chunk.keys.remove(key)
+                if not chunk.keys:
+                    self._chunks.pop(chunk.name, None)
+                    self._let_go(chunk)
+                self._start_waiting()
+
+    def close(self) -> None:
+        """Starts nothing any more."""
+        with self._lock:
+            self._waiting.clear()
+
+    def _start_waiting(self) -> None:
+        if self._is_starting:  # a chunk came at once, and this is its callback
+            return
+        self._is_starting = True
+        try:
+            while self._waiting and self._num_loading < self.concurrency:
+                chunk = self._waiting[0]
+                if chunk.future is None and chunk.keys:
+                    if self._is_abandoned(chunk):
+                        self._forget(chunk)
+                    elif not self._has_room(chunk):
+                        return
+                    else:
+                        self._start(chunk)
+                self._waiting.popleft()
+        finally:
+            self._is_starting = False
+
+    def _has_room(self, chunk: Chunk[T]) -> bool:
+        """Whether a chunk fits the budget, now that abandoned ones have made room for it."""
+        while self._held and self._held_bytes + chunk.num_bytes > self.budget_bytes:
+            if not self._drop_abandoned():
+                return False
+        return True
+
+    def _start(self, chunk: Chunk[T]) -> None:
+        self._held[id(chunk)] = chunk
+        self._held_bytes += chunk.num_bytes
+        self._num_loading += 1
+        chunk.future = self._submit(chunk.load)
+        chunk.future.add_done_callback(self._loaded)
+
+    def _loaded(self, _: Future[T]) -> None:
+        with self._lock:
+            self._num_loading -= 1
+            if threading.main_thread().is_alive():  # else the interpreter is about to end
+                self._start_waiting()
+
+    def _is_abandoned(self, chunk: Chunk[T]) -> bool:
+        return chunk.turn < self._turn_read - _SLACK
+
+    def _drop_abandoned(self) -> bool:
+        for chunk in self._held.values():
+            if self._is_abandoned(chunk) and chunk.future is not None and chunk.future.done():
+                self._forget(chunk)
+                self._let_go(chunk)
+                return True
+        return False
+
+    def _forget(self, chunk: Chunk[T]) -> None:
+        """Takes back the announcements of a chunk."""
+        for key in set(chunk.keys):
+            left = deque(each for each in self._announced.get(key, ()) if each[0] is not chunk)
+            if left:
+                self._announced[key] = left
+            else:
+                self._announced.pop(key, None)
+        chunk.keys.clear()
+        self._chunks.pop(chunk.name, None)
+
+    def _let_go(self, chunk: Chunk[T]) -> None:
+        if self._held.pop(id(chunk), None) is None:
+            return
+        self._held_bytes -= chunk.num_bytes
+        assert chunk.future is not None
+        if chunk.future.exception() is None:
+            chunk.release(chunk.future.result())
+
+
+def merge_ranges(
+    offsets: NDArray[np.int64], lengths: NDArray[np.int64], *, most_bytes: int
+) -> list[tuple[int, int, list[int]]]:
+    """Returns the requests for some ranges: (start, stop, numbers of the ranges in it), by rising start.
+
+    Example:
+        >>> merge_ranges(np.array([0, 900, 105]), np.array([100, 50, 95]), most_bytes=1 << 20)
+        [(0, 200, [0, 2]), (900, 950, [1])]
+
+    Args:
+        offsets: int64[num_ranges], in bytes.
+        lengths: int64[num_ranges], none of them 0.
+        most_bytes: of a request that holds several ranges.
+    """
+    requests: list[tuple[int, int, list[int]]] = []
+    order = np.argsort(offsets, kind="stable")
+    for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
+        if requests:
+            first, stop, members = requests[-1]
+            gap = start - stop
+            joined = max(stop, start + length)
+            if gap * _GAP_SHARE <= min(stop - first, length) and joined - first <= most_bytes:
+                members.append(number)
+                requests[-1] = (first, joined, members)
+                continue
+        requests.append((start, start + length, [number]))
+    return requests

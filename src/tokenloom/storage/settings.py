@@ -1,0 +1,70 @@
+"""How object storage is read: where bytes are kept, how much of them, how patiently they are asked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from tokenloom.errors import ConfigError
+
+CACHE_VARIABLE = "TOKENLOOM_CACHE"
+"""The environment variable that names the folder for what is kept of object storage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStorageSettings:
+    """Where bytes of object storage are kept, how many, and how they are asked for. Budgets are for a whole node.
+
+    Attributes:
+        cache_path: folder of index files and blocks, on a disk or in memory (`/dev/shm/...`) of the node; None takes
+            `$TOKENLOOM_CACHE`, else `$XDG_CACHE_HOME/tokenloom`, else `~/.cache/tokenloom`. Processes share it.
+        cache_bytes: of blocks in that folder.
+        block_bytes: size of a block, and of the largest request.
+        read_ahead_bytes: in memory, of ranges that are read before they are asked for.
+        concurrency: requests at once.
+        timeout_seconds: of one request.
+        deadline_seconds: of one read, with all its retries.
+
+    Raises:
+        ConfigError: a number is not above 0, or no block fits the cache.
+    """
+
+    cache_path: str | None = None
+    cache_bytes: int = 8 << 30
+    block_bytes: int = 4 << 20
+    read_ahead_bytes: int = 1 << 30
+    concurrency: int = 32
+    timeout_seconds: float = 30.0
+    deadline_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        for name in ("cache_bytes", "block_bytes", "read_ahead_bytes", "concurrency"):
+            if getattr(self, name) < 1:
+                message = f"expected {name} of at least 1, found {getattr(self, name)!r}"
+                raise ConfigError(message)
+        for name in ("timeout_seconds", "deadline_seconds"):
+            if not getattr(self, name) > 0:
+                message = f"expected {name} above 0, found {getattr(self, name)!r}"
+                raise ConfigError(message)
+        if self.block_bytes > self.cache_bytes:
+            message = f"expected cache_bytes of at least block_bytes = {self.block_bytes}, found {self.cache_bytes}"
+            raise ConfigError(message)
+
+    @property
+    def folder(self) -> str:
+        """The folder that `cache_path` stands for."""
+        if self.cache_path is not None:
+            return self.cache_path
+        if named := os.environ.get(CACHE_VARIABLE):
+            return named
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        return os.path.join(base, "tokenloom")
+
+
+def local_processes() -> int:
+    """Returns how many processes of a run this node has, as launchers such as torchrun say it; 1 if none does."""
+    try:
+        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    except ValueError:
+        return 1

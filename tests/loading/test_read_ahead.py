@@ -1,0 +1,268 @@
+"""Announcing batches: who hears of what, and batches that are those of local files whatever goes wrong on the way."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.object_store.fixtures import Bucket
+from tests.object_store.proxy import KINDS, Faults
+from tests.support import MASKING, StandInWordPieces, make_config, make_dataset, write_corpus, write_sentences
+
+from tokenloom import (
+    BERTMaskedWordPieceDataset,
+    BERTMaskedWordPieceDatasetConfig,
+    BlendedDataset,
+    BlendedMegatronDatasetBuilder,
+    BlockShuffle,
+    ConfigError,
+    GPTDataset,
+    MegatronPretrainingSampler,
+    ObjectStorageSettings,
+    ThreadLoader,
+    build_dataloader,
+    loader_statistics,
+    storage_statistics,
+)
+from tokenloom.loading.read_ahead import AnnouncedBatch, AnnouncingSampler
+from tokenloom.storage.objects import object_storage
+from tokenloom.storage.statistics import forget_statistics
+
+BLOCK = 1 << 13
+SETTINGS = ObjectStorageSettings(
+    cache_bytes=16 * (BLOCK + 4),
+    block_bytes=BLOCK,
+    read_ahead_bytes=1 << 17,
+    concurrency=8,
+    timeout_seconds=10,
+    deadline_seconds=60,
+)
+
+
+def test_workers_hear_of_their_own_later_batches():
+    batches = [[number] for number in range(9)]
+    announced = [(list(batch), batch.upcoming) for batch in AnnouncingSampler(batches, num_workers=2, num_ahead=2)]
+    assert announced == [
+        ([0], [[0], [2], [4]]),
+        ([1], [[1], [3], [5]]),
+        ([2], [[6]]),
+        ([3], [[7]]),
+        ([4], [[8]]),
+        ([5], []),
+        ([6], []),
+        ([7], []),
+        ([8], []),
+    ]
+
+
+@given(st.integers(0, 40), st.integers(0, 5), st.integers(1, 6) | st.none())
+def test_each_batch_is_announced_once_to_its_worker_in_time(num_batches, num_workers, num_ahead):
+    batches = [[number, None] for number in range(num_batches)]
+    sampler = AnnouncingSampler(batches, num_workers=num_workers, num_ahead=num_ahead)
+    assert len(sampler) == num_batches
+    workers = max(1, num_workers)
+    known: list[list[list[int | None]]] = [[] for _ in range(workers)]
+    for number, batch in enumerate(sampler):
+        worker = number % workers
+        assert list(batch) == batches[number]
+        known[worker].extend(map(list, batch.upcoming))
+        assert known[worker].pop(0) == batches[number]
+        assert len(known[worker]) <= sampler._num_ahead(2)
+    assert not any(known)
+
+
+def test_announced_batches_travel_to_workers():
+    batch = pickle.loads(pickle.dumps(AnnouncedBatch([1, None], [[2, 3]])))
+    assert (list(batch), batch.upcoming) == ([1, None], [[2, 3]])
+
+
+@pytest.fixture
+def prefixes(tmp_path, rng):
+    made = []
+    for name, count in (("books", 40), ("web", 30)):
+        documents = [rng.integers(0, 60000, size=rng.integers(1, 1500)) for _ in range(count)]
+        made.append(write_corpus(tmp_path / name, documents))
+    return made
+
+
+def build(prefixes: list[str], tmp_path, *, num_samples: int | None = None, **changes):
+    weights = [0.7, 0.3] if len(prefixes) > 1 else None
+    config = make_config(
+        None,
+        **{
+            "blend": (prefixes, weights),
+            "split": "1,0,0",
+            "sequence_length": 512,
+            "path_to_cache": str(tmp_path / "indices"),
+            "object_storage": SETTINGS,
+        }
+        | changes,
+    )
+    return BlendedMegatronDatasetBuilder(GPTDataset, [num_samples, None, None], lambda: True, config).build()[0]
+
+
+def batches_of(dataset, *, consumed: int = 0, **options):
+    sampler = MegatronPretrainingSampler(len(dataset), consumed, 4, 0, 1)
+    loader = build_dataloader(dataset, sampler, **options)
+    batches = [{name: tensor.clone() for name, tensor in batch.items()} for batch in loader]
+    return batches, loader_statistics(loader)
+
+
+def assert_same(found, expected) -> None:
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert list(mine) == list(theirs)
+        for name in mine:
+            assert mine[name].dtype == theirs[name].dtype
+            assert (mine[name] == theirs[name]).all()
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
+@pytest.mark.parametrize(
+    ("num_workers", "context", "shuffle"),
+    [
+        (0, None, None),
+        (0, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
+        (1, "fork", BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
+        (4, "fork", None),
+        (2, "spawn", None),
+    ],
+)
+def test_batches_are_those_of_local_files_whatever_goes_wrong(
+    bucket: Bucket, prefixes, tmp_path, num_workers, context, shuffle
+):
+    urls = [bucket.put_pair(prefix, f"data/{number}") for number, prefix in enumerate(prefixes)]
+    here = build(prefixes, tmp_path, num_samples=90, block_shuffle=shuffle)
+    there = build(urls, tmp_path, num_samples=90, block_shuffle=shuffle)
+    bucket.proxy.faults = Faults(shares=dict.fromkeys(KINDS, 0.01), slow_seconds=0.1)
+    bucket.proxy.counts.clear()
+    expected, nothing = batches_of(here)
+    found, statistics = batches_of(there, num_workers=num_workers, multiprocessing_context=context)
+    assert nothing == {}
+    assert_same(found, expected)
+    assert list(statistics) == [f"{url}.bin" for url in urls]
+    itemsize = 2
+    assert sum(entry.bytes_used for entry in statistics.values()) == sum(
+        int(there.spans(position).num_tokens) * itemsize for position in range(len(found) * 4)
+    )
+    fetched = sum(entry.bytes_fetched for entry in statistics.values())
+    assert fetched <= bucket.proxy.counts["body_bytes"]
+    if shuffle is None:
+        assert fetched <= 1.13 * sum(entry.bytes_used for entry in statistics.values())
+
+
+def test_one_epoch_reads_each_byte_about_once(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    for shuffle, requests_per_block in ((None, None), (BlockShuffle(block_bytes=BLOCK, window_blocks=3), 1)):
+        dataset = build([url], tmp_path, block_shuffle=shuffle)
+        forget_statistics()
+        _, statistics = batches_of(dataset)
+        numbers = statistics[f"{url}.bin"]
+        assert numbers.amplification <= 1.2
+        assert len(object_storage(SETTINGS).ranges) == len(object_storage(SETTINGS).blocks) == 0
+        if requests_per_block is not None:
+            num_blocks = len(dataset.dataset.block_starts(BLOCK))
+            assert numbers.requests <= requests_per_block * num_blocks
+
+
+def test_a_resumed_run_goes_on_where_it_was(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    dataset = build([url], tmp_path)
+    whole, _ = batches_of(dataset)
+    rest, _ = batches_of(dataset, consumed=16)
+    assert_same(rest, whole[4:])
+
+
+def test_a_loop_that_is_left_early_harms_nothing(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    here, there = build(prefixes[:1], tmp_path), build([url], tmp_path)
+    loader = build_dataloader(there, MegatronPretrainingSampler(len(there), 0, 4, 0, 1))
+    for _ in range(2):
+        next(iter(loader))
+    expected, _ = batches_of(here)
+    found, _ = batches_of(there)
+    assert_same(found, expected)
+
+
+def test_threads_hear_of_later_batches_too(bucket, prefixes, tmp_path):
+    urls = [bucket.put_pair(prefix, f"data/{number}") for number, prefix in enumerate(prefixes)]
+    here, there = build(prefixes, tmp_path, num_samples=60), build(urls, tmp_path, num_samples=60)
+    bucket.proxy.faults = Faults(shares=dict.fromkeys(KINDS, 0.01), slow_seconds=0.1)
+    expected, _ = batches_of(here)
+    for num_threads in (1, 3):
+        forget_statistics()
+        loader = ThreadLoader(there, MegatronPretrainingSampler(len(there), 0, 4, 0, 1), num_threads=num_threads)
+        first = [next(iter(loader))["tokens"].clone() for _ in range(2)][1]
+        assert (first == expected[0]["tokens"]).all()
+        assert_same(list(loader), expected)
+        statistics = loader_statistics(loader)
+        assert list(statistics) == [f"{url}.bin" for url in urls]
+        assert sum(entry.hits for entry in statistics.values()) > 0
+
+
+def test_masked_samples_are_those_of_local_files(bucket, tmp_path, rng):
+    sentences = [[rng.integers(10, 90, size=rng.integers(3, 9)) for _ in range(4)] for _ in range(12)]
+    prefix = write_sentences(tmp_path / "sentences", sentences)
+    url = bucket.put_pair(prefix, "data/sentences")
+
+    def build_bert(prefix: str):
+        config = BERTMaskedWordPieceDatasetConfig(
+            **MASKING,
+            blend=([prefix], None),
+            split="1,0,0",
+            sequence_length=24,
+            tokenizer=StandInWordPieces(),
+            classification_head=False,
+            path_to_cache=str(tmp_path / "indices"),
+            object_storage=SETTINGS,
+        )
+        builder = BlendedMegatronDatasetBuilder(BERTMaskedWordPieceDataset, [None] * 3, lambda: True, config)
+        return builder.build()[0]
+
+    expected, _ = batches_of(build_bert(prefix))
+    found, statistics = batches_of(build_bert(url))
+    assert_same(found, expected)
+    assert statistics[f"{url}.bin"].hits > 0
+
+
+def test_positions_of_none_and_reads_without_announcement(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    here, there = build(prefixes[:1], tmp_path), build([url], tmp_path)
+    for dataset in (here, there):
+        dataset.will_need([None, 3])
+    expected, found = here.batch([None, 3]), there.batch([None, 3])
+    assert all((expected[name] == found[name]).all() for name in expected)
+    assert (there.sample(5)["tokens"] == here.sample(5)["tokens"]).all()
+    assert storage_statistics()[f"{url}.bin"].bytes_used > 0
+
+
+def test_indices_of_remote_data_need_a_folder(bucket, prefixes):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    with pytest.raises(ConfigError) as info:
+        make_dataset(url, object_storage=SETTINGS)
+    assert str(info.value) == (
+        f"expected `path_to_cache` with data in object storage, `{url}` (train), found none\n"
+        "hint: name a local folder for the indices"
+    )
+
+
+def test_the_cache_folder_of_a_configuration_is_used(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    dataset = build([url], tmp_path, object_storage_cache_path=str(tmp_path / "mine"))
+    assert isinstance(dataset, GPTDataset)
+    assert next((tmp_path / "mine").glob("objects-*/copies/*")).read_bytes()[:7] == b"MMIDIDX"
+
+
+def test_blends_announce_to_their_remote_members_only(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    blend = build([url, prefixes[1]], tmp_path, num_samples=40)
+    assert isinstance(blend, BlendedDataset)
+    assert blend.remote_paths == [f"{url}.bin"]
+    expected = build(prefixes, tmp_path, num_samples=40)
+    blend.will_need(range(8))
+    found = blend.batch(range(8))
+    assert (found["tokens"] == expected.batch(range(8))["tokens"]).all()
+    assert found["dataset_id"].dtype == np.int16

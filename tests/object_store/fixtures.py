@@ -1,0 +1,75 @@
+"""What tests over object storage share: one server for all; for each a bucket, a proxy and a cache folder."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.object_store.proxy import FaultProxy
+from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, aws_environment
+from tokenloom.storage.objects import close_storages
+from tokenloom.storage.settings import CACHE_VARIABLE
+
+
+@dataclass
+class Bucket:
+    """A bucket of the server, behind a proxy; boto3 goes straight to the server."""
+
+    name: str
+    proxy: FaultProxy
+    boto3: Any
+
+    def url(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
+    def put(self, key: str, data: bytes) -> str:
+        """Stores an object; returns its address."""
+        self.boto3.put_object(Bucket=self.name, Key=key, Body=data)
+        return self.url(key)
+
+    def get(self, key: str) -> bytes:
+        data: bytes = self.boto3.get_object(Bucket=self.name, Key=key)["Body"].read()
+        return data
+
+    def keys(self) -> list[str]:
+        return [each["Key"] for each in self.boto3.list_objects_v2(Bucket=self.name).get("Contents", [])]
+
+    def put_pair(self, prefix: str, key: str) -> str:
+        """Stores a local pair; returns the address of its prefix."""
+        for suffix in (".bin", ".idx"):
+            self.put(key + suffix, Path(prefix + suffix).read_bytes())
+        return self.url(key)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    import boto3
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_server.endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        region_name=REGION,
+    )
+    name = f"bucket-{secrets.token_hex(4)}"
+    client.create_bucket(Bucket=name)
+    close_storages()
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "object-cache"))
+    with FaultProxy(s3_server.port) as proxy:
+        for variable, value in aws_environment(proxy.endpoint).items():
+            monkeypatch.setenv(variable, value)
+        yield Bucket(name, proxy, client)
+    client.close()
+    close_storages()

@@ -1,0 +1,202 @@
+"""A proxy in front of an S3 server that breaks what passes through it, on purpose and to order.
+
+It understands just enough HTTP to count requests and to know where a body begins and ends. Which request suffers is
+drawn from a seeded generator, or counted, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+KINDS = ("reset", "truncate", "500", "503", "slow_first_byte")
+"""What can happen to a single request, see `Faults.shares`."""
+
+_EXPECT = b"expect: 100-continue"
+
+
+@dataclass
+class Faults:
+    """What goes wrong. May be changed while the proxy runs; holds for requests that begin later.
+
+    Attributes:
+        latency_seconds: before each response.
+        bytes_per_second: of each body; None for no limit.
+        shares: the share of GET requests that meet each kind of fault, in [0, 1]: "reset" closes the connection before
+            the response, "truncate" in the middle of the body, "500" and "503" answer so, "slow_first_byte" waits.
+        every: {kind: n} lets every n-th GET request meet that kind.
+        slow_seconds: how long a slow first byte takes.
+        down: refuse all connections.
+    """
+
+    latency_seconds: float = 0.0
+    bytes_per_second: float | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    every: dict[str, int] = field(default_factory=dict)
+    slow_seconds: float = 0.3
+    down: bool = False
+
+
+class FaultProxy:
+    """Forwards to a server while the `with` block lasts; `endpoint` is its URL.
+
+    Attributes:
+        faults: what goes wrong from now on.
+        counts: requests by method, faults by kind, and `body_bytes` sent to clients for GET.
+    """
+
+    def __init__(self, upstream_port: int, *, seed: int = 0) -> None:
+        self.faults = Faults()
+        self.counts: Counter[str] = Counter()
+        self._upstream_port = upstream_port
+        self._random = random.Random(seed)
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.port = 0
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.01))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        try:
+            while (head := await _read_head(reader)) and not self.faults.down:
+                if upstream is None:
+                    upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+                if not await self._exchange(head, reader, writer, upstream):
+                    break
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort() if self.faults.down else writer.close()
+            if upstream is not None:
+                upstream[1].close()
+
+    async def _exchange(
+        self,
+        head: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> bool:
+        """Forwards one request and its response; returns whether the connection lives on."""
+        faults = self.faults
+        method = head.split(b" ", 1)[0].decode()
+        self.counts[method] += 1
+        if _EXPECT in head.lower():  # the client wants to be asked for the body; upstream gets it unasked
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            head = b"\r\n".join(line for line in head.split(b"\r\n") if not line.lower().startswith(_EXPECT))
+        body = await _read_body(head, reader)
+        fault = self._choose() if method == "GET" else None
+        if fault is not None:
+            self.counts[fault] += 1
+        await asyncio.sleep(faults.latency_seconds + (faults.slow_seconds if fault == "slow_first_byte" else 0.0))
+        if fault == "reset":
+            writer.transport.abort()
+            return False
+        if fault in ("500", "503"):
+            text = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>try again</Message></Error>"
+            writer.write(
+                f"HTTP/1.1 {fault} Injected\r\nContent-Type: application/xml\r\n"
+                f"Content-Length: {len(text)}\r\n\r\n".encode()
+                + text
+            )
+            await writer.drain()
+            return True
+        upstream[1].write(head + body)
+        await upstream[1].drain()
+        response = await _read_head(upstream[0])
+        length = 0 if method == "HEAD" else _content_length(response)
+        writer.write(response)
+        if b"transfer-encoding: chunked" in response.lower():  # of unknown length, such as lists and long commands
+            await _forward_chunks(upstream[0], writer)
+            return True
+        kept = length // 2 if fault == "truncate" else length
+        left = kept
+        while left:
+            data = await upstream[0].read(min(left, 1 << 16))
+            if not data:
+                return False
+            left -= len(data)
+            if method == "GET":
+                self.counts["body_bytes"] += len(data)
+            writer.write(data)
+            await writer.drain()
+            if faults.bytes_per_second is not None:
+                await asyncio.sleep(len(data) / faults.bytes_per_second)
+        await writer.drain()
+        if kept < length:
+            writer.transport.abort()
+            return False
+        return True
+
+    def _choose(self) -> str | None:
+        for kind, number in self.faults.every.items():
+            if self.counts["GET"] % number == 0:
+                return kind
+        draw = self._random.random()
+        for kind, share in self.faults.shares.items():
+            if draw < share:
+                return kind
+            draw -= share
+        return None
+
+
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
+    """Returns the lines up to the empty one, or nothing at the end of the connection."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+async def _read_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    length = _content_length(head)
+    return await reader.readexactly(length) if length else b""
+
+
+async def _forward_chunks(source: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    length = -1
+    while length:
+        line = await source.readuntil(b"\r\n")
+        length = int(line.split(b";")[0], 16)
+        writer.write(line + await source.readexactly(length + 2))
+        await writer.drain()
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            return int(value)
+    return 0

@@ -1,0 +1,132 @@
+"""An order that stays within some blocks at a time: what it is made of, and how far it mixes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import make_config, make_dataset, write_corpus
+
+from tokenloom import BlockShuffle, ConfigError, Mixing
+from tokenloom.order.block_shuffle import build_block_document_index, build_block_shuffle_index, mixing_of
+from tokenloom.order.epochs import EpochPlan
+
+
+def plan_of(num_epochs: int, num_samples: int = 10) -> EpochPlan:
+    return EpochPlan(
+        tokens_per_epoch=1,
+        num_epochs=num_epochs,
+        num_samples=num_samples,
+        num_samples_sans_final_epoch=num_samples,
+        separate_final_epoch=False,
+    )
+
+
+def documents(offsets: list[int], blocks: BlockShuffle, *, num_epochs: int = 1, seed: int = 1) -> np.ndarray:
+    indices = np.arange(100, 100 + len(offsets), dtype=np.int32)
+    numbers = np.array(offsets, dtype=np.int64) // blocks.block_bytes
+    stream = build_block_document_index(indices, numbers, plan_of(num_epochs), blocks, seed)
+    assert stream.dtype == np.int32
+    return stream.reshape(num_epochs, -1) - 100
+
+
+def test_blocks_stay_together_within_a_window():
+    order = documents(list(range(0, 80, 10)), BlockShuffle(block_bytes=20, window_blocks=2))[0].tolist()
+    windows = [sorted({number // 2 for number in order[begin : begin + 4]}) for begin in (0, 4)]
+    assert sorted(order) == list(range(8))
+    assert [len(window) for window in windows] == [2, 2]
+
+
+@given(
+    st.lists(st.integers(0, 50), max_size=80),
+    st.integers(1, 200),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_every_epoch_is_a_permutation_by_windows_of_blocks(sizes, block_bytes, window_blocks, num_epochs, seed):
+    offsets = (np.cumsum(sizes) - sizes).tolist() if sizes else []
+    blocks = BlockShuffle(block_bytes=block_bytes, window_blocks=window_blocks)
+    epochs = documents(offsets, blocks, num_epochs=num_epochs, seed=seed)
+    numbers = np.array(offsets, dtype=np.int64) // block_bytes
+    for order in epochs:
+        assert sorted(order.tolist()) == list(range(len(offsets)))
+        seen = list(dict.fromkeys(numbers[order].tolist()))
+        for begin in range(0, len(set(numbers.tolist())), window_blocks):
+            # a block is finished before the window after its own begins
+            later = set(seen[begin + window_blocks :])
+            last = max(
+                (place for place, row in enumerate(order) if numbers[row] in seen[begin:][:window_blocks]), default=-1
+            )
+            assert not later & set(numbers[order[: last + 1]].tolist())
+
+
+def test_an_epoch_depends_on_the_seed_and_its_number_alone():
+    offsets = list(range(0, 1000, 10))
+    blocks = BlockShuffle(block_bytes=50, window_blocks=3)
+    three = documents(offsets, blocks, num_epochs=3)
+    assert (three[:2] == documents(offsets, blocks, num_epochs=2)).all()
+    assert (three[0] != three[1]).any()
+    assert (three[0] != documents(offsets, blocks, seed=2)[0]).any()
+
+
+def test_the_order_is_pinned():
+    order = documents(list(range(0, 120, 10)), BlockShuffle(block_bytes=20, window_blocks=2), seed=7)[0]
+    assert order.tolist() == PINNED
+
+
+PINNED = [10, 9, 8, 11, 1, 4, 5, 0, 3, 6, 2, 7]
+
+
+def test_samples_mix_within_the_bytes_of_a_window():
+    blocks = BlockShuffle(block_bytes=100, window_blocks=2)
+    shuffled = build_block_shuffle_index(plan_of(1, 100), blocks, sample_bytes=20, seed=3)
+    assert shuffled.dtype == np.uint32
+    for begin in range(0, 100, 10):
+        assert sorted(shuffled[begin : begin + 10].tolist()) == list(range(begin, begin + 10))
+    assert (shuffled != np.arange(100)).any()
+
+
+def test_mixing_is_none_of_a_file_and_a_third_of_a_full_shuffle(rng):
+    assert mixing_of(np.arange(1000)) == Mixing(
+        mean_displacement=0.0, mean_neighbour_distance=0.001, median_neighbour_distance=0.001
+    )
+    full = mixing_of(rng.permutation(20000))
+    assert abs(full.mean_displacement - 1 / 3) < 0.02
+    assert abs(full.mean_neighbour_distance - 1 / 3) < 0.02
+    assert abs(full.median_neighbour_distance - 0.293) < 0.02
+    assert mixing_of(np.array([5])).mean_displacement == 0.0
+
+
+def test_larger_windows_mix_further(rng):
+    offsets = list(range(0, 40000, 10))
+    distances = [
+        mixing_of(documents(offsets, BlockShuffle(block_bytes=400, window_blocks=window))[0]).mean_neighbour_distance
+        for window in (1, 4, 20, 100)
+    ]
+    assert distances == sorted(distances)
+    assert distances[0] < 0.05
+    assert distances[-1] > 0.3
+
+
+def test_datasets_keep_the_two_orders_apart(tmp_path, rng):
+    prefix = write_corpus(tmp_path / "corpus", [rng.integers(0, 100, size=20) for _ in range(200)])
+    settings = {"path_to_cache": str(tmp_path / "cache"), "sequence_length": 16}
+    blocks = BlockShuffle(block_bytes=400, window_blocks=2)
+    for _ in range(2):  # built, then from the cache
+        full, local = make_dataset(prefix, **settings), make_dataset(prefix, block_shuffle=blocks, **settings)
+        assert full.unique_description_hash != local.unique_description_hash
+        assert full.mixing().mean_neighbour_distance > 0.25 > 0.1 > local.mixing().mean_neighbour_distance
+        assert local.verify_indices() == []
+        assert sorted(local.shuffle_index.tolist()) == list(range(len(local)))
+    assert len(list((tmp_path / "cache").glob("*-document_index.npy"))) == 2
+
+
+def test_settings_are_checked():
+    with pytest.raises(ConfigError, match="expected window_blocks of at least 1, found 0"):
+        BlockShuffle(window_blocks=0)
+    with pytest.raises(ConfigError, match="expected data for `block_shuffle`, found none"):
+        make_config(None, block_shuffle=BlockShuffle())
+    with pytest.raises(ConfigError, match="`block_shuffle` and `window_policy='best_fit'` exclude each other"):
+        make_config("some", block_shuffle=BlockShuffle(), window_policy="best_fit")

@@ -1,0 +1,50 @@
+"""Text that lies in object storage, and datasets that are written there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from tests.preprocess.corpus import byte_level_json, make_tokenizer
+
+from tokenloom import IndexedDataset, InputError, MissingObjectError
+from tokenloom.preprocess.pipeline import preprocess_jsonl
+
+
+@pytest.fixture
+def text() -> bytes:
+    return b"".join(
+        json.dumps({"text": f"document {number} " * (number % 7)}).encode() + b"\n" for number in range(500)
+    )
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_result_is_that_of_local_files(bucket, text, tmp_path, compress):
+    tokenizer = make_tokenizer(byte_level_json())
+    (tmp_path / "text.jsonl").write_bytes(text)
+    local = preprocess_jsonl(tmp_path / "text.jsonl", tmp_path / "out", tokenizer, append_eod=True)
+    source = bucket.put("text", compress(text))
+    seen = []
+    summary = preprocess_jsonl(source, bucket.url("out"), tokenizer, append_eod=True, progress=seen.append)
+    assert [each.num_tokens for each in summary.outputs] == [each.num_tokens for each in local.outputs]
+    assert seen[-1].total_file_bytes == len(compress(text)) == seen[-1].num_file_bytes
+    assert bucket.keys() == ["out_text_document.bin", "out_text_document.idx", "text"]
+    for suffix in (".bin", ".idx"):
+        assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()
+    assert len(IndexedDataset(bucket.url("out_text_document"))) == len(
+        IndexedDataset(str(tmp_path / "out_text_document"))
+    )
+
+
+def test_what_fails_writes_nothing(bucket, text):
+    tokenizer = make_tokenizer(byte_level_json())
+    source = bucket.put("text", text + b"no JSON\n")
+    with pytest.raises(InputError, match=rf"`{source}` line 501"):
+        preprocess_jsonl(source, bucket.url("out"), tokenizer)
+    assert bucket.keys() == ["text"]
+    with pytest.raises(MissingObjectError):
+        preprocess_jsonl(bucket.url("none"), bucket.url("out"), tokenizer)
+    summary = preprocess_jsonl(source, bucket.url("out"), tokenizer, skip_bad_lines=True)
+    assert json.loads(bucket.get("out.rejected.jsonl"))["line"] == 501
+    assert summary.rejected_path == bucket.url("out.rejected.jsonl")

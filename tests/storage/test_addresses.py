@@ -1,0 +1,52 @@
+"""The names of objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenloom import ConfigError
+from tokenloom.storage.addresses import ObjectAddress, canonical_path, is_remote, parse_address, short_hash
+
+
+def test_an_address_has_three_parts():
+    address = parse_address("s3://bucket/a/b.idx")
+    assert address == ObjectAddress("s3", "bucket", "a/b.idx")
+    assert (str(address), address.root) == ("s3://bucket/a/b.idx", "s3://bucket")
+    assert parse_address("s3://bucket", is_folder=True) == ObjectAddress("s3", "bucket", "")
+
+
+@pytest.mark.parametrize("path", ["gs://b/k", "az://b/k", "https://host:80/k", "msc://profile/k"])
+def test_schemes(path):
+    assert str(parse_address(path)) == path
+    assert is_remote(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "ftp://b/k",
+            "expected a path or an address with one of s3://, gs://, az://, http://, https://, msc://, found `ftp://b/k`",
+        ),
+        ("s3://bucket", "expected `s3://BUCKET/KEY`, found `s3://bucket`"),
+        ("s3:///key", "expected `s3://BUCKET/KEY`, found `s3:///key`"),
+        ("s3://b/../../x", "expected a key without empty, `.` and `..` segments, found '../../x' in `s3://b/../../x`"),
+        ("s3://b/a//x", "expected a key without empty, `.` and `..` segments, found 'a//x' in `s3://b/a//x`"),
+        ("s3://b/./x", "expected a key without empty, `.` and `..` segments, found './x' in `s3://b/./x`"),
+    ],
+)
+def test_what_is_no_address_is_refused(path, text):
+    with pytest.raises(ConfigError) as info:
+        parse_address(path)
+    assert info.value.message == text
+
+
+def test_local_paths_are_compared_without_detours_and_addresses_as_they_are():
+    assert canonical_path("/a/b/../c") == "/a/c"
+    assert canonical_path("s3://b/c") == "s3://b/c"
+    assert not is_remote("/a:b//c")
+
+
+def test_hashes_tell_values_apart():
+    assert short_hash("a", "bc") != short_hash("ab", "c")
+    assert len(short_hash("s3://b/../x" * 100)) == 32

@@ -1,0 +1,346 @@
+"""Objects of a real store as byte sources: exact, sequential and announced reads, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.object_store.fixtures import Bucket
+from tests.object_store.proxy import KINDS, Faults
+from tests.object_store.server import aws_environment
+
+from tokenloom import (
+    AccessDeniedError,
+    ConfigError,
+    MissingObjectError,
+    ObjectStorageSettings,
+    ReplacedObjectError,
+    StorageError,
+    UnavailableError,
+    storage_statistics,
+)
+from tokenloom.storage.copies import local_copy
+from tokenloom.storage.objects import RemoteFile, close_storages, object_storage
+from tokenloom.storage.statistics import forget_statistics
+
+BLOCK = 1 << 14
+SETTINGS = ObjectStorageSettings(
+    cache_bytes=8 * (BLOCK + 4), block_bytes=BLOCK, read_ahead_bytes=1 << 16, timeout_seconds=2, deadline_seconds=20
+)
+
+
+@pytest.fixture
+def data(rng: np.random.Generator) -> bytes:
+    return rng.integers(0, 256, size=10 * BLOCK + 77, dtype=np.uint8).tobytes()
+
+
+@pytest.fixture
+def remote(bucket: Bucket, data: bytes) -> RemoteFile:
+    file = RemoteFile(bucket.put("some/object", data), SETTINGS)
+    forget_statistics()
+    bucket.proxy.counts.clear()
+    return file
+
+
+def read(remote: RemoteFile, offset: int, length: int) -> bytes:
+    return remote.read(offset, length).tobytes()
+
+
+def announce(remote: RemoteFile, ranges: list[tuple[int, int]], *, by_block: bool = False) -> None:
+    """Announces ranges; by block, in blocks of 16 ranges of 1024 bytes each."""
+    offsets, lengths = np.array(ranges, dtype=np.int64).T
+    starts = offsets // BLOCK * BLOCK
+    remote.will_need(
+        offsets, lengths, blocks=(starts, np.minimum(starts + BLOCK, remote.num_bytes)) if by_block else None
+    )
+
+
+def test_a_single_read_fetches_what_it_returns(bucket, remote, data):
+    assert remote.num_bytes == len(data)
+    assert remote.mapped is None
+    assert read(remote, 5 * BLOCK + 3, 1000) == data[5 * BLOCK + 3 :][:1000]
+    assert read(remote, len(data) - 10, 10) == data[-10:]
+    assert read(remote, 0, 0) == b""
+    assert bucket.proxy.counts["body_bytes"] == 1010
+    numbers = storage_statistics()[remote.path]
+    assert (numbers.bytes_used, numbers.bytes_fetched, numbers.requests, numbers.retries) == (1010, 1010, 2, 0)
+    with pytest.raises(StorageError, match=r"were asked for, but it has 163917 bytes"):
+        remote.read(len(data) - 9, 10)
+
+
+def test_reading_on_goes_by_blocks_and_finds_them_again(bucket, remote, data):
+    for offset in range(0, 3 * BLOCK, 1024):
+        assert read(remote, offset, 1024) == data[offset : offset + 1024]
+    assert bucket.proxy.counts["GET"] == 4  # the first read alone, then three blocks
+    for offset in range(0, 3 * BLOCK, 1024):
+        assert read(pickle.loads(pickle.dumps(remote)), offset, 1024) == data[offset : offset + 1024]
+    assert bucket.proxy.counts["GET"] == 4 + 48
+
+
+def test_a_large_read_is_several_requests(bucket, remote, data):
+    assert read(remote, 100, 5 * BLOCK) == data[100 : 100 + 5 * BLOCK]
+    assert bucket.proxy.counts["GET"] == 5
+
+
+def test_many_reads_are_made_at_once(bucket, remote, data):
+    bucket.proxy.faults = Faults(latency_seconds=0.2)
+    started = time.monotonic()
+    offsets = [2000 * number for number in range(16)]
+    parts = [part.tobytes() for part in remote.read_many(offsets, [10] * 16)]
+    assert parts == [data[offset : offset + 10] for offset in offsets]
+    assert time.monotonic() - started < 16 * 0.2
+
+
+def test_announced_ranges_are_there_when_they_are_read(bucket, remote, data):
+    ranges = [(offset, 500) for offset in range(0, 4 * BLOCK, 3000)]
+    announce(remote, ranges)
+    wait_until(lambda: bucket.proxy.counts["body_bytes"] == 500 * len(ranges))
+    requests = bucket.proxy.counts["GET"]
+    assert [read(remote, *each) for each in ranges] == [data[at : at + count] for at, count in ranges]
+    assert bucket.proxy.counts["GET"] == requests == len(ranges)
+    assert storage_statistics()[remote.path].hits >= len(ranges) - 1  # the last may still be on its way to us
+    assert len(object_storage(SETTINGS).ranges) == 0
+
+
+def test_announced_neighbours_come_in_one_request(bucket, remote, data):
+    ranges = [(4000, 1000), (0, 2000), (2000, 2000), (5010, 1000)]
+    announce(remote, ranges)
+    assert [read(remote, *each) for each in ranges] == [data[at : at + count] for at, count in ranges]
+    assert bucket.proxy.counts["GET"] == 1
+    assert bucket.proxy.counts["body_bytes"] == 6010
+
+
+def test_announced_blocks_are_fetched_once_and_finished(bucket, remote, data):
+    ranges = [(offset, 1024) for offset in range(0, 3 * BLOCK, 1024)]
+    announce(remote, ranges, by_block=True)
+    assert [read(remote, *each) for each in ranges] == [data[at : at + count] for at, count in ranges]
+    assert bucket.proxy.counts["GET"] == 3
+    assert len(object_storage(SETTINGS).blocks) == 0
+
+
+def test_more_announced_blocks_than_fit_come_in_their_turn(bucket, remote, data):
+    settings = ObjectStorageSettings(cache_bytes=2 * (BLOCK + 4), block_bytes=BLOCK, deadline_seconds=20)
+    remote = RemoteFile(remote.path, settings, remote.version)
+    ranges = [(offset, 512) for offset in range(0, 9 * BLOCK, 512)]
+    announce(remote, ranges, by_block=True)
+    assert [read(remote, *each) for each in ranges] == [data[at : at + count] for at, count in ranges]
+    folder = Path(object_storage(settings).folder) / "blocks"
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= settings.cache_bytes
+    assert bucket.proxy.counts["GET"] == 9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_fault_is_survived(bucket, remote, data, kind):
+    bucket.proxy.faults = Faults(every={kind: 2}, slow_seconds=0.1)
+    for offset in range(0, 8 * BLOCK, 2 * BLOCK):
+        assert read(remote, offset, 1000) == data[offset : offset + 1000]
+    numbers = storage_statistics()[remote.path]
+    assert bucket.proxy.counts[kind] >= 2
+    assert numbers.retries == (0 if kind == "slow_first_byte" else bucket.proxy.counts[kind])
+    assert (numbers.bytes_used, numbers.bytes_fetched) == (4000, 4000)
+
+
+def test_a_proxy_that_cuts_every_tenth_body_short(bucket, remote, data):
+    bucket.proxy.faults = Faults(every={"truncate": 10})
+    ranges = [(offset, 1500) for offset in range(0, 9 * BLOCK, 4000)]
+    announce(remote, ranges)
+    assert [read(remote, *each) for each in ranges] == [data[at : at + count] for at, count in ranges]
+    assert bucket.proxy.counts["truncate"] >= 3
+
+
+def test_an_endpoint_that_is_down_for_a_while(bucket, remote, data):
+    read(remote, 0, 10)
+    bucket.proxy.faults = Faults(down=True)
+    threading.Timer(1.5, lambda: setattr(bucket.proxy, "faults", Faults())).start()
+    assert read(remote, 1000, 100) == data[1000:1100]
+    assert storage_statistics()[remote.path].retries >= 2
+
+
+def test_an_endpoint_that_stays_down_is_given_up(bucket, remote):
+    settings = ObjectStorageSettings(block_bytes=BLOCK, deadline_seconds=0.5)
+    bucket.proxy.faults = Faults(down=True)
+    with pytest.raises(UnavailableError) as info:
+        RemoteFile(remote.path, settings, remote.version).read(0, 10)
+    assert info.value.message.startswith(f"`{remote.path}` cannot be reached: ")
+    assert "given up after" in info.value.message
+
+
+def test_a_wait_without_an_answer_ends(bucket, remote, data):
+    settings = ObjectStorageSettings(block_bytes=BLOCK, timeout_seconds=0.3, deadline_seconds=20)
+    bucket.proxy.faults = Faults(every={"slow_first_byte": 2}, slow_seconds=3)
+    remote = RemoteFile(remote.path, settings, remote.version)
+    for offset in (0, 3 * BLOCK):
+        assert read(remote, offset, 10) == data[offset : offset + 10]
+    assert storage_statistics()[remote.path].retries == 1
+
+
+@pytest.mark.parametrize("by_block", [False, True])
+def test_a_replaced_object_is_an_error_and_never_a_mixture(bucket, remote, data, by_block):
+    announce(remote, [(0, 100), (BLOCK, 100)], by_block=by_block)
+    assert read(remote, 0, 100) == data[:100]
+    bucket.put("some/object", data[::-1])
+    assert read(remote, BLOCK, 100) == data[BLOCK : BLOCK + 100]  # fetched before
+    with pytest.raises(ReplacedObjectError) as info:
+        remote.read(5 * BLOCK, 100)
+    assert str(info.value) == f"`{remote.path}` was replaced after it was opened\nhint: open the dataset again"
+    assert read(RemoteFile(remote.path, SETTINGS), 5 * BLOCK, 100) == data[::-1][5 * BLOCK :][:100]
+
+
+def test_an_object_that_became_shorter_or_went_away(bucket, remote, data):
+    bucket.put("some/object", data[:100])
+    with pytest.raises(ReplacedObjectError):
+        remote.read(5 * BLOCK, 100)
+    bucket.boto3.delete_object(Bucket=bucket.name, Key="some/object")
+    with pytest.raises(MissingObjectError):
+        remote.read(5 * BLOCK, 100)
+
+
+def test_wrong_credentials_missing_buckets_and_missing_keys_are_told_at_once(bucket, remote, monkeypatch):
+    started = time.monotonic()
+    with pytest.raises(MissingObjectError) as missing:
+        RemoteFile(bucket.url("some/other"), SETTINGS)
+    assert str(missing.value) == (
+        f"no object `{bucket.url('some/other')}`\nhint: check the names of bucket and object, and the endpoint"
+    )
+    with pytest.raises(MissingObjectError, match="no object `s3://no-such-bucket/key`"):
+        RemoteFile("s3://no-such-bucket/key", SETTINGS)
+    with pytest.raises(ConfigError, match=r"expected a key without empty, `\.` and `\.\.` segments"):
+        RemoteFile("s3://b/../../x", SETTINGS)
+    close_storages()
+    for name, value in aws_environment(bucket.proxy.endpoint, secret="wrong").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(AccessDeniedError) as denied:
+        RemoteFile(remote.path, SETTINGS)
+    assert denied.value.message.startswith(f"access to `{remote.path}` was denied: ")
+    assert "wrong" not in str(denied.value)
+    assert time.monotonic() - started < 10
+
+
+def test_credentials_of_a_profile_are_found_through_boto3(bucket, data, tmp_path, monkeypatch):
+    path = bucket.put("key", data)
+    environment = aws_environment(bucket.proxy.endpoint)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    credentials = tmp_path / "credentials"
+    credentials.write_text(
+        f"[training]\naws_access_key_id = {environment['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {environment['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    monkeypatch.setenv("AWS_PROFILE", "training")
+    assert read(RemoteFile(path, SETTINGS), 100, 50) == data[100:150]
+
+
+def test_a_cache_folder_that_is_someone_elses_or_a_link_is_refused(bucket, data, tmp_path):
+    path = bucket.put("key", data)
+    theirs, linked = tmp_path / "theirs", tmp_path / "linked"
+    own = f"objects-{os.geteuid()}"
+    (theirs / own).mkdir(parents=True)
+    linked.mkdir()
+    (linked / own).symlink_to(tmp_path)
+    texts = {linked: "found a link"}
+    if os.geteuid() == 0:
+        os.chown(theirs / own, 12345, 12345)
+        texts[theirs] = "found a folder of user 12345"
+    for folder, text in texts.items():
+        with pytest.raises(StorageError) as info:
+            local_copy(RemoteFile(path, ObjectStorageSettings(cache_path=str(folder))))
+        assert info.value.message == f"`{folder / own}`: expected a folder of user {os.geteuid()}, {text}"
+        assert info.value.hint == "name another folder as the cache of object storage"
+
+
+def test_a_cache_folder_that_cannot_be_made_is_told_when_it_is_needed(bucket, data, tmp_path):
+    (tmp_path / "file").write_text("")
+    remote = RemoteFile(bucket.put("key", data), ObjectStorageSettings(cache_path=str(tmp_path / "file")))
+    assert read(remote, 5, 100) == data[5:105]
+    with pytest.raises(StorageError, match=r"cannot create `.*file/objects-\d+`: Not a directory"):
+        local_copy(remote)
+
+
+def test_a_forked_child_reads_through_a_helper(bucket, remote, data, tmp_path):
+    assert read(remote, 0, 10) == data[:10]
+    result = tmp_path / "result"
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            announce(remote, [(BLOCK, 100), (3 * BLOCK, 100)])
+            parts = [read(remote, offset, 100) for offset in (BLOCK, 3 * BLOCK, 6 * BLOCK)]
+            try:
+                RemoteFile(bucket.url("none"), SETTINGS)
+            except MissingObjectError as error:
+                parts.append(error.message.encode())
+            result.write_bytes(pickle.dumps(parts))
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    expected = [data[offset : offset + 100] for offset in (BLOCK, 3 * BLOCK, 6 * BLOCK)]
+    assert pickle.loads(result.read_bytes()) == [*expected, f"no object `{bucket.url('none')}`".encode()]
+    assert read(remote, 5 * BLOCK, 10) == data[5 * BLOCK :][:10]  # the parent's own connections are as they were
+
+
+def test_a_fresh_process_reads_the_version_that_was_pickled(bucket, remote, data, tmp_path):
+    path = tmp_path / "pickled"
+    path.write_bytes(pickle.dumps(remote))
+    program = (
+        "import pickle, sys\n"
+        "remote = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "try:\n"
+        "    sys.stdout.buffer.write(remote.read(100, 50).tobytes())\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+
+    def run() -> bytes:
+        return subprocess.run([sys.executable, "-c", program, path], capture_output=True, check=True).stdout
+
+    assert run() == data[100:150]
+    bucket.put("some/object", data[::-1])
+    assert run() == b"ReplacedObjectError\n"
+
+
+def test_processes_of_a_node_share_blocks(bucket, remote, data, tmp_path):
+    roomy = ObjectStorageSettings(block_bytes=BLOCK, deadline_seconds=20)
+    path = tmp_path / "pickled"
+    path.write_bytes(pickle.dumps(RemoteFile(remote.path, roomy, remote.version)))
+    program = (
+        "import pickle, sys\n"
+        "import numpy as np\n"
+        "remote = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "offsets = np.arange(0, 10 << 14, 1024)\n"
+        "starts = offsets >> 14 << 14\n"
+        "remote.will_need(offsets, np.full(len(offsets), 1024), blocks=(starts, starts + (1 << 14)))\n"
+        "data = b''.join(remote.read(offset, 1024).tobytes() for offset in offsets.tolist())\n"
+        "sys.stdout.buffer.write(data)\n"
+    )
+    bucket.proxy.faults = Faults(latency_seconds=0.1)
+    command = [sys.executable, "-c", program, str(path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    for process in processes:
+        out, _ = process.communicate(timeout=60)
+        assert out == data[: 10 * BLOCK]
+    assert bucket.proxy.counts["GET"] == 10
+
+
+def test_settings_are_checked():
+    with pytest.raises(ConfigError, match="expected concurrency of at least 1, found 0"):
+        ObjectStorageSettings(concurrency=0)
+    with pytest.raises(ConfigError, match=r"expected deadline_seconds above 0, found 0"):
+        ObjectStorageSettings(deadline_seconds=0)
+    with pytest.raises(ConfigError, match="expected cache_bytes of at least block_bytes = 10, found 9"):
+        ObjectStorageSettings(cache_bytes=9, block_bytes=10)
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,171 @@
+"""Fetching before being asked: what is loaded when, within which bounds, and what goes when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
+
+
+class Source:
+    """Loads numbers, and remembers when it loaded and released which."""
+
+    def __init__(self) -> None:
+        self.loaded: list[int] = []
+        self.released: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def chunk(self, number: int, *, num_bytes: int = 10) -> Chunk[int]:
+        def load() -> int:
+            self.gate.wait()
+            self.loaded.append(number)
+            if number < 0:
+                raise OSError(f"no {number}")
+            return number
+
+        return Chunk(num_bytes, load, self.released.append)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def ahead() -> Iterator[ReadAhead[int]]:
+    with ThreadPoolExecutor(2) as executor:
+        yield ReadAhead(executor.submit, budget_bytes=30, concurrency=2)
+
+
+def announce(ahead: ReadAhead[int], source: Source, *numbers: int) -> None:
+    ahead.announce([(number, f"chunk {number}", lambda number=number: source.chunk(number)) for number in numbers])
+
+
+def settle(ahead: ReadAhead[int], source: Source, count: int) -> None:
+    for _ in range(1000):
+        if len(source.loaded) >= count:
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError(f"{source.loaded} instead of {count} loads")
+
+
+def test_what_was_announced_is_there_before_it_is_asked_for(ahead, source):
+    announce(ahead, source, 1, 2)
+    settle(ahead, source, 2)
+    use = ahead.use(1)
+    assert (use.value, use.waited) == (1, False)
+    assert ahead.expects(2)
+    assert not ahead.expects(1)
+    assert ahead.use(3) is None
+
+
+def test_a_budget_bounds_what_is_here_and_each_last_use_makes_room(ahead, source):
+    announce(ahead, source, 1, 2, 3, 4, 5)
+    settle(ahead, source, 3)
+    assert (sorted(source.loaded), len(ahead)) == ([1, 2, 3], 3)
+    ahead.use(1)
+    settle(ahead, source, 4)
+    assert source.released == [1]
+    assert sorted(source.loaded) == [1, 2, 3, 4]
+
+
+def test_a_chunk_stays_until_its_last_announced_use(ahead, source):
+    announce(ahead, source, 1, 1)
+    assert ahead.use(1).value == 1
+    assert source.released == []
+    announce(ahead, source, 1)
+    ahead.use(1)
+    ahead.use(1)
+    assert source.released == [1]
+    assert source.loaded == [1]
+    assert ahead.use(1) is None
+
+
+def test_a_chunk_serves_all_reads_that_name_it(ahead, source):
+    ahead.announce([(key, "shared", lambda: source.chunk(7)) for key in "abc"])
+    ahead.announce([("d", "shared", lambda: source.chunk(7))])
+    assert [ahead.use(key).value for key in "dbc"] == [7, 7, 7]
+    assert source.released == []
+    assert ahead.use("a").value == 7
+    assert (source.loaded, source.released) == ([7], [7])
+    announce(ahead, source, 8)
+    ahead.announce([("e", "shared", lambda: source.chunk(9))])
+    assert ahead.use("e").value == 9  # a new chunk, the old one is gone
+
+
+def test_what_is_asked_for_comes_even_without_room(ahead, source):
+    announce(ahead, source, 1, 2, 3, 4, 5)
+    assert ahead.use(5).value == 5
+
+
+def test_a_failure_reaches_who_asks_and_takes_no_room(ahead, source):
+    announce(ahead, source, -1, 2)
+    with pytest.raises(OSError, match="no -1"):
+        ahead.use(-1)
+    assert source.released == []
+    assert ahead.use(2).value == 2
+    assert len(ahead) == 0
+
+
+def test_announcements_that_nobody_takes_up_make_room_for_later_ones(ahead, source):
+    announce(ahead, source, 1, 2, 3)  # of a loader that was left
+    settle(ahead, source, 3)
+    for number in range(10, 40):
+        announce(ahead, source, number)
+    for number in range(10, 40):
+        assert ahead.use(number).value == number
+    announce(ahead, source, 50, 51, 52)
+    settle(ahead, source, 36)
+    assert set(source.released) >= {1, 2, 3}
+    assert not ahead.expects(1)
+    assert [ahead.use(number).value for number in (50, 51, 52)] == [50, 51, 52]
+
+
+def test_an_early_use_of_what_is_needed_late_abandons_nothing(ahead, source):
+    announce(ahead, source, 1, 2, 3, 4)
+    for number in range(10, 40):
+        announce(ahead, source, 1, number)
+    for number in (1, 2, 3, 4):
+        assert ahead.use(number).value == number
+    assert all(ahead.expects(number) for number in range(10, 40))
+    for number in range(10, 40):
+        assert (ahead.use(1).value, ahead.use(number).value) == (1, number)
+    assert sorted(source.loaded) == sorted({1, 2, 3, 4, *range(10, 40)})
+
+
+def test_requests_hold_ranges_and_small_gaps():
+    offsets, lengths = np.array([0, 900, 105, 2000, 1000]), np.array([100, 50, 95, 10, 8])
+    assert merge_ranges(offsets, lengths, most_bytes=1 << 20) == [
+        (0, 200, [0, 2]),
+        (900, 950, [1]),
+        (1000, 1008, [4]),
+        (2000, 2010, [3]),
+    ]
+    assert merge_ranges(np.array([0, 0, 50]), np.array([100, 100, 100]), most_bytes=120) == [
+        (0, 100, [0, 1]),
+        (50, 150, [2]),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 400)), min_size=1, max_size=60), st.integers(400, 4000))
+def test_each_range_lies_in_one_request_and_little_else_does(ranges, most_bytes):
+    offsets = np.array([offset for offset, _ in ranges])
+    lengths = np.array([length for _, length in ranges])
+    requests = merge_ranges(offsets, lengths, most_bytes=most_bytes)
+    assert sorted(number for _, _, members in requests for number in members) == list(range(len(ranges)))
+    for start, stop, members in requests:
+        assert stop - start <= most_bytes
+        used = np.zeros(stop - start, dtype=bool)
+        for number in members:
+            assert start <= offsets[number]
+            assert offsets[number] + lengths[number] <= stop
+            used[offsets[number] - start : offsets[number] + lengths[number] - start] = True
+        assert (~used).sum() * 8 <= used.sum()

@@ -1,0 +1,46 @@
+"""Asking again: what is repeated, for how long, and what is said in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tokenloom import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
+from tokenloom.storage.retrying import patiently
+
+
+def failing(*errors: StorageError) -> Callable[[], str]:
+    left = list(errors)
+
+    def attempt() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return attempt
+
+
+def test_what_may_pass_is_tried_again():
+    retries: list[int] = []
+    attempt = failing(UnavailableError("a"), AccessDeniedError("b"), UnavailableError("c"))
+    assert patiently(attempt, deadline_seconds=5, on_retry=lambda: retries.append(1)) == "done"
+    assert len(retries) == 3
+
+
+def test_what_will_not_pass_is_not_tried_again():
+    for attempt, may_be_denied in ((failing(MissingObjectError("a")), False), (failing(AccessDeniedError("b")), True)):
+        started = time.monotonic()
+        with pytest.raises(StorageError):
+            patiently(attempt, deadline_seconds=60, on_retry=pytest.fail, may_be_denied=may_be_denied)
+        assert time.monotonic() - started < 5
+
+
+def test_the_deadline_ends_it_and_the_error_tells_how_often():
+    started = time.monotonic()
+    with pytest.raises(UnavailableError) as info:
+        patiently(failing(*[UnavailableError("no answer")] * 100), deadline_seconds=0.4, on_retry=lambda: None)
+    assert time.monotonic() - started < 2
+    assert info.value.message.startswith("no answer; given up after ")
+    assert info.value.hint == "check the endpoint and the network"
