@@ -35,11 +35,13 @@ class Samples:
         self.tokens = torch.from_numpy(rng.integers(0, 50_000, size=longest + 1))
         self.ones, self.positions = torch.ones(longest), torch.arange(longest)
 
-    def lengths(self):
-        return self._lengths
+    def __len__(self):
+        return len(self._lengths)
 
-    def padded_lengths(self):
-        return self._lengths
+    def lengths(self, positions):
+        return self._lengths[positions]
+
+    padded_lengths = lengths
 
     def __getitem__(self, position):
         length = int(self._lengths[position])

@@ -37,11 +37,13 @@ class Documents:
         self.usable = np.flatnonzero(tokens > 0)
         self.tokens = tokens[self.usable]
 
-    def lengths(self) -> np.ndarray:
-        return self.tokens
+    def __len__(self) -> int:
+        return len(self.tokens)
 
-    def padded_lengths(self) -> np.ndarray:
-        return self.tokens
+    def lengths(self, positions: np.ndarray) -> np.ndarray:
+        return self.tokens[positions]
+
+    padded_lengths = lengths
 
     def __getitem__(self, position: int) -> dict[str, torch.Tensor]:
         document, length = self.usable[position], int(self.tokens[position])

@@ -102,11 +102,14 @@ class Data:
         self._run = run
         self.read: list[int] = []
 
-    def lengths(self) -> np.ndarray:
-        return np.array(self._run.lengths, dtype=np.int64)
+    def __len__(self) -> int:
+        return len(self._run.lengths)
 
-    def padded_lengths(self) -> np.ndarray:
-        return np.array([round_up(length, self._run.own_padding) for length in self._run.lengths], dtype=np.int64)
+    def lengths(self, positions: np.ndarray) -> np.ndarray:
+        return np.array(self._run.lengths, dtype=np.int64)[positions]
+
+    def padded_lengths(self, positions: np.ndarray) -> np.ndarray:
+        return np.array([round_up(int(length), self._run.own_padding) for length in self.lengths(positions)])
 
     def __getitem__(self, position: int) -> dict[str, Any]:
         self.read.append(position)

@@ -242,6 +242,7 @@ def test_varlen_data_blends(tmp_path):
     train, _, _ = BlendedMegatronDatasetBuilder(VarlenDataset, [10, 0, 0], lambda: True, config).build()
     assert sorted({int(train[k]["original_seq_len"]) for k in range(10)}) == [2, 4]
     assert train.lengths().tolist() == [int(train[k]["original_seq_len"]) for k in range(len(train))]
+    assert train.padded_lengths().tolist() == [len(train[k]["tokens"]) for k in range(len(train))]
     sampler = MegatronPretrainingSampler(len(train), 0, 4, data_parallel_rank=0, data_parallel_size=1)
     for number, batch in enumerate(build_dataloader(train, sampler, num_workers=1)):
         assert isinstance(batch, list)

@@ -7,8 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, settings, write_conversations
 from tests.reference.packing import NAMES, pack, sample
 
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.chat_config import VarlenDatasetConfig
+from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, InputError
 from tokenloom.packing.batch import (
     build_packed_microbatches,
@@ -51,11 +55,13 @@ class Sized:
         self._lengths = np.array(lengths)
         self.real = self._lengths if real is None else real
 
-    def lengths(self):
-        return self._lengths
+    def __len__(self):
+        return len(self._lengths)
 
-    def padded_lengths(self):
-        return self._lengths
+    def lengths(self, positions):
+        return self._lengths[positions]
+
+    padded_lengths = lengths
 
     def __getitem__(self, position):
         return sample(position, int(self.real[position]))
@@ -218,6 +224,31 @@ def test_known_lengths_give_the_packs_of_the_iterator():
     data = Sized([3, 4, 2, 5])
     known, exchanged = wrap_dataset(data, range(4), CONFIG), wrap_data_iterator((data[i] for i in range(4)), CONFIG, 4)
     assert known[1:] == exchanged[1:] == (2, 14, 54)
+    for one, other in zip(known[0], exchanged[0], strict=True):
+        assert list(one) == list(other)
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("scheduler", ["dp_balanced", "cost_balanced"])
+def test_a_blend_of_conversations_packs_by_its_index(tmp_path, scheduler):
+    folders = [
+        write_conversations(
+            tmp_path / str(k), [conversation((PROMPT, [k, 3]), (ANSWER, [5] * row + [9])) for row in range(12)]
+        )
+        for k in range(2)
+    ]
+    blend = {"blend": (folders, [1.0, 2.0]), "split": "1,0,0", "path_to_cache": str(tmp_path / "cache")}
+    config = VarlenDatasetConfig(**settings(None, sequence_length=12, context_parallel_size=2, **blend))
+    train, _, _ = BlendedMegatronDatasetBuilder(VarlenDataset, [20, 0, 0], lambda: True, config).build()
+    positions = np.array([7, 0, 12, 3, 19, 5, 1, 2])
+    samples = [train[int(position)] for position in positions]
+    assert train.lengths(positions).tolist() == [int(one["original_seq_len"]) for one in samples]
+    assert train.padded_lengths(positions).tolist() == [int(one["padded_seq_len"]) for one in samples]
+    packing = PackingConfig(max_seqlen_per_dp_cp_rank=32, sequence_packing_scheduler=scheduler)
+    known = wrap_dataset(train, positions, packing)
+    exchanged = wrap_data_iterator(iter(samples), packing, len(samples))
+    assert known[1:] == exchanged[1:]
+    assert known[2] == sum(int(one["original_seq_len"]) for one in samples)
     for one, other in zip(known[0], exchanged[0], strict=True):
         assert list(one) == list(other)
         assert all(torch.equal(one[name], other[name]) for name in one)

@@ -180,13 +180,23 @@ class BlendedDataset(LazyIndices):
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
-    def lengths(self) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of every sample, int64[size], of datasets like `VarlenDataset`."""
-        lengths = np.empty(len(self), dtype=np.int64)
-        for number, dataset in enumerate(self.datasets):
-            chosen = self.dataset_index == number
-            lengths[chosen] = dataset.lengths()[self.dataset_sample_index[chosen]]
-        return lengths
+    def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
+        """Returns the `original_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
+        return self._ask_each("lengths", positions)
+
+    def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
+        """Returns the `padded_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
+        return self._ask_each("padded_lengths", positions)
+
+    def _ask_each(self, method: str, positions: NDArray[np.integer[Any]] | None) -> NDArray[np.int64]:
+        """Returns a number for each position, from the datasets behind them: one call of each dataset."""
+        rows = slice(None) if positions is None else positions
+        numbers, samples = self.dataset_index[rows], self.dataset_sample_index[rows]
+        answers = np.empty(len(numbers), dtype=np.int64)
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            answers[chosen] = getattr(self.datasets[number], method)(samples[chosen])
+        return answers
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""

@@ -20,6 +20,8 @@ from tokenloom.order.cache import ArraySpec
 from tokenloom.order.conversations import build_stream
 from tokenloom.order.shuffles import document_index_dtype
 
+Positions = Sequence[int] | NDArray[np.integer[Any]]
+
 
 class VarlenDataset(ConversationDataset):
     """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
@@ -65,13 +67,17 @@ class VarlenDataset(ConversationDataset):
         """The number of samples; opens the index where it was not asked for a number."""
         return len(self.document_index) if self.num_samples is None else self.num_samples
 
-    def lengths(self) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of every sample, int64[num_samples], from the index alone."""
-        return np.ascontiguousarray(self._segments(self.document_index.astype(np.int64))[:, 1])
+    def lengths(self, positions: Positions | None = None) -> NDArray[np.int64]:
+        """Returns the `original_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
+        return self._segment_column(positions, 1)
 
-    def padded_lengths(self) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of every sample, int64[num_samples], from the index alone."""
-        return np.ascontiguousarray(self._segments(self.document_index.astype(np.int64))[:, 3])
+    def padded_lengths(self, positions: Positions | None = None) -> NDArray[np.int64]:
+        """Returns the `padded_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
+        return self._segment_column(positions, 3)
+
+    def _segment_column(self, positions: Positions | None, column: int) -> NDArray[np.int64]:
+        chosen = self.document_index if positions is None else self.document_index[self._rows(positions)[0]]
+        return np.ascontiguousarray(self._segments(chosen.astype(np.int64))[:, column])
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""

@@ -26,11 +26,14 @@ from tokenloom.packing.subsamples import SubSample, take_apart
 class SizedDataset(Protocol):
     """A dataset that knows how long its samples are before it reads them; the same on every rank."""
 
-    def lengths(self) -> Int64s:
-        """Returns the `original_seq_len` of every sample, int64[num_samples]; each global batch asks."""
+    def __len__(self) -> int:
+        """The number of samples."""
 
-    def padded_lengths(self) -> Int64s:
-        """Returns the `padded_seq_len` of every sample, int64[num_samples]; each global batch asks."""
+    def lengths(self, positions: Int64s, /) -> Int64s:
+        """Returns the `original_seq_len` of samples at positions that exist, int64[num_positions]."""
+
+    def padded_lengths(self, positions: Int64s, /) -> Int64s:
+        """Returns the `padded_seq_len` of samples at positions that exist, int64[num_positions]."""
 
     def __getitem__(self, position: int, /) -> Mapping[str, Any]:
         """Returns one sample as `wrap_data_iterator` takes it; asked for on ranks that work on it only."""
@@ -98,12 +101,12 @@ def _positions_by_rank(positions: ArrayLike, dp_size: int, micro_batch_size: int
 
 def _lengths_at(dataset: SizedDataset, positions: Int64s) -> tuple[Int64s, Int64s]:
     """Returns the lengths and the padded lengths of the samples at some positions."""
-    lengths, padded = (np.asarray(row, dtype=np.int64) for row in (dataset.lengths(), dataset.padded_lengths()))
-    outside = positions[(positions < 0) | (positions >= min(len(lengths), len(padded)))]
+    outside = positions[(positions < 0) | (positions >= len(dataset))]
     if len(outside):
-        message = f"expected positions below {min(len(lengths), len(padded))}, found {int(outside[0])}"
+        message = f"expected positions below {len(dataset)}, found {int(outside[0])}"
         raise ConfigError(message)
-    return lengths[positions], padded[positions]
+    lengths, padded = dataset.lengths(positions), dataset.padded_lengths(positions)
+    return np.asarray(lengths, dtype=np.int64), np.asarray(padded, dtype=np.int64)
 
 
 def _read_packs(
