@@ -6,10 +6,12 @@ Everything lies in a temporary folder that goes away with it. It starts in about
 
 from __future__ import annotations
 
+import ctypes
 import getpass
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -65,7 +67,10 @@ class S3Server:
             for name in _SERVICES:
                 with open(self._folder / f"{name}.log", "wb") as log:
                     command = [str(scripts / f"swift-{name}-server"), str(self._folder / f"{name}.conf")]
-                    self._processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+                    process = subprocess.Popen(
+                        command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent
+                    )
+                    self._processes.append(process)
             self._wait()
         except BaseException:
             self.stop()
@@ -133,6 +138,11 @@ class S3Server:
                         log = (self._folder / f"{name}.log").read_text(errors="replace")
                         raise RuntimeError(f"the {name} server did not start:\n{log[-3000:]}") from None
                     time.sleep(0.05)
+
+
+def _end_with_parent() -> None:
+    """Asks the kernel to end this process when the one that started it is gone, killed tests included."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _free_ports(count: int) -> list[int]:
