@@ -6,8 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-
-_ENGINES = ("auto", "gigatoken", "tokenizers")  # repeated: asking for help must not import the engines
+from tokenloom.cli.tokenising_options import add_tokenising_options
 
 
 def add_parser(commands: Any) -> None:
@@ -20,16 +19,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "input", metavar="INPUT", help="file with one JSON object per line: .jsonl, .jsonl.gz, .jsonl.zst"
     )
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="beginning of the output paths")
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or a folder with one")
     parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys to tokenise (text)")
     parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
-    parser.add_argument("--eod-token", metavar="TOKEN", help="that token, where the tokenizer does not name it")
-    parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
-    parser.add_argument("--engine", choices=_ENGINES, default="auto", help="auto: gigatoken if it gives the same ids")
-    parser.add_argument(
-        "--skip-bad-lines", action="store_true", help="set bad lines aside in PREFIX.rejected.jsonl instead of stopping"
-    )
+    add_tokenising_options(parser)
     parser.set_defaults(run=run)
 
 

@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.cli.tokenising_options import add_tokenising_options
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
-_ENGINES = ("auto", "gigatoken", "tokenizers")
 
 
 def add_parser(commands: Any) -> None:
@@ -21,20 +21,13 @@ def add_parser(commands: Any) -> None:
         "assistant said.",
     )
     parser.add_argument("input", metavar="INPUT", help="JSON lines (.jsonl, .jsonl.gz, .jsonl.zst), or .parquet")
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="the output paths without suffix")
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or a folder with one")
     parser.add_argument(
         "--chat-template",
         metavar="TEMPLATE",
         help="chatml, which is built in, or a file with a Jinja template; default: the tokenizer's own",
     )
     parser.add_argument("--schema", choices=_SCHEMAS, help="of the records; default: told from their columns")
-    parser.add_argument("--eod-token", metavar="TOKEN", help="what ends a document, where the tokenizer does not say")
-    parser.add_argument("--engine", choices=_ENGINES, default="auto", help="auto: gigatoken if it gives the same ids")
-    parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
-    parser.add_argument(
-        "--skip-bad-lines", action="store_true", help="set bad lines aside in PREFIX.rejected.jsonl instead of stopping"
-    )
+    add_tokenising_options(parser)
     parser.set_defaults(run=run)
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.cli.tokenising_options import add_tokenising_options
 
 
 def add_parser(commands: Any) -> None:
@@ -19,17 +20,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "input", metavar="INPUT", help="JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg"
     )
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="beginning of the output paths")
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or a folder with one")
     parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (text)")
     parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (image)")
     parser.add_argument("--append-eod", action="store_true", help="end each text with the end-of-document token")
-    parser.add_argument("--eod-token", metavar="TOKEN", help="that token, where the tokenizer does not name it")
     parser.add_argument("--pad-length", type=int, metavar="N", help="cut or fill texts up to N tokens")
-    parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
-    parser.add_argument(
-        "--skip-bad-lines", action="store_true", help="set bad pairs aside in PREFIX.rejected.jsonl instead of stopping"
-    )
+    add_tokenising_options(parser, bad="pairs", has_engines=False)
     parser.set_defaults(run=run)
 
 
