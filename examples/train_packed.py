@@ -110,14 +110,16 @@ def main() -> None:
     parser.add_argument("--exchange", action="store_true", help="exchange documents instead of reading by plan")
     options = parser.parse_args()
 
+    torch.manual_seed(0)  # the same weights everywhere
+    model = TinyGPT(options.vocab_size)
+    # Before the groups: what an optimizer imports would otherwise keep the default group, and its threads, for ever,
+    # and threads that outlive Python can abort the process at its end.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     dist.init_process_group("gloo")
     groups = tokenloom.ProcessGroups.from_mesh(
         init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("dp",))
     )
     data = Documents(options.data)
-    torch.manual_seed(0)  # the same weights everywhere
-    model = TinyGPT(options.vocab_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     for step, (packs, num_microbatches) in enumerate(global_batches(data, groups, options)):
         optimizer.zero_grad()

@@ -258,7 +258,8 @@ class Meeting:
         while len(data := json.dumps(record).encode()) > _RECORD_BYTES:
             longest = max(record, key=lambda name: len(record[name]) if isinstance(record[name], str) else 0)
             record = {**record, longest: record[longest][: len(record[longest]) // 2] + "…"}
-        return self._torch.frombuffer(bytearray(data.ljust(_RECORD_BYTES, b"\0")), dtype=self._torch.uint8)
+        message = self._torch.frombuffer(bytearray(data.ljust(_RECORD_BYTES, b"\0")), dtype=self._torch.uint8)
+        return message.clone()  # memory of torch's own: a gloo thread that frees it last must not need Python
 
 
 _own_group: Any = None
