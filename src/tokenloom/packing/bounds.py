@@ -40,9 +40,7 @@ def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: in
     return max(1.0, float(of_costliest.max()), together, _least_imbalance_at_cliff(lengths, costs, capacity, num_ranks))
 
 
-def least_imbalance_of_costliest(
-    lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int
-) -> Float64s:
+def least_imbalance_of_costliest(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> Float64s:
     """Returns ratios: what the costliest packs of the t + 1 costliest steps cost together, over their means, at least.
 
     For as many steps as those above half a pack take, one at least: each such sub-sample has a pack of its own, so the
