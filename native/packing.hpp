@@ -7,6 +7,9 @@
 // shortest ones up to that share. So what is left keeps the average cost and tokens per pack, and the last packs come out
 // like the first. The dust, the shortest ones that make up a twentieth of the tokens, is kept for the gaps.
 //
+// If long sub-samples end at a cliff, those of the last costly step would be few among cheap packs. They are shared out:
+// costly steps spare a few packs each, and get cheap ones for them.
+//
 // Then pairs of packs, a costly one with a cheap one, are divided anew, and steps exchange packs so that none has a pack
 // far above its mean. On 65,536 lognormal lengths for 512 ranks, all of this takes about 20 ms and ends 1.2 % above what
 // no plan can beat.
@@ -58,16 +61,18 @@ class LevelPacker {
   // Writes the pack of each sub-sample, numbered step by step. False if not all found room.
   bool pack(std::span<std::int64_t> pack_of) {
     const std::size_t clean = task_.by_length ? end_ : set_dust_aside();
+    spare_packs();
     const std::size_t even = fill_costly_steps();
     dust_tokens_ = dust_cost_ = 0;
     while (packs_left_ > 0) fill(average(cost_left_));
     if (items_left_ > 0 || !spread_dust(clean, even)) return false;
     for (std::size_t begin = 0, step = 0; begin < even; ++step) {
-      const std::size_t end = begin + static_cast<std::size_t>(task_.widths[step]);
+      const std::size_t end = begin + static_cast<std::size_t>(task_.widths[step] - spared_[step]);
       divide_pairs(begin, end);
       begin = end;
     }
     divide_pairs(even, packs_.size());
+    complete_costly_steps();
     even_out_steps();
     for (std::size_t number = 0; number < packs_.size(); ++number)
       for (const std::size_t item : packs_[number].items) pack_of[item] = static_cast<std::int64_t>(number);
@@ -79,6 +84,7 @@ class LevelPacker {
   static constexpr std::size_t kTried = 8;        // sub-samples of a pair that are divided in all ways: 128 of them
   static constexpr std::size_t kPasses = 4;
   static constexpr std::int64_t kAlike = 128;      // packs that differ by one part in so many are left alone
+  static constexpr std::int64_t kSpared = 10;      // a step may spare one pack in so many, and always one
   static constexpr std::int64_t kRaise = 16;       // a step may get costlier by one part in so many to be filled
   static constexpr std::int64_t kAnyCost = std::numeric_limits<std::int64_t>::max();
 
@@ -144,9 +150,59 @@ class LevelPacker {
     for (std::size_t step = 0; step < task_.widths.size() && items_left_ > 0 && packs_left_ > 0; ++step) {
       const std::int64_t level = std::max(task_.levels[step], task_.costs[at_or_behind(0)]);
       if (level <= average(cost_left_ + dust_cost_)) break;
-      for (std::int64_t i = 0; i < task_.widths[step]; ++i) fill(level);
+      for (std::int64_t i = spared_[step]; i < task_.widths[step]; ++i) fill(level);
+      ++num_costly_;
     }
     return packs_.size();
+  }
+
+  // Where the longest end and all others are far cheaper, the last step with a long one would have too few of them. So
+  // steps before it spare packs too, filled later like even ones: all steps equally many if they stay balanced, else
+  // the cheapest of them up to a tenth, as every pack spared makes later steps costlier. None, if that is not enough.
+  void spare_packs() {
+    spared_.assign(task_.widths.size(), 0);
+    const std::int64_t num_long = count_long();
+    if (num_long == 0 || task_.levels[0] > 0) return;
+    std::size_t steps = 0;
+    std::int64_t spare = -num_long;
+    while (steps < task_.widths.size() && spare < 0) spare += task_.widths[steps++];
+    if (spare < 0) return;
+    const auto parts = static_cast<std::int64_t>(steps);
+    const std::int64_t each = (spare + parts - 1) / parts;
+    const std::int64_t most = std::max<std::int64_t>(1, task_.num_ranks / kSpared);
+    if (each > most) return;
+    const std::int64_t limit = 2 * each > most ? most : each;
+    while (steps-- > 0) {
+      spared_[steps] = std::min({limit, spare, task_.widths[steps]});
+      spare -= spared_[steps];
+    }
+  }
+
+  // How many sub-samples above half a pack cost more than twice what any pack without them can. No token of a pack
+  // costs more than one of its longest sub-sample. None, if the shortest of those above half a pack does not.
+  std::int64_t count_long() const {
+    const auto first = std::partition_point(task_.lengths.begin(), task_.lengths.end(),
+                                            [&](std::int64_t length) { return length > task_.capacity / 2; });
+    const auto count = static_cast<std::size_t>(first - task_.lengths.begin());
+    if (count == 0 || count == task_.lengths.size()) return 0;
+    const Int128 most = static_cast<Int128>(task_.costs[count]) * task_.capacity;
+    return 2 * most < static_cast<Int128>(task_.costs[count - 1]) * task_.lengths[count] ? static_cast<std::int64_t>(count) : 0;
+  }
+
+  // Gives the cheapest even packs to the costly steps that spared some.
+  void complete_costly_steps() {
+    std::vector<Pack> packs;
+    packs.reserve(packs_.size());
+    auto next = packs_.begin();
+    for (std::size_t step = 0; step < num_costly_; ++step) {
+      for (std::int64_t i = spared_[step]; i < task_.widths[step]; ++i) packs.push_back(std::move(*next++));
+      for (std::int64_t i = 0; i < spared_[step]; ++i) {
+        packs.push_back(std::move(packs_.back()));
+        packs_.pop_back();
+      }
+    }
+    std::move(next, packs_.end(), std::back_inserter(packs));
+    packs_ = std::move(packs);
   }
 
   void fill(std::int64_t level) {
@@ -365,6 +421,8 @@ class LevelPacker {
   std::int64_t packs_left_ = 0;
   std::int64_t dust_tokens_ = 0;  // that the costly steps leave to the others
   std::int64_t dust_cost_ = 0;
+  std::vector<std::int64_t> spared_;  // packs of each step that are not filled to its level
+  std::size_t num_costly_ = 0;        // steps that are filled to their level
   std::vector<Pack> packs_;
   std::vector<std::size_t> merged_;
   Pack left_;

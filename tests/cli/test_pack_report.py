@@ -26,10 +26,10 @@ def test_lengths_of_an_index(capsys, tmp_path):
     assert (status, err) == (0, "")
     assert "8 sub-samples of 32 tokens on 2 ranks, packs of at most 8" in out
     rows = rows_of(out)
-    assert rows["padded"] == ["4", "50.00%", "32", "1.000", "2.909"]
-    assert rows["dp_balanced"] == ["3", "66.67%", "0", "1.753", "1.648"]
-    assert rows["cost_balanced"] == ["2", "100.00%", "0", "1.083", "1.023"]
-    assert rows["no"] == ["plan", "is", "below", "2", "1.000", "1.000"]
+    assert rows["padded"] == ["4", "50.00%", "32", "1.000", "1.000", "2.909"]
+    assert rows["dp_balanced"] == ["3", "66.67%", "0", "1.753", "1.753", "1.648"]
+    assert rows["cost_balanced"] == ["2", "100.00%", "0", "1.083", "1.083", "1.023"]
+    assert rows["no"] == ["plan", "is", "below", "2", "1.000", "forced:", "0", "1.000"]
 
 
 def test_lengths_of_files_as_json(capsys, tmp_path):

@@ -38,6 +38,18 @@ def test_a_costly_one_takes_the_costliest_others_into_its_step():
     assert pack(lengths, squares(lengths), **uniform(2, 2, capacity=8, by_length=False)) == [0, 1, 2, 2, 3, 3]
 
 
+def test_steps_share_long_ones_out_when_the_last_would_have_too_few():
+    lengths = [9] * 4 + [1] * 12  # two short of two steps of three: each spares one, instead of 3 and 1
+    found = pack(lengths, squares(lengths), **uniform(2, 3, capacity=10, by_length=False))
+    assert sorted(number // 3 for number in found[:4]) == [0, 0, 1, 1]
+
+
+def test_steps_do_not_spare_more_than_pays():
+    lengths = [9, 9, 9, 9, 8, *[1] * 12]  # three short of two steps of four: one each is not enough
+    found = pack(lengths, squares(lengths), **uniform(2, 4, capacity=10, by_length=False))
+    assert [number // 4 for number in found[:5]] == [0, 0, 0, 0, 1]
+
+
 def test_packing_by_length_fits_where_balance_does_not():
     # 6 + 4, 6 + 4 and 5 + 5 leave no room at all.
     lengths = [6, 6, 5, 5, 4, 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass, field
 
-DUST_SHARE, TRIED, PASSES, ALIKE, RAISE = 20, 8, 4, 128, 16
+DUST_SHARE, TRIED, PASSES, ALIKE, SPARED, RAISE = 20, 8, 4, 128, 10, 16
 
 
 @dataclass
@@ -31,6 +31,7 @@ class LevelPacking:
 
     def pack_of(self):
         """Returns the pack of each sub-sample, or None if not all found room."""
+        self.spared = self.spare_packs()
         if not self.by_length:
             self.set_dust_aside()
         even = self.fill_costly_steps()
@@ -40,11 +41,12 @@ class LevelPacking:
         if self.left or not self.spread_dust(even):
             return None
         begin = 0
-        for width in self.widths:
-            if begin < even:
-                self.divide_pairs(begin, begin + width)
-            begin += width
+        for step in range(self.num_costly):
+            end = begin + self.widths[step] - self.spared[step]
+            self.divide_pairs(begin, end)
+            begin = end
         self.divide_pairs(even, len(self.packs))
+        self.complete_costly_steps()
         self.even_out_steps()
         numbers = {item: number for number, pack in enumerate(self.packs) for item in pack.items}
         return [numbers[item] for item in range(len(self.lengths))]
@@ -69,15 +71,49 @@ class LevelPacking:
                 break
             self.dust.insert(0, self.left.pop())
 
+    def spare_packs(self):
+        """Returns how many packs of each step are not filled to its level."""
+        spared = [0] * len(self.widths)
+        num_long = self.count_long()
+        if not num_long or self.levels[0] > 0 or sum(self.widths) < num_long:
+            return spared
+        steps = next(n for n in range(len(self.widths) + 1) if sum(self.widths[:n]) >= num_long)
+        spare = sum(self.widths[:steps]) - num_long
+        each = -(-spare // steps)
+        most = max(1, self.num_ranks // SPARED)
+        if each <= most:
+            for step in reversed(range(steps)):
+                spared[step] = min(most if 2 * each > most else each, spare, self.widths[step])
+                spare -= spared[step]
+        return spared
+
+    def count_long(self):
+        """Returns how many sub-samples above half a pack cost twice what packs without them can; all or none."""
+        count = sum(length > self.capacity // 2 for length in self.lengths)
+        if not 0 < count < len(self.lengths):
+            return 0
+        most = self.costs[count] * self.capacity
+        return count if 2 * most < self.costs[count - 1] * self.lengths[count] else 0
+
+    def complete_costly_steps(self):
+        """Gives the cheapest even packs to the costly steps that spared some."""
+        packs = []
+        for step in range(self.num_costly):
+            packs += [self.packs.pop(0) for _ in range(self.widths[step] - self.spared[step])]
+            packs += [self.packs.pop() for _ in range(self.spared[step])]
+        self.packs = packs + self.packs
+
     def fill_costly_steps(self):
-        for width, anyway in zip(self.widths, self.levels, strict=True):
+        self.num_costly = 0
+        for width, spared, anyway in zip(self.widths, self.spared, self.levels, strict=True):
             if not self.left or not self.packs_left():
                 break
             level = max(anyway, self.costs[self.left[0]])
             if level <= self.average(self.costs):
                 break
-            for _ in range(width):
+            for _ in range(width - spared):
                 self.fill(level)
+            self.num_costly += 1
         return len(self.packs)
 
     def fill(self, level):

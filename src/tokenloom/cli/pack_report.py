@@ -128,9 +128,9 @@ def _batch(lengths: NDArray[np.int64], options: argparse.Namespace) -> NDArray[n
 
 def _print(report: PackReport) -> None:
     console.print_table(
-        ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "relative time"),
+        ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "not forced", "relative time"),
         [
-            (row.scheduler, "", "", "", "", f"refused: {row.refused}")
+            (row.scheduler, "", "", "", "", "", f"refused: {row.refused}")
             if row.refused is not None
             else (
                 row.scheduler,
@@ -138,6 +138,7 @@ def _print(report: PackReport) -> None:
                 f"{row.fill:.2%}",
                 f"{row.num_padding_tokens:,}",
                 f"{row.worst_imbalance:.3f}",
+                f"{row.free_imbalance:.3f}",
                 f"{row.relative_time:.3f}",
             )
             for row in report.rows
@@ -149,6 +150,7 @@ def _print(report: PackReport) -> None:
                 "",
                 "",
                 f"{report.least_imbalance:.3f}",
+                f"forced: {report.num_forced}",
                 f"{report.least_relative_time:.3f}",
             )
         ],

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.bounds import least_slowest_cost, least_step_imbalance
+from tokenloom.packing.bounds import least_imbalance_of_costliest, least_slowest_cost, least_step_imbalance
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import BasePackingScheduler, DpBalancedScheduler, scheduler_map
 
 PADDED = "padded"
 """The name of the row without packing."""
+
+BALANCED = 1.05
+"""Imbalance of a microbatch that is good enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class PackingQuality:
         fill: tokens over the room of all microbatches, in [0, 1].
         num_padding_tokens: computed without being tokens of a sub-sample.
         step_imbalance: cost of the slowest rank over the mean, for each microbatch; at least 1.
+        free_imbalance: of the worst microbatch that is not among the `num_forced` costliest of the report; 1 if there
+            is none.
         relative_time: cost of the slowest ranks of all microbatches over an even share of the tokens' cost; at least 1.
     """
 
@@ -38,6 +43,7 @@ class PackingQuality:
     fill: float = 0.0
     num_padding_tokens: int = 0
     step_imbalance: tuple[float, ...] = ()
+    free_imbalance: float = 0.0
     relative_time: float = 0.0
 
     @property
@@ -57,6 +63,8 @@ class PackReport:
         least_microbatches: below which no plan with uniform groups can come.
         least_imbalance: of the worst microbatch, below which no such plan can come.
         least_relative_time: below which no such plan can come.
+        num_forced: costliest microbatches whose longest sub-samples keep them, together, above an imbalance of 1.05 in
+            every such plan.
         rows: without packing first, then by scheduler.
     """
 
@@ -66,6 +74,7 @@ class PackReport:
     least_microbatches: int
     least_imbalance: float
     least_relative_time: float
+    num_forced: int
     rows: tuple[PackingQuality, ...]
 
     @property
@@ -118,10 +127,10 @@ def pack_report(
     padded = padded_lengths(tokens, cp_size=cp_size)
     capacity = max_seqlen_per_dp_cp_rank * cp_size
     given = np.asarray(lengths, dtype=np.int64)
+    bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0, 0)
     rows = [_without_packing(tokens, capacity, dp_size, cp_size, model)]
     for name, scheduler in zip(schedulers, made, strict=True):
-        rows.append(_quality(name, scheduler, given, model))
-    bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0)
+        rows.append(_quality(name, scheduler, given, model, bounds[2]))
     least = -(-int(padded.sum()) // (capacity * dp_size))
     return PackReport(
         lengths=tokens,
@@ -130,6 +139,7 @@ def pack_report(
         least_microbatches=-(-least // (group_size or 1)) * (group_size or 1),
         least_imbalance=bounds[0],
         least_relative_time=bounds[1],
+        num_forced=bounds[2],
         rows=tuple(rows),
     )
 
@@ -151,7 +161,9 @@ def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
     return costs[plan.packs]
 
 
-def _quality(name: str, scheduler: BasePackingScheduler, lengths: Int64s, model: CostModel) -> PackingQuality:
+def _quality(
+    name: str, scheduler: BasePackingScheduler, lengths: Int64s, model: CostModel, num_forced: int
+) -> PackingQuality:
     padded = padded_lengths(lengths, cp_size=scheduler.cp_size)
     try:
         plan = scheduler.plan(padded)
@@ -159,13 +171,16 @@ def _quality(name: str, scheduler: BasePackingScheduler, lengths: Int64s, model:
         return PackingQuality(scheduler=name, refused=error.message)
     costs = rank_costs(plan, padded, model)
     slowest = costs.max(axis=1)
+    imbalance = slowest / costs.mean(axis=1)
+    free = np.argsort(-slowest, kind="stable")[num_forced:]
     room = costs.size * scheduler.max_seqlen_per_dp_cp_rank
     return PackingQuality(
         scheduler=name,
         num_microbatches=plan.num_microbatches,
         fill=int(lengths.sum()) / room,
         num_padding_tokens=int(padded.sum() - lengths.sum()),
-        step_imbalance=tuple((slowest / costs.mean(axis=1)).tolist()),
+        step_imbalance=tuple(imbalance.tolist()),
+        free_imbalance=float(imbalance[free].max(initial=1.0)),
         relative_time=float(slowest.sum() * scheduler.num_ranks / _work(lengths, scheduler.cp_size, model)),
     )
 
@@ -182,6 +197,7 @@ def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int,
         fill=int(lengths.sum()) / room,
         num_padding_tokens=room - int(lengths.sum()),
         step_imbalance=(1.0,) * num_microbatches,
+        free_imbalance=1.0,
         relative_time=num_microbatches * whole * dp_size * cp_size / _work(lengths, cp_size, model),
     )
 
@@ -191,8 +207,9 @@ def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
     return float(model.cost(lengths, cp_size).sum()) * cp_size
 
 
-def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float]:
-    """Returns what the worst imbalance and the relative time cannot come below."""
+def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float, int]:
+    """Returns below what the worst imbalance and the relative time cannot come, and how many steps are forced."""
     costs = model.cost(lengths, cp_size)
     least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
-    return least_step_imbalance(lengths, costs, capacity, dp_size), least
+    forced = np.flatnonzero(least_imbalance_of_costliest(lengths, costs, capacity, dp_size) > BALANCED)
+    return least_step_imbalance(lengths, costs, capacity, dp_size), least, int(forced.max(initial=-1)) + 1
