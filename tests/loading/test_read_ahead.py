@@ -126,6 +126,7 @@ def assert_same(found, expected) -> None:
     [
         (0, None, None),
         (0, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
+        (1, "fork", None),
         (1, "fork", BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
         (4, "fork", None),
         (2, "spawn", None),

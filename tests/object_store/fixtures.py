@@ -40,9 +40,10 @@ class Bucket:
         return [each["Key"] for each in self.boto3.list_objects_v2(Bucket=self.name).get("Contents", [])]
 
     def put_pair(self, prefix: str, key: str) -> str:
-        """Stores a local pair; returns the address of its prefix."""
-        for suffix in (".bin", ".idx"):
-            self.put(key + suffix, Path(prefix + suffix).read_bytes())
+        """Stores a local pair, and roles beside it; returns the address of its prefix."""
+        for suffix in (".bin", ".idx", ".roles"):
+            if (path := Path(prefix + suffix)).exists() or suffix != ".roles":
+                self.put(key + suffix, path.read_bytes())
         return self.url(key)
 
 

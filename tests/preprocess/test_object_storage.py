@@ -9,6 +9,7 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
+from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.pipeline import preprocess_jsonl
 
 
@@ -48,3 +49,20 @@ def test_what_fails_writes_nothing(bucket, text):
     summary = preprocess_jsonl(source, bucket.url("out"), tokenizer, skip_bad_lines=True)
     assert json.loads(bucket.get("out.rejected.jsonl"))["line"] == 501
     assert summary.rejected_path == bucket.url("out.rejected.jsonl")
+
+
+def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path):
+    tokenizer = make_tokenizer(byte_level_json())
+    turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]
+    text = b"".join(json.dumps({"messages": turns * (number % 3 + 1)}).encode() + b"\n" for number in range(200))
+    (tmp_path / "chat.jsonl").write_bytes(text)
+    preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "out", tokenizer, chat_template="chatml")
+    source = bucket.put("chat", text)
+    preprocess_chat(source, bucket.url("out"), tokenizer, chat_template="chatml")
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
+    for suffix in (".bin", ".idx", ".roles"):
+        assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
+    bucket.put("chat", text + b"no JSON\n")
+    with pytest.raises(InputError, match=rf"`{source}` line 201"):
+        preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]

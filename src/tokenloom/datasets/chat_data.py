@@ -16,11 +16,12 @@ from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.roles import SequenceRoles, read_roles, roles_path, text_roles
+from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.local import MappedFile
+from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
 
 logger = logging.getLogger(__name__)
@@ -31,10 +32,10 @@ class SFTLowLevelDataset:
 
     Input that is not tokenised yet (JSON lines, Parquet) is tokenised once into `path_to_cache`, or into a folder
     `cache` beside it, under a name that changes with the file, the tokenizer and the template. Safe from several
-    threads, and picklable (opened again from the pair).
+    threads, and picklable (opened again from the pair, of object storage in the same version).
 
     Args:
-        dataset_path: the prefix of a pair made by `preprocess_chat`; or the path of conversations.
+        dataset_path: the prefix or address of a pair made by `preprocess_chat`; or the path of local conversations.
         config: the settings; needed for conversations that are not tokenised.
         plain_text: whether a pair without roles counts as text, which is trained everywhere.
 
@@ -45,21 +46,23 @@ class SFTLowLevelDataset:
 
     def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
         prefix = prefix_of(dataset_path)
-        if not IndexedDataset.exists(prefix) and os.path.isfile(dataset_path):
+        if os.path.isfile(dataset_path) and not IndexedDataset.exists(prefix):
             if config is None:
                 message = f"`{dataset_path}` is not tokenised yet, which needs a configuration, found none"
                 raise ConfigError(message, hint="tokenise it with `tokenloom preprocess-chat`")
             prefix = _tokenised(dataset_path, as_chat_config(config))
         mmap = True if config is None else bool(config.mmap_bin_files)
-        self.pair = IndexedDataset(prefix, mmap=mmap)
+        self.pair = IndexedDataset(
+            prefix, mmap=mmap, object_storage=None if config is None else config.storage_settings
+        )
         self.path_prefix = self.pair.path_prefix
-        self._plain_text = plain_text
-        self.roles = self._open_roles()
+        self._is_text = plain_text and not has_roles(self.pair)
+        self.roles = self._open_roles(None)
 
-    def _open_roles(self) -> SequenceRoles:
-        if self._plain_text and not os.path.exists(roles_path(self.path_prefix)):
+    def _open_roles(self, remote: RemoteFile | None) -> SequenceRoles:
+        if self._is_text:
             return text_roles(len(self.pair), self.pair.sequence_lengths)
-        return read_roles(self.pair)
+        return read_roles(self.pair, remote=remote)
 
     def __len__(self) -> int:
         """The number of conversations."""
@@ -81,16 +84,32 @@ class SFTLowLevelDataset:
         """Returns the tokens of many spans, back to back."""
         return self.pair.gather(sequences, starts, lengths)
 
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        return self.pair.remote_paths
+
+    def will_need(
+        self,
+        sequences: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        block_bytes: int | None = None,
+    ) -> None:
+        """Announces spans that `gather` will read, see `IndexedDataset.will_need`."""
+        self.pair.will_need(sequences, starts, lengths, block_bytes=block_bytes)
+
     def identity(self) -> dict[str, Any]:
         """Returns what tells these conversations from others."""
         return {**dataset_identity(self.pair), "roles": self.roles.identity()}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "roles"}
+        return {**self.__dict__, "roles": self.roles.remote}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.roles = self._open_roles()
+        self.roles = self._open_roles(state["roles"])
 
 
 def _tokenised(path: str, config: SFTDatasetConfig) -> str:

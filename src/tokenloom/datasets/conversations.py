@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -18,14 +17,14 @@ from numpy.typing import NDArray
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.ledger import ChatLedger, Count
-from tokenloom.datasets.numbered import NumberedSamples
+from tokenloom.datasets.numbered import NumberedSamples, PairSamples
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.indexed.layout import DType
 from tokenloom.order.cache import Arrays, IndexCache, open_or_build
-from tokenloom.order.windows import Spans
+from tokenloom.order.windows import SpanBatch, Spans
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class Exposure:
         return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
 
 
-class ConversationDataset(NumberedSamples):
+class ConversationDataset(PairSamples):
     """The base of datasets whose samples hold whole conversations.
 
     A subclass says how many tokens a conversation has beyond its inputs (`reads_ahead`: 1 where the last token is only
@@ -126,12 +125,10 @@ class ConversationDataset(NumberedSamples):
     # --- indices ----------------------------------------------------------------------------------------------
 
     def _index_cache(self) -> IndexCache | None:
-        folder = self.config.path_to_cache
-        if folder is None:
-            if self.config.mock:
-                return None
-            folder = os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
-        return IndexCache(folder, f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}")
+        if self.config.path_to_cache is None and self.config.mock:
+            return None
+        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
+        return IndexCache(self._index_folder(), base)
 
     def _open_indices(self) -> Arrays:
         return open_or_build(
@@ -269,13 +266,24 @@ class ConversationDataset(NumberedSamples):
         return sample | ({"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen} if with_boundaries else {})
 
     @abstractmethod
-    def _conversations(self, position: int) -> NDArray[np.int64]:
-        """Returns the conversations of a sample: int64[num_conversations]."""
+    def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the conversations of samples at positions that are known to exist.
+
+        Returns:
+            sequences: int64[num_conversations].
+            row_offsets: int64[samples + 1]; sample i owns conversations [row_offsets[i], row_offsets[i + 1]).
+        """
 
     def spans(self, idx: int) -> Spans:
         """Returns the conversations that make up a sample, as spans of sequences from their first token on."""
-        sequences = self._conversations(self._position(idx))
-        return Spans(sequences, np.zeros_like(sequences), np.ascontiguousarray(self._segments(sequences)[:, 2]))
+        return self.span_batch((idx,))[0]
+
+    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+        """Returns the spans of many samples."""
+        rows, _ = self._rows(positions)
+        sequences, row_offsets = self._conversations(rows)
+        lengths = np.ascontiguousarray(self._segments(sequences)[:, 2])
+        return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
     def trained_runs(self, sequence: int) -> list[tuple[int, int, bool]]:
         """Returns what a sample reads of a conversation, cut where loss begins and ends: (start, stop, has loss)."""

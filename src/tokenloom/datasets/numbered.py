@@ -128,7 +128,8 @@ class PairSamples(NumberedSamples):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        return self.dataset.remote_paths if isinstance(self.dataset, IndexedDataset) else []
+        paths: list[str] = getattr(self.dataset, "remote_paths", [])
+        return paths
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""

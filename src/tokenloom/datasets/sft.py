@@ -90,18 +90,16 @@ class SFTDataset(ConversationDataset):
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
         try:
-            starts = self.sample_index[rows]
-            counts = self.sample_index[rows + 1] - starts
-            row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-            places = np.repeat(starts - row_offsets[:-1], counts) + np.arange(int(row_offsets[-1]))
-            sequences = self.document_index[places].astype(np.int64)
-            return self._fill(sequences, row_offsets, width=self.config.sequence_length, with_boundaries=True)
+            return self._fill(*self._conversations(rows), width=self.config.sequence_length, with_boundaries=True)
         except IndexError as error:  # the positions exist, so it is the indices that do not fit
             raise self._damaged(error) from error
 
-    def _conversations(self, position: int) -> NDArray[np.int64]:
-        start, stop = (int(place) for place in self.sample_index[position : position + 2])
-        return self.document_index[start:stop].astype(np.int64)
+    def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        starts = self.sample_index[rows]
+        counts = self.sample_index[rows + 1] - starts
+        row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        places = np.repeat(starts - row_offsets[:-1], counts) + np.arange(int(row_offsets[-1]))
+        return self.document_index[places].astype(np.int64), row_offsets
 
     def _sample_starts(self) -> NDArray[np.int64]:
         return self.sample_index

@@ -107,16 +107,16 @@ class VarlenDataset(ConversationDataset):
         return self.batch(rows)
 
     def _sample(self, position: int) -> Sample:
-        sequences = self._conversations(position)
+        sequences, row_offsets = self._conversations(np.array([position], dtype=np.int64))
         _, inputs, _, slots = self._segments(sequences)[0].tolist()
-        rows = self._fill(sequences, np.array([0, 1], dtype=np.int64), width=slots, with_boundaries=False)
+        rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
         sample: Sample = {name: array[0] for name, array in rows.items()}
         sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         return sample
 
-    def _conversations(self, position: int) -> NDArray[np.int64]:
-        return self.document_index[position : position + 1].astype(np.int64)
+    def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self.document_index[rows].astype(np.int64), np.arange(len(rows) + 1, dtype=np.int64)
 
     def _sample_starts(self) -> NDArray[np.int64]:
         return np.arange(len(self) + 1, dtype=np.int64)

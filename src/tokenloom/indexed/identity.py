@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.sampling import sampled_hash
+from tokenloom.storage.sampling import sampled_hash_of
 
 
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
@@ -24,8 +24,8 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
         "num_boundaries": header.num_boundaries,
         "idx_bytes": index.num_bytes,
         "bin_bytes": tokens.num_bytes,
-        "idx_sample": sampled_hash(index.read, index.num_bytes),
+        "idx_sample": sampled_hash_of(index),
     }
     if isinstance(tokens, RemoteFile) and tokens.version.etag is not None:
         return {**identity, "bin_etag": tokens.version.etag}
-    return {**identity, "bin_sample": sampled_hash(tokens.read, tokens.num_bytes)}
+    return {**identity, "bin_sample": sampled_hash_of(tokens)}

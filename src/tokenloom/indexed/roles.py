@@ -6,10 +6,8 @@ Readers that do not know the file read the pair as before. FORMAT.md describes t
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
@@ -18,11 +16,12 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
 from tokenloom.kernels import RoleParts
-from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.copies import local_copy
 from tokenloom.storage.local import map_file
-from tokenloom.storage.sampling import sampled_hash
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import exists, open_pending, remove
+from tokenloom.storage.sampling import sampled_hash, sampled_hash_of
 
 MAGIC = b"TLROLES\x00"
 VERSION = 1
@@ -57,6 +56,7 @@ class SequenceRoles:
         stops: int32[num_parts], one past the last token of each part, from the start of its sequence.
         kinds: uint8[num_parts], see `PartKind`.
         tokenizer_sha256: of the tokenizer that made the tokens, in hex; None if it is not known.
+        remote: the object that holds them, as it was when it was opened; None for local ones.
         parts: the same for the kernels.
     """
 
@@ -67,11 +67,13 @@ class SequenceRoles:
         kinds: NDArray[np.uint8],
         *,
         tokenizer_sha256: str | None = None,
+        remote: RemoteFile | None = None,
     ) -> None:
         self.offsets = offsets
         self.stops = stops
         self.kinds = kinds
         self.tokenizer_sha256 = tokenizer_sha256
+        self.remote = remote
         self.parts = RoleParts(offsets, stops, kinds)
 
     def __len__(self) -> int:
@@ -104,18 +106,32 @@ def text_roles(num_sequences: int, lengths: NDArray[np.int32]) -> SequenceRoles:
     )
 
 
-def read_roles(dataset: IndexedDataset) -> SequenceRoles:
+def has_roles(dataset: IndexedDataset) -> bool:
+    """Whether there are roles beside a pair."""
+    return exists(roles_path(dataset.path_prefix), settings=dataset.object_storage)
+
+
+def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> SequenceRoles:
     """Returns the roles beside a pair, as views of the mapped file, after checking in O(1) that they belong to it.
+
+    Those in object storage are mapped from a local copy, as the index is.
+
+    Args:
+        dataset: the pair.
+        remote: the object that holds them, where it was opened before; else what is there now.
 
     Raises:
         DatasetNotFoundError: there is no such file.
         DatasetFormatError: it is truncated, foreign, or was written for other data.
+        StorageError: a store denies access, or does not answer.
     """
     path = roles_path(dataset.path_prefix)
     try:
-        data = map_file(path)
+        if dataset.is_remote and remote is None:
+            remote = RemoteFile(path, dataset.object_storage)
+        data = map_file(path if remote is None else local_copy(remote))
     except StorageError as error:
-        if os.path.exists(path):
+        if remote is not None or has_roles(dataset):
             raise
         message = f"no file `{path}`: nothing says which tokens of `{dataset.path_prefix}` are answers"
         raise DatasetNotFoundError(message, hint="tokenise conversations with `tokenloom preprocess-chat`") from error
@@ -145,7 +161,11 @@ def read_roles(dataset: IndexedDataset) -> SequenceRoles:
         raise DatasetFormatError(message, hint=hint)
     stops: NDArray[np.int32] = data[stops_at:kinds_at].view(np.int32)
     return SequenceRoles(
-        offsets, stops, data[kinds_at:], tokenizer_sha256=None if tokenizer == _UNKNOWN else tokenizer.hex()
+        offsets,
+        stops,
+        data[kinds_at:],
+        tokenizer_sha256=None if tokenizer == _UNKNOWN else tokenizer.hex(),
+        remote=remote,
     )
 
 
@@ -174,9 +194,9 @@ def role_problems(dataset: IndexedDataset) -> Iterator[str]:
 
 
 def _pair_hash(dataset: IndexedDataset) -> bytes:
-    """Returns a hash of pieces of both files: what `dataset_identity` knows of them."""
-    identity = dataset_identity(dataset)
-    return hashlib.sha256(f"{identity['idx_sample']} {identity['bin_sample']}".encode()).digest()
+    """Returns a hash of pieces of both files."""
+    samples = [sampled_hash_of(source) for source in (dataset.index_source(), dataset.bin_reader)]
+    return hashlib.sha256(" ".join(samples).encode()).digest()
 
 
 class RolesWriter:
@@ -208,9 +228,7 @@ class RolesWriter:
 
     def remove_old(self) -> None:
         """Removes the roles of an earlier pair of this name."""
-        path = roles_path(self._prefix)
-        with storage_errors("remove", path), suppress(FileNotFoundError):
-            os.unlink(path)
+        remove(roles_path(self._prefix))
 
     def publish(self) -> None:
         """Writes the file; the pair must be complete.
@@ -226,7 +244,7 @@ class RolesWriter:
             raise DatasetFormatError(message)
         num_parts = int(counts.sum())
         header = _HEADER.pack(MAGIC, VERSION, 0, len(counts), num_parts, _pair_hash(dataset), self._tokenizer)
-        with PendingFile(roles_path(self._prefix)) as file:
+        with open_pending(roles_path(self._prefix)) as file:
             file.write(header)
             file.write(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]).data)
             for stops in self._stops:

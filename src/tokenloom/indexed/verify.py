@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.roles import role_problems, roles_path
+from tokenloom.indexed.roles import has_roles, role_problems
 
 _ROWS = 1 << 20
 _BYTES = 16 << 20
@@ -63,7 +62,7 @@ def verify_dataset(
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     tokens_path = bin_path(dataset.path_prefix)
     problems = list(index_problems(dataset))
-    if os.path.exists(roles_path(dataset.path_prefix)):
+    if has_roles(dataset):
         problems += role_problems(dataset)
     smallest: int | float | None = None
     largest: int | float | None = None

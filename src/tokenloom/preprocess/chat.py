@@ -27,6 +27,7 @@ from tokenloom.preprocess.sources import LineReader
 from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.storage.resolve import remove
 
 _BLOCK_BYTES = 256 << 10  # as for `tokenizers` in `preprocess_jsonl`
 
@@ -278,7 +279,7 @@ class _Outputs:
         except BaseException:
             for name in (roles_path(self._prefix), idx_path(self._prefix), bin_path(self._prefix)):
                 with suppress(OSError):
-                    os.unlink(name)
+                    remove(name)
             raise
 
     def summary(self, choice: EngineChoice, *, schema: str, template: str, seconds: float) -> ChatSummary:

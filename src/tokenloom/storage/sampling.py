@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from tokenloom.storage.local import Bytes
+from tokenloom.storage.local import Bytes, ByteSource
 
 _NUM_PIECES = 32
 _PIECE_BYTES = 512
@@ -18,11 +18,25 @@ def sampled_hash(read: Callable[[int, int], Bytes], num_bytes: int) -> str:
         read: returns bytes [offset, offset + length).
         num_bytes: in all.
     """
-    digest = hashlib.sha256()
+    return _hash(read(*piece) for piece in _pieces(num_bytes))
+
+
+def sampled_hash_of(source: ByteSource) -> str:
+    """Returns the same for a source, whose pieces are read at the same time where that helps."""
+    offsets, lengths = zip(*_pieces(source.num_bytes), strict=True)
+    return _hash(source.read_many(offsets, lengths))
+
+
+def _pieces(num_bytes: int) -> list[tuple[int, int]]:
+    """Returns the offset and the length of each piece."""
     if num_bytes <= _NUM_PIECES * _PIECE_BYTES:
-        digest.update(read(0, num_bytes).data)
-        return digest.hexdigest()
+        return [(0, num_bytes)]
     last = num_bytes - _PIECE_BYTES
-    for piece in range(_NUM_PIECES):
-        digest.update(read(last * piece // (_NUM_PIECES - 1), _PIECE_BYTES).data)
+    return [(last * piece // (_NUM_PIECES - 1), _PIECE_BYTES) for piece in range(_NUM_PIECES)]
+
+
+def _hash(pieces: Iterable[Bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.data)
     return digest.hexdigest()

@@ -1,0 +1,135 @@
+"""Conversations in object storage: samples are those of local files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, settings, write_conversations
+from tests.object_store.proxy import KINDS, Faults
+
+from tokenloom import (
+    BlendedMegatronDatasetBuilder,
+    ConfigError,
+    DatasetFormatError,
+    DatasetNotFoundError,
+    IndexedDataset,
+    ObjectStorageSettings,
+    ReplacedObjectError,
+    SFTDataset,
+    SFTDatasetConfig,
+    VarlenDataset,
+    VarlenDatasetConfig,
+    build_dataloader,
+    loader_statistics,
+    verify_dataset,
+)
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.indexed.roles import read_roles
+
+STORAGE = ObjectStorageSettings(block_bytes=1 << 13, concurrency=8, timeout_seconds=10, deadline_seconds=60)
+
+
+@pytest.fixture
+def prefix(tmp_path, rng):
+    def turn(longest: int) -> list[int]:
+        return rng.integers(8, 60000, size=rng.integers(1, longest)).tolist()
+
+    talks = [
+        conversation((PROMPT, turn(60)), (ANSWER, turn(90)), (PROMPT, turn(40)), (ANSWER, turn(200))) for _ in range(90)
+    ]
+    return write_conversations(tmp_path / "chat", talks, tokenizer_sha256="ab" * 32)
+
+
+def build(cls, config_class, prefix: str, tmp_path, *, num_samples: int | None = None):
+    changes = {"path_to_cache": str(tmp_path / "indices"), "object_storage": STORAGE, "sequence_length": 512}
+    config = config_class(**settings(prefix, **changes))
+    return BlendedMegatronDatasetBuilder(cls, [num_samples, None, None], lambda: True, config).build()[0]
+
+
+def assert_same(found, expected) -> None:
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert list(mine) == list(theirs)
+        for name in mine:
+            assert mine[name].dtype == theirs[name].dtype
+            assert (mine[name] == theirs[name]).all()
+
+
+@pytest.mark.parametrize(("num_workers", "context"), [(0, None), (2, "spawn")])
+def test_packed_batches_are_those_of_local_files(bucket, prefix, tmp_path, num_workers, context):
+    url = bucket.put_pair(prefix, "data/chat")
+    here = build(SFTDataset, SFTDatasetConfig, prefix, tmp_path, num_samples=40)
+    there = build(SFTDataset, SFTDatasetConfig, url, tmp_path, num_samples=40)
+    bucket.proxy.faults = Faults(shares=dict.fromkeys(KINDS, 0.01), slow_seconds=0.1)
+    batches = np.arange(40).reshape(10, 4).tolist()
+    loader = build_dataloader(there, batches, num_workers=num_workers, multiprocessing_context=context)
+    found = [{name: tensor.clone() for name, tensor in batch.items()} for batch in loader]
+    assert_same(found, list(build_dataloader(here, batches)))
+    statistics = loader_statistics(loader)[f"{url}.bin"]
+    assert statistics.hits > 0
+    assert there.ledger() == here.ledger()
+    assert there.spans(3).documents.tolist() == here.spans(3).documents.tolist()
+
+
+def test_single_conversations_are_those_of_local_files(bucket, prefix, tmp_path):
+    url = bucket.put_pair(prefix, "data/chat")
+    here = build(VarlenDataset, VarlenDatasetConfig, prefix, tmp_path)
+    there = build(VarlenDataset, VarlenDatasetConfig, url, tmp_path)
+    assert there.remote_paths == [f"{url}.bin"]
+    there.will_need(range(8))
+    assert_same([there.sample(k) for k in range(20)], [here.sample(k) for k in range(20)])
+    assert there.lengths().tolist() == here.lengths().tolist()
+
+
+def test_an_ordinary_pair_in_a_bucket_is_text(bucket, prefix, tmp_path):
+    os.unlink(f"{prefix}.roles")
+    url = bucket.put_pair(prefix, "data/chat")
+    here = build(VarlenDataset, VarlenDatasetConfig, prefix, tmp_path)
+    there = pickle.loads(pickle.dumps(build(VarlenDataset, VarlenDatasetConfig, url, tmp_path)))
+    assert_same([there.sample(k) for k in range(5)], [here.sample(k) for k in range(5)])
+
+
+def test_roles_of_a_bucket_are_checked(bucket, prefix, tmp_path):
+    url = bucket.put_pair(prefix, "data/chat")
+    assert verify_dataset(url).ok
+    assert read_roles(IndexedDataset(url)).identity() == read_roles(IndexedDataset(prefix)).identity()
+    with open(f"{prefix}.roles", "rb") as stream:
+        roles = stream.read()
+    bucket.put("data/chat.roles", roles[:-1])
+    with pytest.raises(DatasetFormatError, match=r"`s3://.*/data/chat\.roles`: .* parts need \d+ bytes, found"):
+        read_roles(IndexedDataset(url))
+    for suffix in (".bin", ".idx"):
+        shutil.copy(prefix + suffix, str(tmp_path / f"other{suffix}"))
+    with open(tmp_path / "other.bin", "r+b") as stream:
+        stream.write(b"\xff\xff")
+    other = bucket.put_pair(str(tmp_path / "other"), "data/other")
+    with pytest.raises(DatasetNotFoundError, match=r"no file `s3://.*/data/other\.roles`: nothing says which tokens"):
+        read_roles(IndexedDataset(other))
+    bucket.put("data/other.roles", roles)
+    with pytest.raises(DatasetFormatError, match=r"other\.roles` was written for another pair"):
+        read_roles(IndexedDataset(other))
+
+
+def test_all_processes_read_the_roles_that_were_opened_first(bucket, prefix, tmp_path):
+    url = bucket.put_pair(prefix, "data/chat")
+    config = SFTDatasetConfig(**settings(url, object_storage=STORAGE))
+    data = SFTLowLevelDataset(url, config)
+    state = pickle.dumps(data)
+    assert pickle.loads(state).roles.of(3) == data.roles.of(3)
+    with open(f"{prefix}.roles", "rb") as stream:
+        bucket.put("data/chat.roles", stream.read()[:-1] + b"\x00")
+    assert pickle.loads(state).roles.of(89) == data.roles.of(89)  # out of the local copy of that version
+    assert SFTLowLevelDataset(url, config).roles.of(89)[-1][2] == PROMPT  # and now that one is gone
+    with pytest.raises(ReplacedObjectError):
+        pickle.loads(state)
+
+
+def test_indices_of_remote_conversations_need_a_folder(bucket, prefix):
+    url = bucket.put_pair(prefix, "data/chat")
+    config = SFTDatasetConfig(**settings(url, object_storage=STORAGE))
+    with pytest.raises(ConfigError, match=r"expected `path_to_cache` with data in object storage, `s3://.*` \(train\)"):
+        BlendedMegatronDatasetBuilder(SFTDataset, [None, None, None], lambda: True, config).build()
