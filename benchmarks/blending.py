@@ -28,7 +28,7 @@ def bench(helpers, num_datasets: int, kind: str, mode: str, rounds: int) -> list
     rng = np.random.default_rng(num_datasets)
     weights = np.ones(num_datasets) if kind == "equal" else rng.dirichlet(np.ones(num_datasets))
     weights = weights / weights.sum()
-    size = 1 << 20  # enough for two threads
+    size = (1 << 22) if num_datasets < 1000 else (1 << 20)  # enough for several threads
     sizes = None
     if mode == "exhaustive":
         sizes = np.maximum(weights * size, 1).astype(np.int64)
