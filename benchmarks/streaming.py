@@ -322,7 +322,7 @@ def main() -> None:
     options = parser.parse_args()
 
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, options.latency))
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, options.latency), daemon=True)
     process.start()
     theirs.close()
     server, proxy = ours.recv()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
+from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import required_token_id
 from tokenloom.errors import ConfigError
@@ -68,28 +67,22 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
     def _min_sentences(self) -> int:
         return 2 if self.config.classification_head else 1
 
-    def _fill(self, text: SentenceText) -> Sample:
-        count, length = len(text.targets), self.config.sequence_length
+    def _empty(self, count: int) -> Sample:
+        length = self.config.sequence_length
         names = ("text", "types", "labels", "is_random", "padding_mask", "loss_mask", "truncated")
-        sample: Sample = {
+        return {
             name: np.empty(count if name in ("is_random", "truncated") else (count, length), dtype=np.int64)
             for name in names
         }
-        self._sample_filler().fill(
-            text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample
-        )
-        return sample
 
-    def _sample_filler(self) -> Any:
-        if self._filler is None:
-            config = self.config
-            assert config.word_pieces is not None  # the config has read it
-            self._filler = BertFiller(
-                self._masker(),
-                sequence_length=config.sequence_length,
-                pad_id=self._pad_token_id,
-                **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
-                classification_head=bool(config.classification_head),
-                replacements=config.word_pieces.ids,
-            )
-        return self._filler
+    def _make_filler(self) -> BertFiller:
+        config = self.config
+        assert config.word_pieces is not None  # the config has read it
+        return BertFiller(
+            self._masker(),
+            sequence_length=config.sequence_length,
+            pad_id=self._pad_token_id,
+            **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
+            classification_head=bool(config.classification_head),
+            replacements=config.word_pieces.ids,
+        )

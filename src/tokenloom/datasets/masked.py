@@ -112,7 +112,7 @@ class MaskedWordPieceDataset(PairSamples):
     `dataset.batch(positions)` many samples by one kernel call; torch's DataLoader gets batches of tensors. Safe from
     several threads, after a fork, and picklable. How many samples there are only the index knows: `len()` opens it.
 
-    A subclass gives `_special_tokens`, `_min_sentences` and `_fill`.
+    A subclass gives `_special_tokens`, `_min_sentences`, `_empty` and `_make_filler`.
 
     Args:
         indexed_dataset: the low-level dataset.
@@ -155,6 +155,13 @@ class MaskedWordPieceDataset(PairSamples):
         """Sentences in a sample, at least."""
 
     @abstractmethod
+    def _empty(self, count: int) -> Sample:
+        """Returns the arrays of so many samples, to be filled."""
+
+    @abstractmethod
+    def _make_filler(self) -> Any:
+        """Returns the kernel that masks and fills samples; made with the first of them."""
+
     def _fill(self, text: SentenceText) -> Sample:
         """Returns masked samples with a leading batch axis.
 
@@ -163,6 +170,11 @@ class MaskedWordPieceDataset(PairSamples):
             ValueError: it holds a token that the tokenizer does not have.
             OverflowError: what is masked does not fit the sample.
         """
+        if self._filler is None:
+            self._filler = self._make_filler()
+        sample = self._empty(len(text.targets))
+        self._filler.fill(text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample)
+        return sample
 
     # --- building ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import TokenizerLike
@@ -56,6 +56,21 @@ class MockGPTLowLevelDataset:
         return np.where(offsets == last, self.eod_token, (offsets + 1) % self.vocab_size)
 
 
+def check_names_no_data(config: BlendedMegatronDatasetConfig, *, otherwise: type) -> None:
+    """Checks that a configuration asks for made-up data.
+
+    Args:
+        config: the settings.
+        otherwise: the class that reads data.
+
+    Raises:
+        ConfigError: it names data.
+    """
+    if not config.mock:
+        message = "expected a config without `blend` for made-up data, found one that names data"
+        raise ConfigError(message, hint=f"use {otherwise.__name__}")
+
+
 class MockGPTDataset(GPTDataset):
     """GPT samples from made-up data; takes the place of `GPTDataset` when a config names no data."""
 
@@ -68,9 +83,7 @@ class MockGPTDataset(GPTDataset):
         index_split: Split,
         config: GPTDatasetConfig,
     ) -> None:
-        if not config.mock:
-            message = "expected a config without `blend` for made-up data, found one that names data"
-            raise ConfigError(message, hint="use GPTDataset")
+        check_names_no_data(config, otherwise=GPTDataset)
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
+from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.t5_attention import attention_masks
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
@@ -118,10 +118,10 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     def _min_sentences(self) -> int:
         return 1
 
-    def _fill(self, text: SentenceText) -> Sample:
-        count, encoder, decoder = len(text.targets), self.config.sequence_length, self.config.sequence_length_decoder
+    def _empty(self, count: int) -> Sample:
+        encoder, decoder = self.config.sequence_length, self.config.sequence_length_decoder
         assert decoder is not None  # the config has checked it
-        sample: Sample = {
+        return {
             "text_enc": np.empty((count, encoder), dtype=np.int64),
             "text_dec": np.empty((count, decoder), dtype=np.int64),
             "labels": np.empty((count, decoder), dtype=np.int64),
@@ -130,21 +130,15 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
             "enc_mask": np.empty((count, encoder), dtype=np.int64),
             "dec_mask": np.empty((count, decoder), dtype=np.int64),
         }
-        self._sample_filler().fill(
-            text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample
-        )
-        return sample
 
-    def _sample_filler(self) -> Any:
-        if self._filler is None:
-            config = self.config
-            assert config.sequence_length_decoder is not None  # the config has checked it
-            self._filler = T5Filler(
-                self._masker(),
-                encoder_length=config.sequence_length,
-                decoder_length=config.sequence_length_decoder,
-                pad_id=self._pad_token_id,
-                **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
-                sentinels=required_sentinels(config.tokenizer),
-            )
-        return self._filler
+    def _make_filler(self) -> T5Filler:
+        config = self.config
+        assert config.sequence_length_decoder is not None  # the config has checked it
+        return T5Filler(
+            self._masker(),
+            encoder_length=config.sequence_length,
+            decoder_length=config.sequence_length_decoder,
+            pad_id=self._pad_token_id,
+            **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
+            sentinels=required_sentinels(config.tokenizer),
+        )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.chat_config import VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationDataset
+from tokenloom.datasets.mock import check_names_no_data
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
@@ -218,9 +219,7 @@ class MockVarlenDataset(VarlenDataset):
         index_split: Split,
         config: Any,
     ) -> None:
-        if not config.mock:
-            message = "expected a config without `blend` for made-up data, found one that names data"
-            raise ConfigError(message, hint="use VarlenDataset")
+        check_names_no_data(config, otherwise=VarlenDataset)
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
 
     @staticmethod
