@@ -18,6 +18,7 @@ This is the lowest module: it imports nothing of tokenloom.
     ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
     │   └── MissingTokenError (NotImplementedError)   it has no token of the role asked for
     ├── InputError (ValueError)             a line of input text is unusable
+    ├── WorkerError (RuntimeError)          processes that work on shards of a corpus keep dying
     ├── BuildError (RuntimeError)           a rank failed or died, so no rank may go on
     └── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
 
@@ -104,6 +105,10 @@ class MissingTokenError(TokenizerError, NotImplementedError):
 
 class InputError(TokenloomError, ValueError):
     """A line of input text is unusable; the message names file and line."""
+
+
+class WorkerError(TokenloomError, RuntimeError):
+    """Processes that work on shards of a corpus keep dying; what they finished is kept."""
 
 
 class BuildError(TokenloomError, RuntimeError):

@@ -67,11 +67,11 @@ def byte_progress(description: str, *, total: int | None = None) -> Iterator[Cal
 
 
 @contextmanager
-def token_progress(description: str) -> Iterator[Callable[[int, int, int], None] | None]:
-    """Shows bytes done, speeds in bytes and tokens, and the remaining time.
+def token_progress(description: str) -> Iterator[Callable[[int, int, int, str], None] | None]:
+    """Shows bytes done, speeds in bytes and tokens, the remaining time and a note.
 
-    Yields the function to tell it: bytes done, of how many (0 if unknown), and tokens so far; None when there is no
-    terminal to show it on, where even loading rich would be wasted.
+    Yields the function to tell it: bytes done, of how many (0 if unknown), tokens so far, and the note; None when there
+    is no terminal to show it on, where even loading rich would be wasted.
     """
     if not sys.stderr.isatty():
         yield None
@@ -81,20 +81,28 @@ def token_progress(description: str) -> Iterator[Callable[[int, int, int], None]
 
     with Progress(
         *_columns(TextColumn("{task.fields[tokens_per_second]:,.0f} tokens/s")),
+        TextColumn("{task.fields[note]}", markup=False),
         console=Console(stderr=True),
         transient=True,
         auto_refresh=False,  # a refreshing thread would compete with those that tokenise
     ) as progress:
-        task = progress.add_task(description, total=None, tokens_per_second=0.0)
+        task = progress.add_task(description, total=None, tokens_per_second=0.0, note="")
         started = shown = time.monotonic()
 
-        def show(num_bytes: int, total_bytes: int, num_tokens: int) -> None:
+        def show(num_bytes: int, total_bytes: int, num_tokens: int, note: str) -> None:
             nonlocal shown
             now = time.monotonic()
             if now - shown < _SECONDS_BETWEEN_UPDATES:
                 return
             shown = now
             speed = num_tokens / (now - started)
-            progress.update(task, completed=num_bytes, total=total_bytes or None, tokens_per_second=speed, refresh=True)
+            progress.update(
+                task,
+                completed=num_bytes,
+                total=total_bytes or None,
+                tokens_per_second=speed,
+                note=note,
+                refresh=True,
+            )
 
         yield show

@@ -3,63 +3,218 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
-from tokenloom.cli.tokenising_options import add_tokenising_options
+from tokenloom.cli.values import byte_count, shares
+from tokenloom.cli.tokenising_options import add_policy_options, add_tokenising_options, tokenizer_of
+
+if TYPE_CHECKING:
+    from tokenloom.corpus.progress import CorpusProgress
+    from tokenloom.corpus.run import Runner
+    from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+    from tokenloom.corpus.summary import CorpusSummary
+    from tokenloom.preprocess.tokenizers import TextTokenizer
+
+_FORMATS = ("jsonl", "text-lines", "text-files", "parquet", "arrow")  # repeated: help must not import the readers
+_MOST_SHOWN = 20
+"""Datasets listed in the summary."""
 
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "preprocess",
-        help="turn JSON lines into tokenised datasets",
-        description="Tokenise a file of JSON lines into PREFIX_KEY_document.bin and .idx.",
+        help="turn text into tokenised datasets",
+        description=(
+            "Tokenise a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when "
+            "the same command runs again; on several machines that share the folder, all take part."
+        ),
     )
     parser.add_argument(
-        "input", metavar="INPUT", help="file with one JSON object per line: .jsonl, .jsonl.gz, .jsonl.zst"
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet, "
+        "Arrow and Hugging Face datasets; gzip, zstd, bz2, xz",
     )
-    parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys to tokenise (text)")
-    parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
-    add_tokenising_options(parser)
+    parser.add_argument("--input-format", choices=_FORMATS, help="of all inputs (told from each file)")
+    parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns (text)")
+    add_tokenising_options(parser, bad="records")
+    add_policy_options(parser)
+    _add_selection(parser)
+    _add_work(parser)
+    looking = parser.add_argument_group("looking first")
+    looking.add_argument("--dry-run", type=int, metavar="N", help="show how the first N documents are tokenised")
+    looking.add_argument(
+        "--find-optimal-workers", action="store_true", help="measure numbers of processes and threads on the beginning"
+    )
     parser.set_defaults(run=run)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("which documents go where")
+    group.add_argument("--max-bad-records", metavar="N|P%", help="set so many bad records aside, and no more")
+    group.add_argument("--drop-duplicates", action="store_true", help="keep only the first of equal documents")
+    group.add_argument(
+        "--split", type=shares, default={}, metavar="NAME=SHARE,...", help="deal documents by hash: train=0.99,valid=0.01"
+    )
+    group.add_argument("--split-seed", type=int, default=0, metavar="N", help="another one deals otherwise (0)")
+    group.add_argument(
+        "--one-pair-per-file", action="store_true", help="datasets for each input file, in the folder PREFIX"
+    )
+
+
+def _add_work(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how the work is done")
+    group.add_argument("--processes", type=int, metavar="N", help="on this machine (one per 8 processors)")
+    group.add_argument("--shard-size", type=byte_count, default="256MB", metavar="SIZE", help="of input (256MB)")
+    group.add_argument("--memory", type=byte_count, default="1GB", metavar="SIZE", help="per thread (1GB)")
+    group.add_argument("--runner", choices=("local", "ray"), default="local", help="who does the shards (local)")
+    group.add_argument("--ray-address", metavar="ADDRESS", help="of the cluster (one that runs here, or a new one)")
+    group.add_argument("--work-folder", metavar="FOLDER", help="for what is not finished (PREFIX.job)")
+    group.add_argument("--restart", action="store_true", help="give up what an earlier run did")
 
 
 def run(options: argparse.Namespace) -> int:
     """Tokenises and prints the summary."""
-    from tokenloom.preprocess.pipeline import preprocess_jsonl
-    from tokenloom.preprocess.tokenizers import load_tokenizer
+    from tokenloom.corpus.run import preprocess_corpus
 
-    tokenizer = load_tokenizer(options.tokenizer, eod_token=options.eod_token)
+    tokenizer = tokenizer_of(options)
+    settings = _settings(options)
+    if options.dry_run is not None:
+        return _show_documents(options, settings, tokenizer)
+    if options.find_optimal_workers:
+        return _show_trials(options, settings, tokenizer)
     with console.token_progress("preprocess") as show:
-        summary = preprocess_jsonl(
-            options.input,
+        summary = preprocess_corpus(
+            options.inputs,
             options.output_prefix,
             tokenizer,
-            keys=options.json_keys,
-            append_eod=options.append_eod,
+            settings,
+            num_processes=options.processes,
             num_workers=options.workers,
-            engine=options.engine,
-            skip_bad_lines=options.skip_bad_lines,
-            progress=None if show is None else lambda at: show(at.num_file_bytes, at.total_file_bytes, at.num_tokens),
+            runner=_runner(options),
+            work_folder=options.work_folder,
+            restart=options.restart,
+            progress=None if show is None else partial(_show_progress, show),
         )
-    rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
+    _print_summary(summary, ", ".join(options.inputs))
+    return 0
+
+
+def _show_progress(show: Callable[[int, int, int, str], None], at: CorpusProgress) -> None:
+    counts = at.counts
+    note = f"{counts.num_documents:,} documents, {counts.num_rejected:,} rejected, "
+    note += f"shards {at.num_shards_done:,}/{at.num_shards:,}"
+    show(counts.num_file_bytes, at.total_file_bytes, counts.num_tokens, note)
+
+
+def _settings(options: argparse.Namespace) -> CorpusSettings:
+    from tokenloom.corpus.settings import CorpusSettings
+
+    return CorpusSettings(
+        keys=tuple(options.json_keys),
+        input_format=options.input_format,
+        prepend_bos=options.prepend_bos,
+        append_eod=options.append_eod,
+        split_sentences=options.split_sentences,
+        keep_newlines=options.keep_newlines,
+        drop_duplicates=options.drop_duplicates,
+        shares=options.split,
+        split_seed=options.split_seed,
+        bad_records=_budget(options),
+        engine=options.engine,
+        shard_bytes=options.shard_size,
+        memory_bytes=options.memory,
+        one_pair_per_file=options.one_pair_per_file,
+    )
+
+
+def _budget(options: argparse.Namespace) -> BadRecordBudget:
+    from tokenloom.corpus.settings import BadRecordBudget
+
+    return BadRecordBudget.parse(options.max_bad_records or ("100%" if options.skip_bad_lines else "0"))
+
+
+def _runner(options: argparse.Namespace) -> Runner | None:
+    if options.runner == "local":
+        return None
+    from tokenloom.corpus.ray_runner import RayRunner
+
+    return RayRunner(address=options.ray_address, num_workers=options.workers or 1)
+
+
+def _show_documents(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
+    from tokenloom.corpus.preview import preview_corpus
+
+    preview = preview_corpus(options.inputs, tokenizer, settings, count=options.dry_run)
+    for document in preview.documents:
+        where = f"{document.path} {document.unit} {document.number}, {document.key!r}"
+        ratio = f"{document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else "empty"
+        print(f"{where}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens, {ratio}")
+        print(f"  ids:  {document.shown_ids}")
+        print(f"  text: {document.shown_text}")
+    for record in preview.bad_records:
+        print(f"bad: {record.path} {record.unit} {record.number}: {record.reason}")
+    print(f"\nengine {preview.engine}: {preview.engine_reason}")
+    print(f"{preview.num_files:,} input files, {preview.num_ignored:,} ignored, {preview.num_shards:,} shards; nothing was written")
+    return 0
+
+
+def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
+    from tokenloom.corpus.tuning import find_optimal_workers
+
+    trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, settings)
     console.print_table(
-        (options.input, ""),
+        ("processes x threads", "MB/s", "tokens/s"),
         [
+            (
+                f"--processes {trial.num_processes} --workers {trial.num_workers}",
+                f"{trial.bytes_per_second / 1e6:.1f}",
+                f"{trial.tokens_per_second:,.0f}",
+            )
+            for trial in trials
+        ],
+        title="fastest first, measured on the beginning of the input",
+    )
+    return 0
+
+
+def _print_summary(summary: CorpusSummary, title: str) -> None:
+    num_hidden = len(summary.datasets) - _MOST_SHOWN
+    rejected = ", ".join(summary.rejected_paths)
+    reused = f", {summary.num_shards_reused} of them done before" if summary.num_shards_reused else ""
+    doubled = [("documents that spell out an added token", f"{summary.num_doubled:,}")] if summary.num_doubled else []
+    console.print_table(
+        (title, ""),
+        [
+            *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
+            ("input files", f"{summary.num_files:,}" + (f", {summary.num_ignored:,} ignored" if summary.num_ignored else "")),
             ("documents", f"{summary.num_documents:,}"),
+            ("duplicates left out", f"{summary.num_duplicates:,}"),
+            *doubled,
             ("tokens", f"{summary.num_tokens:,}"),
-            ("bytes written", f"{sum(output.num_bytes for output in summary.outputs):,}"),
+            ("bytes written", f"{sum(dataset.num_bytes for dataset in summary.datasets):,}"),
             ("dtype", summary.dtype),
-            ("rejected lines", rejected),
+            ("rejected records", f"{summary.num_rejected:,}" + (f" in {rejected}" if rejected else "")),
             ("blank lines", f"{summary.num_blank_lines:,}"),
             ("text bytes read", f"{summary.num_text_bytes:,}"),
+            ("shards", f"{summary.num_shards:,}{reused}"),
             ("seconds", f"{summary.seconds:.2f}"),
             ("MB/s", f"{summary.num_text_bytes / summary.seconds / 1e6:.1f}"),
             ("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}"),
             ("engine", summary.engine),
             ("engine chosen", summary.engine_reason),
-            *((f"dataset of {output.key!r}", output.prefix) for output in summary.outputs),
+            *(
+                (
+                    f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),
+                    f"{dataset.prefix} ({dataset.num_documents:,} documents, {dataset.num_tokens:,} tokens)",
+                )
+                for dataset in summary.datasets[:_MOST_SHOWN]
+            ),
+            *([("further datasets", f"{num_hidden:,}")] if num_hidden > 0 else []),
         ],
     )
-    return 0

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             num_workers=options.workers,
             engine=options.engine,
             skip_bad_lines=options.skip_bad_lines,
-            progress=show,
+            progress=None if show is None else lambda done, total, tokens: show(done, total, tokens, ""),
         )
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
     share = summary.num_answer_tokens / summary.num_tokens

@@ -41,6 +41,12 @@ def local_copy(remote: RemoteFile) -> str:
     return path
 
 
+def scratch_folder(path: str, settings: ObjectStorageSettings | None = None) -> str:
+    """Returns a local folder, made if need be, for what becomes the objects of an address; the same for the same one."""
+    storage = object_storage(settings or ObjectStorageSettings())
+    return _folder(storage, os.path.join("jobs", short_hash(path)))
+
+
 def _folder(storage: ObjectStorage, name: str) -> str:
     folder = os.path.join(storage.folder, name)
     with storage_errors("create", folder):

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import (
     EOD,
     build_by_hand,
@@ -24,10 +25,10 @@ from tests.preprocess.corpus import (
 )
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.preprocess.pipeline import PreprocessProgress, preprocess_jsonl
 
 
 @pytest.fixture
@@ -43,14 +44,14 @@ def tokenizer():
 
 def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}, {"text": "beta"}, {"text": "gamma alpha"}])
-    summary = preprocess_jsonl(path, tmp_path / "out", words)
+    summary = preprocess(path, tmp_path / "out", words)
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]], [[3]], [[0, 2]]]
-    assert leftovers(tmp_path, path) == ["out_text_document.bin", "out_text_document.idx"]
+    assert leftovers(tmp_path, path) == [f"out_text_document.{suffix}" for suffix in ("bin", "idx", "manifest.json")]
     assert (summary.num_documents, summary.num_tokens, summary.num_rejected, summary.num_blank_lines) == (3, 5, 0, 0)
     assert (summary.dtype, summary.engine, summary.rejected_path) == ("uint16", "tokenizers", None)
     assert "Unsupported model type" in summary.engine_reason
     assert summary.num_text_bytes == path.stat().st_size
-    [output] = summary.outputs
+    [output] = summary.datasets
     assert (output.key, output.prefix, output.num_sequences, output.num_bytes) == (
         "text",
         str(tmp_path / "out_text_document"),
@@ -62,23 +63,23 @@ def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
 def test_eod_ends_every_document_that_has_tokens(tmp_path: Path, words):
     lines = [{"text": "alpha"}, {"text": ""}, {"text": ["alpha", "", "beta beta", " "]}, {"text": []}, {"text": "beta"}]
     path = write_lines(tmp_path / "in.jsonl", lines)
-    preprocess_jsonl(path, tmp_path / "out", words, append_eod=True)
+    preprocess(path, tmp_path / "out", words, append_eod=True)
     assert documents_of(tmp_path / "out_text_document") == [[[2, 1]], [], [[2], [3, 3, 1]], [], [[3, 1]]]
 
 
 def test_documents_without_tokens_stay_as_empty_documents(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "  "}, {"text": ""}, {"text": "\n"}])
-    summary = preprocess_jsonl(path, tmp_path / "out", words, append_eod=True)
-    assert (summary.num_documents, summary.num_tokens, summary.outputs[0].num_sequences) == (3, 0, 0)
+    summary = preprocess(path, tmp_path / "out", words, append_eod=True)
+    assert (summary.num_documents, summary.num_tokens, summary.datasets[0].num_sequences) == (3, 0, 0)
     assert documents_of(tmp_path / "out_text_document") == [[], [], []]
 
 
 def test_each_key_has_its_dataset(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": ["beta", "alpha"]}, {"b": "", "a": "beta"}])
-    summary = preprocess_jsonl(path, tmp_path / "out", words, keys=["b", "a"])
+    summary = preprocess(path, tmp_path / "out", words, keys=["b", "a"])
     assert documents_of(tmp_path / "out_a_document") == [[[2]], [[3]]]
     assert documents_of(tmp_path / "out_b_document") == [[[3], [2]], []]
-    assert [(output.key, output.num_tokens) for output in summary.outputs] == [("b", 2), ("a", 2)]
+    assert [(output.key, output.num_tokens) for output in summary.datasets] == [("b", 2), ("a", 2)]
     assert summary.num_tokens == 4
 
 
@@ -87,7 +88,7 @@ def test_large_vocabulary_is_stored_as_int32(tmp_path: Path):
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     path = write_lines(tmp_path / "in.jsonl", [{"text": "w69999 w65536 w1"}])
-    summary = preprocess_jsonl(path, tmp_path / "out", make_tokenizer(backend.to_str()))
+    summary = preprocess(path, tmp_path / "out", make_tokenizer(backend.to_str()))
     assert summary.dtype == "int32"
     assert documents_of(tmp_path / "out_text_document") == [[[69999, 65536, 1]]]
 
@@ -98,8 +99,8 @@ def test_compressed_input_gives_the_same_bytes(tmp_path: Path, tokenizer, suffix
     data = plain.read_bytes()
     compressed = tmp_path / f"in.jsonl.{suffix}"
     compressed.write_bytes(gzip.compress(data) if suffix == "gz" else zstandard.ZstdCompressor().compress(data))
-    preprocess_jsonl(plain, tmp_path / "plain", tokenizer)
-    summary = preprocess_jsonl(compressed, tmp_path / "compressed", tokenizer, block_bytes=500)
+    preprocess(plain, tmp_path / "plain", tokenizer)
+    summary = preprocess(compressed, tmp_path / "compressed", tokenizer, block_bytes=500)
     assert summary.num_text_bytes == len(data)
     assert read_pair(tmp_path / "compressed_text_document") == read_pair(tmp_path / "plain_text_document")
 
@@ -124,7 +125,7 @@ def test_bytes_are_those_of_the_builder_whatever_the_workers_and_blocks(
 ):
     folder = tmp_path_factory.mktemp("property")
     path = write_lines(folder / "in.jsonl", [{"text": document} for document in documents])
-    summary = preprocess_jsonl(
+    summary = preprocess(
         path,
         folder / "out",
         tokenizer,
@@ -148,7 +149,7 @@ def test_bytes_are_those_of_the_reference_builder(tmp_path: Path, tokenizer, rng
     alphabet = ["word ", "  ", "\n", "é", "中", EOD, "x" * 40, "def "]
     documents = ["".join(rng.choice(alphabet, rng.integers(0, 30))) for _ in range(500)]
     path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
-    preprocess_jsonl(path, tmp_path / "out", tokenizer, append_eod=True, num_workers=2, block_bytes=1000)
+    preprocess(path, tmp_path / "out", tokenizer, append_eod=True, num_workers=2, block_bytes=1000)
     builder = reference.IndexedDatasetBuilder(str(tmp_path / "peer.bin"), dtype=np.uint16)
     for document in documents:
         ids = tokenizer.tokenize(document)
@@ -161,7 +162,7 @@ def test_bytes_are_those_of_the_reference_builder(tmp_path: Path, tokenizer, rng
 def test_order_is_kept_when_workers_finish_out_of_order(tmp_path: Path, tokenizer):
     documents = [("long " * 5000 if number % 7 == 0 else "short") + str(number) for number in range(200)]
     path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
-    preprocess_jsonl(path, tmp_path / "out", tokenizer, num_workers=4, block_bytes=2000)
+    preprocess(path, tmp_path / "out", tokenizer, num_workers=4, block_bytes=2000)
     dataset = IndexedDataset(str(tmp_path / "out_text_document"))
     assert [tokenizer.detokenize(dataset[number]) for number in range(len(dataset))] == documents
 
@@ -171,7 +172,7 @@ def test_line_of_50_megabytes(tmp_path: Path, tokenizer):
     count = 50_000_000 // len(unit)
     path = write_lines(tmp_path / "in.jsonl", [{"text": "before"}, {"text": unit * count}, {"text": "after"}])
     assert path.stat().st_size > 50_000_000
-    preprocess_jsonl(path, tmp_path / "out", tokenizer, engine="gigatoken")
+    preprocess(path, tmp_path / "out", tokenizer, engine="gigatoken")
     dataset = IndexedDataset(str(tmp_path / "out_text_document"))
     assert [len(dataset[index]) for index in (0, 2)] == [len(tokenizer.tokenize(text)) for text in ("before", "after")]
     ids = np.array(tokenizer.tokenize(unit), dtype=np.uint16)
@@ -180,13 +181,14 @@ def test_line_of_50_megabytes(tmp_path: Path, tokenizer):
 
 def test_progress_tells_bytes_and_tokens(tmp_path: Path, tokenizer):
     path = write_lines(tmp_path / "in.jsonl", [{"text": f"document {number}"} for number in range(100)])
-    seen: list[PreprocessProgress] = []
-    summary = preprocess_jsonl(path, tmp_path / "out", tokenizer, block_bytes=300, progress=seen.append)
+    seen: list[CorpusProgress] = []
+    summary = preprocess(path, tmp_path / "out", tokenizer, block_bytes=300, progress=seen.append)
     assert len(seen) > 5
-    assert [at.num_tokens for at in seen] == sorted(at.num_tokens for at in seen)
+    assert [at.counts.num_tokens for at in seen] == sorted(at.counts.num_tokens for at in seen)
     last = seen[-1]
-    assert last.num_file_bytes == last.total_file_bytes == last.num_text_bytes == path.stat().st_size
-    assert last.num_tokens == summary.num_tokens
+    assert last.counts.num_file_bytes == last.total_file_bytes == last.counts.num_text_bytes == path.stat().st_size
+    assert (last.counts.num_tokens, last.counts.num_documents) == (summary.num_tokens, 100)
+    assert (last.num_shards_done, last.num_shards) == (1, 1)
 
 
 # Bad input.
@@ -207,7 +209,7 @@ BAD_LINES = [
 def test_bad_line_stops_the_run_and_leaves_nothing(tmp_path: Path, words, line: bytes, reason: str, block_bytes: int):
     path = write_lines(tmp_path / "in.jsonl", [GOOD, b"", GOOD, line, GOOD])
     with pytest.raises(InputError) as caught:
-        preprocess_jsonl(path, tmp_path / "out", words, block_bytes=block_bytes)
+        preprocess(path, tmp_path / "out", words, block_bytes=block_bytes)
     assert caught.value.message == f"`{path}` line 4: {reason}"
     assert "skipped" in str(caught.value.hint)
     assert leftovers(tmp_path, path) == []
@@ -217,13 +219,13 @@ def test_first_bad_line_is_the_one_named(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [GOOD] * 100 + [b"bad"] + [GOOD] * 5 + [b"worse"] * 100)
     for _ in range(5):
         with pytest.raises(InputError, match="line 101:"):
-            preprocess_jsonl(path, tmp_path / "out", words, num_workers=4, block_bytes=30)
+            preprocess(path, tmp_path / "out", words, num_workers=4, block_bytes=30)
 
 
 @pytest.mark.parametrize("block_bytes", [10, 100_000])
 def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words, block_bytes: int):
     path = write_lines(tmp_path / "in.jsonl", [GOOD, b"", *(line for line, _ in BAD_LINES), {"text": "beta"}])
-    summary = preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True, block_bytes=block_bytes)
+    summary = preprocess(path, tmp_path / "out", words, skip_bad_records=True, block_bytes=block_bytes)
     assert documents_of(tmp_path / "out_text_document") == [[[2]], [[3]]]
     assert (summary.num_documents, summary.num_blank_lines, summary.num_rejected) == (2, 1, len(BAD_LINES))
     assert summary.rejected_path == str(tmp_path / "out.rejected.jsonl")
@@ -237,19 +239,19 @@ def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words
 
 def test_rejected_lines_of_an_earlier_run_go_away(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [GOOD, b"bad"])
-    preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True)
+    preprocess(path, tmp_path / "out", words, skip_bad_records=True)
     assert (tmp_path / "out.rejected.jsonl").exists()
     write_lines(path, [GOOD])
-    assert preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True).rejected_path is None
+    assert preprocess(path, tmp_path / "out", words, skip_bad_records=True).rejected_path is None
     assert not (tmp_path / "out.rejected.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no documents: 0 blank lines, 0 bad lines"),
-        (b"\n\n  \n", "holds no documents: 3 blank lines, 0 bad lines"),
-        (b"bad\n\n", "holds no documents: 1 blank lines, 1 bad lines; the first is line 1: not JSON"),
+        (b"", "holds no documents: 0 blank lines, 0 bad records"),
+        (b"\n\n  \n", "holds no documents: 3 blank lines, 0 bad records"),
+        (b"bad\n\n", "holds no documents: 1 blank lines, 1 bad records; the first is line 1 of"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -257,7 +259,7 @@ def test_file_without_documents_is_an_error(tmp_path: Path, words, content: byte
     path = tmp_path / f"in.jsonl{suffix}"
     path.write_bytes(gzip.compress(content) if suffix else content)
     with pytest.raises(InputError, match=message):
-        preprocess_jsonl(path, tmp_path / "out", words, skip_bad_lines=True)
+        preprocess(path, tmp_path / "out", words, skip_bad_records=True)
     assert leftovers(tmp_path, path) == []
 
 
@@ -269,17 +271,17 @@ def test_truncated_input_leaves_nothing(tmp_path: Path, tokenizer, rng: np.rando
     compressed = gzip.compress(data) if suffix == "gz" else zstandard.ZstdCompressor().compress(data)
     path.write_bytes(compressed[: len(compressed) * 3 // 4])
     with pytest.raises(InputError, match="data ends too early"):
-        preprocess_jsonl(path, tmp_path / "out", tokenizer, num_workers=2, block_bytes=5000)
+        preprocess(path, tmp_path / "out", tokenizer, num_workers=2, block_bytes=5000)
     assert leftovers(tmp_path, path, tmp_path / "plain") == []
 
 
 def test_failed_run_leaves_the_earlier_dataset_alone(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
-    preprocess_jsonl(path, tmp_path / "out", words)
+    preprocess(path, tmp_path / "out", words)
     before = read_pair(tmp_path / "out_text_document")
     write_lines(path, [{"text": "beta"}, b"bad"])
     with pytest.raises(InputError):
-        preprocess_jsonl(path, tmp_path / "out", words)
+        preprocess(path, tmp_path / "out", words)
     assert read_pair(tmp_path / "out_text_document") == before
 
 
@@ -287,16 +289,16 @@ def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
     (tmp_path / "out_b_document.bin").mkdir()  # the second dataset cannot be published
     with pytest.raises(StorageError, match="out_b_document"):
-        preprocess_jsonl(path, tmp_path / "out", words, keys=["a", "b"])
+        preprocess(path, tmp_path / "out", words, keys=["a", "b"])
     assert leftovers(tmp_path, path) == ["out_b_document.bin"]
 
 
 def test_missing_input_and_missing_folder_are_errors(tmp_path: Path, words):
     with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
-        preprocess_jsonl(tmp_path / "nowhere.jsonl", tmp_path / "out", words)
+        preprocess(tmp_path / "nowhere.jsonl", tmp_path / "out", words)
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     with pytest.raises(StorageError, match=r"cannot create `.*folder/out_text_document\.bin`: No such file"):
-        preprocess_jsonl(path, tmp_path / "folder" / "out", words)
+        preprocess(path, tmp_path / "folder" / "out", words)
     assert leftovers(tmp_path, path) == []
 
 
@@ -304,10 +306,10 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
     tmp_path: Path, words, tokenizer, caplog: pytest.LogCaptureFixture
 ):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
-    preprocess_jsonl(path, tmp_path / "out", tokenizer)
-    preprocess_jsonl(path, tmp_path / "out", words, engine="tokenizers")
+    preprocess(path, tmp_path / "out", tokenizer)
+    preprocess(path, tmp_path / "out", words, engine="tokenizers")
     assert caplog.messages == []
-    preprocess_jsonl(path, tmp_path / "out", words)
+    preprocess(path, tmp_path / "out", words)
     [message] = caplog.messages
     assert message.startswith("tokenising with `tokenizers`, the slow engine: `gigatoken` does not support tokenizer")
 
@@ -315,9 +317,9 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
 def test_engine_asked_for_must_be_right(tmp_path: Path):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     with pytest.raises(TokenizerError, match="give different ids"):
-        preprocess_jsonl(path, tmp_path / "out", make_tokenizer(mistaken_json()), engine="gigatoken")
+        preprocess(path, tmp_path / "out", make_tokenizer(mistaken_json()), engine="gigatoken")
     assert leftovers(tmp_path, path) == []
-    summary = preprocess_jsonl(path, tmp_path / "out", make_tokenizer(mistaken_json()))
+    summary = preprocess(path, tmp_path / "out", make_tokenizer(mistaken_json()))
     assert summary.engine == "tokenizers"
     assert "give different ids" in summary.engine_reason
 
@@ -326,7 +328,7 @@ def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
     backend = Tokenizer(models.WordLevel({"alpha": 0}, unk_token="alpha"))
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     with pytest.raises(MissingTokenError, match="expected one token that ends a document"):
-        preprocess_jsonl(path, tmp_path / "out", make_tokenizer(backend.to_str()), append_eod=True)
+        preprocess(path, tmp_path / "out", make_tokenizer(backend.to_str()), append_eod=True)
     assert leftovers(tmp_path, path) == []
 
 
@@ -343,5 +345,5 @@ def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
 def test_wrong_settings_are_refused(tmp_path: Path, words, options: dict, message: str):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     with pytest.raises(ConfigError, match=message):
-        preprocess_jsonl(path, tmp_path / "out", words, **options)
+        preprocess(path, tmp_path / "out", words, **options)
     assert leftovers(tmp_path, path) == []

@@ -1,0 +1,213 @@
+"""The parts of a job's shards into its datasets: whole parts linked or copied by the kernel, or chosen documents of them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.plan import CorpusPlan, PlannedOutput, PlannedShard
+from tokenloom.corpus.report import ShardReport
+from tokenloom.corpus.shard import hashes_path, part_pair
+from tokenloom.corpus.summary import DatasetSummary
+from tokenloom.errors import InputError
+from tokenloom.indexed.concatenate import ConcatenatedPart, write_concatenated
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.preprocess.selection import first_occurrences, split_of
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import publish_link
+from tokenloom.storage.resolve import open_pending, remove
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DonePart:
+    """A shard that is done.
+
+    Attributes:
+        shard: of the job.
+        report: of what came out.
+        prefix: of its files.
+        kept: bool[num_documents], the documents that are no duplicates; None for all.
+        splits: int8[num_documents], the number of the split of each; None without splits.
+    """
+
+    shard: PlannedShard
+    report: ShardReport
+    prefix: str
+    kept: Mask | None
+    splits: NDArray[np.int8] | None
+
+    def chosen(self, split: int | None) -> Mask | None:
+        """Returns the documents that a dataset takes: bool[num_documents], None for all."""
+        if split is None or self.splits is None:
+            return self.kept
+        mine: Mask = self.splits == split
+        return mine if self.kept is None else mine & self.kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssembledOutput:
+    """What became of some shards.
+
+    Attributes:
+        datasets: one per key and split.
+        parts: they were made of.
+        num_duplicates: documents left out.
+        rejected_path: of the bad records; None if there are none.
+    """
+
+    datasets: tuple[DatasetSummary, ...]
+    parts: tuple[DonePart, ...]
+    num_duplicates: int
+    rejected_path: str | None
+
+
+def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[AssembledOutput]:
+    """Makes the datasets of a job appear, all or none, and returns what they hold.
+
+    Args:
+        plan: of the job.
+        folder: with the parts.
+        reports: of all shards, in order.
+
+    Raises:
+        InputError: there are no documents, or too many bad records.
+        StorageError: reading or writing failed.
+    """
+    parts = _parts(plan, folder, reports)
+    _require_documents(plan, parts)
+    by_number = {part.shard.number: part for part in parts}
+    assembled: list[AssembledOutput] = []
+    written: list[str] = []
+    try:
+        for output in plan.outputs:
+            mine = [by_number[shard.number] for shard in output.shards]
+            assembled.append(_assemble_output(plan, output, mine, written))
+    except BaseException:
+        for prefix in written:
+            for name in (idx_path(prefix), bin_path(prefix)):
+                with suppress(OSError):
+                    remove(name)
+        raise
+    return assembled
+
+
+def _parts(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
+    prefixes = [folder.part_prefix(shard) for shard in plan.shards]
+    kept: Sequence[Mask | None] = [None] * len(prefixes)
+    splits: Sequence[NDArray[np.int8] | None] = kept  # type: ignore[assignment]
+    if plan.settings.hashes_documents:
+        hashes = [np.load(hashes_path(prefix), mmap_mode="r") for prefix in prefixes]
+        if plan.settings.drop_duplicates:
+            kept = first_occurrences(hashes)
+        if plan.settings.shares:
+            shares = tuple(plan.settings.shares.values())
+            splits = [split_of(each, seed=plan.settings.split_seed, shares=shares) for each in hashes]
+    return [
+        DonePart(shard=shard, report=report, prefix=prefix, kept=mask, splits=dealt)
+        for shard, report, prefix, mask, dealt in zip(plan.shards, reports, prefixes, kept, splits, strict=True)
+    ]
+
+
+def _require_documents(plan: CorpusPlan, parts: Sequence[DonePart]) -> None:
+    num_documents = sum(part.report.num_documents for part in parts)
+    num_bad = sum(part.report.num_rejected for part in parts)
+    num_blank = sum(part.report.num_blank_lines for part in parts)
+    budget = plan.settings.bad_records
+    name = f"`{plan.files[0].path}`" if len(plan.files) == 1 else f"{len(plan.files)} files"
+    first = next((f"; the first is {record}" for record in map(_in_words, _rejected(parts))), "")
+    if not num_documents:
+        message = f"{name} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
+        raise InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
+    if budget.is_exceeded(num_bad, num_documents + num_bad):
+        message = f"{name}: expected {budget} of bad records at most, found {num_bad} of {num_documents + num_bad}{first}"
+        raise InputError(message, hint="what was set aside is in the job's folder; allow more, or correct the input")
+
+
+def _assemble_output(
+    plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart], written: list[str]
+) -> AssembledOutput:
+    settings = plan.settings
+    splits: list[tuple[int | None, str | None]] = list(enumerate(settings.shares)) or [(None, None)]
+    datasets: list[DatasetSummary] = []
+    for number, split in splits:
+        for column, key in enumerate(settings.keys):
+            prefix = output.dataset_prefix(key, level=settings.level, split=split)
+            written.append(prefix)
+            chosen = [ConcatenatedPart(part_pair(part.prefix, column), documents=part.chosen(number)) for part in parts]
+            datasets.append(_write_dataset(chosen, prefix, key=key, split=split))
+    rejected = _write_rejected(output, parts)
+    num_duplicates = sum(0 if part.kept is None else int(np.count_nonzero(~part.kept)) for part in parts)
+    num_found = sum(part.report.num_documents for part in parts)
+    for key in settings.keys:
+        num_written = sum(dataset.num_documents for dataset in datasets if dataset.key == key)
+        assert num_written + num_duplicates == num_found, (key, num_written, num_duplicates, num_found)
+    return AssembledOutput(
+        datasets=tuple(datasets), parts=tuple(parts), num_duplicates=num_duplicates, rejected_path=rejected
+    )
+
+
+def _write_dataset(parts: Sequence[ConcatenatedPart], prefix: str, *, key: str, split: str | None) -> DatasetSummary:
+    if not (len(parts) == 1 and parts[0].documents is None and _link_pair(parts[0].prefix, prefix)):
+        write_concatenated(parts, prefix)
+    dataset = IndexedDataset(prefix)
+    return DatasetSummary(
+        key=key,
+        split=split,
+        prefix=prefix,
+        num_documents=dataset.num_documents,
+        num_sequences=len(dataset),
+        num_tokens=dataset.num_tokens,
+        num_bytes=dataset.bin_reader.num_bytes,
+    )
+
+
+def _link_pair(source: str, target: str) -> bool:
+    """Gives a pair of the same filesystem its final name, the index last; False where that cannot be."""
+    if is_remote(target):
+        return False
+    remove(idx_path(target))
+    return publish_link(bin_path(source), bin_path(target)) and publish_link(idx_path(source), idx_path(target))
+
+
+def _write_rejected(output: PlannedOutput, parts: Sequence[DonePart]) -> str | None:
+    """Writes the bad records of an output, their numbers counted from the beginning of their files."""
+    path = rejected_path(output.prefix)
+    if not any(part.report.num_rejected for part in parts):
+        remove(path)
+        return None
+    with open_pending(path) as file:
+        for record in _rejected(parts):
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    return path
+
+
+def _rejected(parts: Sequence[DonePart]) -> Iterator[dict[str, Any]]:
+    """Yields the bad records of some shards, in order."""
+    num_before: dict[str, int] = defaultdict(int)  # records of a file that were in earlier slices
+    for part in parts:
+        if part.report.num_rejected:
+            with open(rejected_path(part.prefix), "rb") as stream:
+                for line in stream:
+                    record = json.loads(line)
+                    if "line" in record:
+                        record["line"] += num_before[record["file"]]
+                    yield record
+        for slice_, num_rows in zip(part.shard.slices, part.report.slice_rows, strict=True):
+            num_before[slice_.file.path] += num_rows
+
+
+def _in_words(record: dict[str, Any]) -> str:
+    unit = next(unit for unit in ("line", "row", "file_number", "pair") if unit in record)
+    return f"{unit} {record[unit]} of `{record['file']}`: {record['reason']}"

@@ -1,0 +1,205 @@
+"""Several processes of this machine on one job.
+
+Each is a fresh interpreter: threads make a fork unsafe, and a caller's own script need not be importable. It ends with
+its parent, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from tokenloom import errors
+from tokenloom.corpus.folder import FolderGoneError, JobFolder
+from tokenloom.corpus.plan import CorpusPlan
+from tokenloom.corpus.progress import Counts, ProgressBook
+from tokenloom.corpus.worker import work_on_shards
+from tokenloom.errors import TokenloomError, WorkerError
+
+_LOGGER = logging.getLogger(__name__)
+_SECONDS_BETWEEN_NEWS = 0.1
+_MOST_DEATHS_PER_PROCESS = 3
+"""A shard that kills whoever works on it (most likely for want of memory) must not do so for ever."""
+
+
+def work_in_processes(
+    plan: CorpusPlan, folder: JobFolder, *, num_processes: int, num_workers: int, book: ProgressBook
+) -> None:
+    """Returns when all shards are done; a process that dies is replaced, a few times.
+
+    Args:
+        plan: of the job.
+        folder: of the job, joined.
+        num_processes: to start.
+        num_workers: threads of each.
+        book: hears of every step.
+
+    Raises:
+        FolderGoneError: the job was finished meanwhile.
+        WorkerError: processes keep dying.
+        TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
+    """
+    order = pickle.dumps((plan, folder.path, num_workers))
+    num_deaths = 0
+    with _Children(order) as children:
+        for _ in range(num_processes):
+            children.start()
+        for child, news in children.news():
+            if news is None:
+                if child.returncode == 0:
+                    continue
+                num_deaths += 1
+                message = f"a process that worked on {_place(plan, child.shard)} died ({_cause(child.returncode)})"
+                if num_deaths >= _MOST_DEATHS_PER_PROCESS * num_processes:
+                    hint = "was it ended for want of memory? use fewer workers or smaller `memory_bytes`; what was finished is kept"
+                    raise WorkerError(message, hint=hint)
+                _LOGGER.warning("%s; another takes its place", message)
+                children.start()
+            elif "error" in news:
+                raise _error_of(news["error"])
+            else:
+                child.shard = news["shard"]
+                book.tell(news["shard"], Counts(**news["counts"]), is_done=news["is_done"])
+
+
+class _Child:
+    """A process that was started, and the number of the shard it is at."""
+
+    def __init__(self, order: bytes) -> None:
+        command = [sys.executable, "-c", "from tokenloom.corpus.processes import main; main()"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.stdin, self.stdout = self._process.stdin, self._process.stdout
+        self.shard: int | None = None
+        self._unread = b""
+        with suppress(BrokenPipeError):  # it died at once, which is noticed where news are read
+            self.stdin.write(len(order).to_bytes(8, "little") + order)
+            self.stdin.flush()
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """Returns what it told since; None once it has ended."""
+        data = os.read(self.stdout.fileno(), 1 << 16)
+        if not data:
+            self._process.wait()
+            return None
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    @property
+    def returncode(self) -> int:
+        """How it ended."""
+        return self._process.wait()
+
+    def end(self) -> None:
+        """Ends it, if it has not ended."""
+        self._process.kill()  # what it writes appears whole or not at all
+        self._process.wait()
+        for stream in (self.stdin, self.stdout):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+class _Children:
+    """The processes of a job, and what they tell."""
+
+    def __init__(self, order: bytes) -> None:
+        self._order = order
+        self._selector = selectors.DefaultSelector()
+        self._children: list[_Child] = []
+
+    def __enter__(self) -> _Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.end()
+        self._selector.close()
+
+    def start(self) -> None:
+        """Starts one more."""
+        child = _Child(self._order)
+        self._children.append(child)
+        self._selector.register(child.stdout, selectors.EVENT_READ, child)
+
+    def news(self) -> Iterator[tuple[_Child, dict[str, Any] | None]]:
+        """Yields what each tells, None when it ends, until all have ended."""
+        while self._selector.get_map():
+            for key, _ in self._selector.select():
+                child: _Child = key.data
+                told = child.read()
+                if told is None:
+                    self._selector.unregister(child.stdout)
+                    yield child, None
+                for each in told or ():
+                    yield child, each
+
+
+def main() -> None:
+    """What a child does: reads its order, works, and tells of it on its standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends us
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints must not be taken for news
+    length = int.from_bytes(sys.stdin.buffer.read(8), "little")
+    plan, path, num_workers = pickle.loads(sys.stdin.buffer.read(length))  # noqa: S301 - from our parent
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    told = 0.0
+
+    def tell(number: int, counts: Counts, *, is_done: bool = False) -> None:
+        nonlocal told
+        if is_done or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
+            told = time.monotonic()
+            print(json.dumps({"shard": number, "counts": asdict(counts), "is_done": is_done}), file=out)
+
+    with _errors_told(out):
+        folder = JobFolder(path, plan)
+        with folder.joined():
+            work_on_shards(plan, folder, num_workers=num_workers, tell=tell)
+
+
+@contextmanager
+def _errors_told(out: Any) -> Iterator[None]:
+    """Tells errors of ours to the parent; others are bugs, and printed as such."""
+    try:
+        yield
+    except FolderGoneError:
+        print(json.dumps({"error": {"kind": "FolderGoneError"}}), file=out)
+    except TokenloomError as error:
+        told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        print(json.dumps({"error": told}), file=out)
+
+
+def _error_of(told: dict[str, Any]) -> Exception:
+    if told["kind"] == "FolderGoneError":
+        return FolderGoneError()
+    kind: type[TokenloomError] = getattr(errors, told["kind"])
+    return kind(told["message"], hint=told["hint"])
+
+
+def _end_with_parent() -> None:
+    """Waits for the end of standard input, which comes when the parent ends."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def _place(plan: CorpusPlan, number: int | None) -> str:
+    if number is None:
+        return "a shard"
+    slices = plan.shards[number].slices
+    return f"shard {number} (from `{slices[0].file.path}` on)"
+
+
+def _cause(returncode: int) -> str:
+    return f"signal {-returncode}" if returncode < 0 else f"exit status {returncode}"

@@ -1,0 +1,123 @@
+"""The shards of a job on a Ray cluster whose machines share the job's folder and the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenloom.corpus.folder import FolderGoneError, JobFolder
+from tokenloom.corpus.plan import CorpusPlan, PlannedShard
+from tokenloom.corpus.progress import Counts, ProgressBook
+from tokenloom.corpus.report import ShardReport
+from tokenloom.corpus.shard import ShardWorker
+from tokenloom.errors import ConfigError, TokenloomError, WorkerError
+from tokenloom.optional import require
+
+_SECONDS_BETWEEN_NEWS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayRunner:
+    """Does the shards of a job as tasks of Ray, on as many processors as the cluster has.
+
+    The job is the same as on one machine: shards, parts and datasets, byte for byte. A task whose process dies is
+    started again elsewhere, as are those of a machine that is lost. Inputs and the job's folder must be at the same path
+    on all machines, such as on a shared filesystem.
+
+    Args:
+        address: of the cluster; None for one that is running already, or else one on this machine.
+        num_workers: threads of each task.
+        max_retries: of a task whose process died.
+        init_options: for `ray.init`.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    address: str | None = None
+    num_workers: int = 1
+    max_retries: int = 3
+    init_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        for name, least in (("num_workers", 1), ("max_retries", 0)):
+            if (value := getattr(self, name)) < least:
+                message = f"expected {name} of at least {least}, got {value!r}"
+                raise ConfigError(message)
+
+    def __call__(self, plan: CorpusPlan, folder: JobFolder, book: ProgressBook) -> None:
+        """Returns when all shards are done.
+
+        Raises:
+            ConfigError: the input is standard input, which only this process can read.
+            MissingExtraError: `ray` is not installed.
+            WorkerError: the process of a task died too often.
+            TokenloomError: what the first task raised; what the others finished is kept.
+        """
+        if plan.reads_stdin:
+            message = "expected inputs that all machines can read, got standard input"
+            raise ConfigError(message, hint="write it to a file first, or do without Ray")
+        ray = require("ray", extra="ray")
+        if not ray.is_initialized():
+            ray.init(address=self.address, **({"log_to_driver": False} | self.init_options))
+        todo: list[PlannedShard] = []
+        for shard in plan.shards:
+            report = folder.report(shard)
+            if report is None:
+                todo.append(shard)
+            else:
+                book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
+        task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
+        plan_on_cluster = ray.put(plan)
+        running = {
+            task.remote(plan_on_cluster, folder.path, shard.number, self.num_workers): shard for shard in todo
+        }
+        try:
+            while running:
+                done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_NEWS)
+                for each in done:
+                    shard = running.pop(each)
+                    report = _result(ray, each, shard)
+                    book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
+        finally:
+            for each in running:
+                ray.cancel(each, force=True)
+
+
+def _result(ray: Any, task: Any, shard: PlannedShard) -> ShardReport:
+    try:
+        told: ShardReport | TokenloomError | FolderGoneError = ray.get(task)
+    except ray.exceptions.RayError as error:
+        message = f"the task of shard {shard.number} failed (from `{shard.slices[0].file.path}` on): {error}"
+        raise WorkerError(message, hint="what was finished is kept; run the same command again") from error
+    if isinstance(told, ShardReport):
+        return told
+    raise told
+
+
+_WORKERS: dict[str, ShardWorker] = {}
+"""What tokenises in this process, by the job's fingerprint: threads and engines live from task to task."""
+
+
+def _do_shard(
+    plan: CorpusPlan, path: str, number: int, num_workers: int
+) -> ShardReport | TokenloomError | FolderGoneError:
+    """What a task does; errors of ours are returned, since Ray would wrap them."""
+    folder = JobFolder(path, plan)
+    shard = plan.shards[number]
+    try:
+        with folder.joined(), folder.claimed(shard, wait=True) as is_ours:
+            if is_ours:
+                fingerprint = plan.fingerprint()
+                if fingerprint not in _WORKERS:
+                    for worker in _WORKERS.values():
+                        worker.__exit__()
+                    _WORKERS.clear()
+                    _WORKERS[fingerprint] = ShardWorker(plan, num_workers=num_workers).__enter__()
+                return _WORKERS[fingerprint].run(shard, folder.part_prefix(shard))
+            report = folder.report(shard)
+            assert report is not None
+            return report
+    except (TokenloomError, FolderGoneError) as error:
+        return error

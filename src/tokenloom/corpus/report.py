@@ -1,0 +1,91 @@
+"""What came out of a shard: written last, so that a part with a report is whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenloom.errors import StorageError
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnReport:
+    """The pair of a key: its counts, and what its files must be to be trusted.
+
+    Attributes:
+        num_sequences, num_tokens: in it.
+        largest_token: -1 without tokens.
+        bin_crc32: of the bytes of tokens.
+    """
+
+    num_sequences: int
+    num_tokens: int
+    largest_token: int
+    bin_crc32: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """What came out of a shard.
+
+    Attributes:
+        key: of the shard.
+        slice_rows: records in each of its slices, blank lines and bad records included.
+        num_documents: in each pair, those without tokens included.
+        num_blank_lines: lines of nothing but white space.
+        num_rejected: bad records set aside.
+        num_doubled: documents whose text already spells out a token that was added to it.
+        num_text_bytes: read, after decompression.
+        columns: one per key.
+        engine, engine_reason: what tokenised, and why.
+        seconds: the shard took.
+        boot_id: of the machine that did it, see `parts`.
+    """
+
+    key: str
+    slice_rows: tuple[int, ...]
+    num_documents: int
+    num_blank_lines: int
+    num_rejected: int
+    num_doubled: int
+    num_text_bytes: int
+    columns: tuple[ColumnReport, ...]
+    engine: str
+    engine_reason: str
+    seconds: float
+    boot_id: str
+
+    @property
+    def num_tokens(self) -> int:
+        """Over all keys."""
+        return sum(column.num_tokens for column in self.columns)
+
+    def to_json(self) -> bytes:
+        """Returns the report as a file holds it."""
+        return json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes, *, path: str) -> ShardReport:
+        """Returns the report in a file.
+
+        Raises:
+            StorageError: it is not one.
+        """
+        try:
+            values: dict[str, Any] = json.loads(data)
+            if values.pop("version") != _VERSION:
+                raise ValueError("another version")  # noqa: TRY301, EM101 - worded below
+            columns = tuple(ColumnReport(**column) for column in values.pop("columns"))
+            return cls(columns=columns, slice_rows=tuple(values.pop("slice_rows")), **values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"`{path}` is not the report of a shard: {error}"
+            raise StorageError(message, hint="remove it; the shard is then done again") from error
+
+
+def boot_id() -> str:
+    """Returns what changes when this machine starts anew, and is different on every machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -1,0 +1,173 @@
+"""What a user decides about a corpus, and what of it decides the bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tokenloom.errors import ConfigError
+from tokenloom.preprocess.engines import ENGINES, EngineName
+from tokenloom.preprocess.inputs import INPUT_FORMATS, InputFormat
+
+_MAX_BLOCK_BYTES = 64 << 20
+_LEAST_MEMORY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecordBudget:
+    """How many bad records are set aside before they are too many.
+
+    Attributes:
+        most: bad records at most; None for any number.
+        most_share: of all records, from 0 to 1; looked at when all were read.
+    """
+
+    most: int | None = 0
+    most_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.most is not None and self.most < 0:
+            message = f"expected a number of bad records from 0 on, got {self.most!r}"
+            raise ConfigError(message)
+        if not 0 <= self.most_share <= 1:
+            message = f"expected a share of bad records from 0 to 1, got {self.most_share!r}"
+            raise ConfigError(message)
+
+    @classmethod
+    def parse(cls, text: str) -> BadRecordBudget:
+        """Returns the budget that `100` or `0.1%` says.
+
+        Raises:
+            ConfigError: it says neither.
+        """
+        try:
+            if text.endswith("%"):
+                return cls(most=None, most_share=float(text[:-1]) / 100)
+            return cls(most=int(text))
+        except ValueError as error:
+            message = f"expected a number of bad records such as 100, or a share such as 0.1%, got {text!r}"
+            raise ConfigError(message) from error
+
+    @property
+    def allows_none(self) -> bool:
+        """Whether the first bad record is an error."""
+        return self.most == 0
+
+    def is_exceeded(self, num_bad: int, num_records: int | None = None) -> bool:
+        """Whether there are too many; the share counts where the number of records is known."""
+        if self.most is not None and num_bad > self.most:
+            return True
+        return num_records is not None and num_bad > self.most_share * num_records
+
+    def __str__(self) -> str:
+        number = "any number" if self.most is None else f"{self.most}"
+        return number if self.most_share == 1 else f"{number}, {self.most_share:.3%} of the records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusSettings:
+    """How a corpus becomes datasets.
+
+    Attributes:
+        keys: of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under `text`.
+        input_format: of all inputs; None to tell it from each file.
+        prepend_bos, append_eod: whether the tokenizer's `bos` begins, and its `eod` ends, each document with tokens.
+        split_sentences: whether each sentence becomes a sequence of its document.
+        keep_newlines: whether white space between sentences stays, with the sentence before it.
+        drop_duplicates: whether of documents with the same texts only the first is kept.
+        shares: name to share of the documents of each split, by the hash of their texts; empty for no split.
+        split_seed: another one deals the documents to the splits otherwise.
+        bad_records: how many are set aside in `PREFIX.rejected.jsonl`.
+        engine: `auto` takes `gigatoken` where it gives the same ids, and says why in the summary.
+        shard_bytes: of the input files, as they are; a shard is what is lost when a process dies.
+        memory_bytes: per worker thread; longer records than it allows are bad records.
+        block_bytes: of text that a thread takes at once; None for what measured best.
+        one_pair_per_file: each input file becomes datasets of its own, named after it, in the folder of the prefix.
+    """
+
+    keys: tuple[str, ...] = ("text",)
+    input_format: InputFormat | None = None
+    prepend_bos: bool = False
+    append_eod: bool = False
+    split_sentences: bool = False
+    keep_newlines: bool = False
+    drop_duplicates: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict)
+    split_seed: int = 0
+    bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
+    engine: EngineName = "auto"
+    shard_bytes: int = 256 << 20
+    memory_bytes: int = 1 << 30
+    block_bytes: int | None = None
+    one_pair_per_file: bool = False
+
+    def __post_init__(self) -> None:
+        self._require(bool(self.keys) and len(set(self.keys)) == len(self.keys), "distinct keys, at least one", "keys")
+        self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
+        formats = (None, *INPUT_FORMATS)
+        self._require(self.input_format in formats, f"a format out of {', '.join(INPUT_FORMATS)}", "input_format")
+        self._require(self.shard_bytes >= 1, "shard_bytes of at least 1", "shard_bytes")
+        least = f"memory_bytes of at least {_LEAST_MEMORY_BYTES}"
+        self._require(self.memory_bytes >= _LEAST_MEMORY_BYTES, least, "memory_bytes")
+        in_range = self.block_bytes is None or 1 <= self.block_bytes <= _MAX_BLOCK_BYTES
+        self._require(in_range, f"block_bytes from 1 to {_MAX_BLOCK_BYTES}", "block_bytes")
+        self._require(not self.keep_newlines or self.split_sentences, "split_sentences with keep_newlines", "keep_newlines")
+        shares = self.shares.values()
+        are_shares = not shares or (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-9))
+        self._require(are_shares, "shares above 0 that add up to 1", "shares")
+        self._require(all(map(_is_name, self.shares)), "splits named by letters, digits, `-` and `_`", "shares")
+
+    def _require(self, holds: bool, expected: str, name: str) -> None:  # noqa: FBT001 - private, and reads as a sentence
+        if not holds:
+            value = getattr(self, name)
+            shown = list(value) if name == "keys" else value
+            message = f"expected {expected}, got {shown!r}"
+            raise ConfigError(message)
+
+    @property
+    def hashes_documents(self) -> bool:
+        """Whether the texts of each document are hashed, to tell duplicates or to deal documents to splits."""
+        return self.drop_duplicates or bool(self.shares)
+
+    @property
+    def level(self) -> str:
+        """What a sequence is, as the names of datasets say it."""
+        return "sentence" if self.split_sentences else "document"
+
+    def of_shards(self) -> dict[str, Any]:
+        """Returns what decides what a shard holds, as values for JSON."""
+        return {
+            "keys": list(self.keys),
+            "prepend_bos": self.prepend_bos,
+            "append_eod": self.append_eod,
+            "split_sentences": self.split_sentences,
+            "keep_newlines": self.keep_newlines,
+            "hashes_documents": self.hashes_documents,
+            "sets_bad_records_aside": not self.bad_records.allows_none,
+            # Records that are too long for it are bad, and engines differ in what they need.
+            "memory_bytes": self.memory_bytes,
+            "engine": self.engine,
+        }
+
+    def of_datasets(self) -> dict[str, Any]:
+        """Returns what decides what the datasets hold, as values for JSON."""
+        return self.of_shards() | {
+            "input_format": self.input_format,
+            "drop_duplicates": self.drop_duplicates,
+            "shares": dict(self.shares),
+            "split_seed": self.split_seed if self.shares else 0,
+        }
+
+    def of_job(self) -> dict[str, Any]:
+        """Returns what processes that share a job must agree on, as values for JSON."""
+        return self.of_datasets() | {
+            "bad_records": asdict(self.bad_records),
+            "shard_bytes": self.shard_bytes,
+            "one_pair_per_file": self.one_pair_per_file,
+        }
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and name.isascii() and name.replace("-", "").replace("_", "").isalnum()

@@ -1,0 +1,114 @@
+"""How many processes and threads suit a corpus on this machine: measured on its beginning, not guessed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.plan import CorpusPlan, plan_corpus
+from tokenloom.corpus.progress import CorpusProgress, ProgressBook
+from tokenloom.corpus.run import local_runner
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.preprocess.tokenizers import TextTokenizer
+
+_SHARDS_PER_PROCESSOR = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTrial:
+    """How fast some processes and threads were.
+
+    Attributes:
+        num_processes, num_workers: processes, and threads of each.
+        bytes_per_second: of text, from the first to the last block; starting is not counted.
+        tokens_per_second: likewise.
+    """
+
+    num_processes: int
+    num_workers: int
+    bytes_per_second: float
+    tokens_per_second: float
+
+
+def find_optimal_workers(
+    inputs: Sequence[str],
+    output_prefix: str,
+    tokenizer: TextTokenizer,
+    settings: CorpusSettings,
+    *,
+    sample_bytes: int = 128 << 20,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[WorkerTrial]:
+    """Returns trials, the fastest first, of tokenising the beginning of a corpus to the disk of the output.
+
+    Args:
+        inputs, output_prefix, tokenizer, settings: as for `preprocess_corpus`; nothing of the output is touched.
+        sample_bytes: of the input files that each trial reads, at least.
+        progress: called with the number of trials done, and of all.
+
+    Raises:
+        ConfigError: the input is standard input, which can be read only once.
+        InputError: the sample holds no text.
+    """
+    num_processors = len(os.sched_getaffinity(0))
+    shard_bytes = max(1, sample_bytes // (_SHARDS_PER_PROCESSOR * num_processors))
+    lenient = replace(settings, shard_bytes=shard_bytes, bad_records=BadRecordBudget(most=None))
+    plan = plan_corpus(inputs, output_prefix, tokenizer, replace(lenient, one_pair_per_file=False))
+    if plan.reads_stdin:
+        message = "expected inputs that can be read several times, got standard input"
+        raise ConfigError(message)
+    plan = _beginning(plan, sample_bytes)
+    pairs = _pairs(num_processors)
+    trials: list[WorkerTrial] = []
+    for number, (num_processes, num_workers) in enumerate(pairs):
+        if progress is not None:
+            progress(number, len(pairs))
+        trials.append(_try(plan, num_processes, num_workers))
+    return sorted(trials, key=lambda trial: -trial.bytes_per_second)
+
+
+def _pairs(num_processors: int) -> list[tuple[int, int]]:
+    """Returns numbers of processes and threads that use half of the processors, all, or twice as many."""
+    totals = sorted({max(1, num_processors // 2), num_processors, 2 * num_processors})
+    powers = [1 << exponent for exponent in range(num_processors.bit_length())]
+    return [(processes, total // processes) for total in totals for processes in powers if processes <= total]
+
+
+def _beginning(plan: CorpusPlan, sample_bytes: int) -> CorpusPlan:
+    """Returns the plan of the first shards, as many as make up the sample."""
+    [output] = plan.outputs
+    sizes = accumulate(shard.num_bytes for shard in output.shards)
+    count = next((number for number, size in enumerate(sizes, 1) if size >= sample_bytes), len(output.shards))
+    return replace(plan, outputs=(replace(output, shards=output.shards[:count]),))
+
+
+def _try(plan: CorpusPlan, num_processes: int, num_workers: int) -> WorkerTrial:
+    seen: list[tuple[float, CorpusProgress]] = []
+
+    def note(at: CorpusProgress) -> None:
+        seen[1:] = [(time.monotonic(), at)]
+
+    folder_of_output = os.path.dirname(plan.prefix) or "."
+    with tempfile.TemporaryDirectory(prefix=".tokenloom-trial-", dir=folder_of_output) as name:
+        folder = JobFolder(os.path.join(name, "job"), plan)
+        run = local_runner(plan, num_processes=num_processes, num_workers=num_workers)
+        with folder.joined():
+            run(plan, folder, ProgressBook(plan.shards, note))
+    (first_seconds, first), (last_seconds, last) = seen[0], seen[-1]
+    seconds = last_seconds - first_seconds
+    done = last.counts - first.counts
+    if seconds <= 0 or not done.num_text_bytes:
+        message = f"expected a sample of several blocks, found {last.counts.num_text_bytes} bytes of text"
+        raise InputError(message, hint="so small a corpus needs no tuning")
+    return WorkerTrial(
+        num_processes=num_processes,
+        num_workers=num_workers,
+        bytes_per_second=done.num_text_bytes / seconds,
+        tokens_per_second=done.num_tokens / seconds,
+    )

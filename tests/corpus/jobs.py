@@ -1,0 +1,41 @@
+"""Corpora, and the jobs that turn them into datasets, for tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.corpus.summary import CorpusSummary
+
+_SETTINGS = {field.name for field in fields(CorpusSettings)}
+
+
+def preprocess(
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    prefix: str | os.PathLike[str],
+    tokenizer: Any,
+    *,
+    skip_bad_records: bool = False,
+    **options: Any,
+) -> CorpusSummary:
+    """Calls `preprocess_corpus`, with its settings among the options."""
+    chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
+    if "keys" in chosen:
+        chosen["keys"] = tuple(chosen["keys"])
+    if skip_bad_records:
+        chosen["bad_records"] = BadRecordBudget(most=None)
+    return preprocess_corpus(inputs, prefix, tokenizer, CorpusSettings(**chosen), **options)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Returns the files of a folder by name, manifests aside, which tell paths."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.endswith(".manifest.json")
+    }

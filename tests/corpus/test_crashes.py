@@ -1,0 +1,135 @@
+"""Jobs that are killed, with `kill -9`, at whatever moment comes; and processes that share one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.corpus.jobs import files_of, preprocess
+from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
+
+from tokenloom.preprocess.tokenizers import load_tokenizer
+
+SHARD_BYTES = 60_000
+COMMAND = [sys.executable, "-m", "tokenloom.cli", "preprocess"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer, two inputs of some 600 kB, and what an undisturbed run makes of them."""
+    folder = tmp_path_factory.mktemp("crashes")
+    rng = np.random.default_rng(5)
+    words = ["alpha ", "beta(", ") = gamma\n", "delta_1 ", "é中 ", "\n\n"]
+    for name in ("a.jsonl", "b.jsonl"):
+        lines: list[object] = [{"text": "".join(rng.choice(words, 200))} for _ in range(500)]
+        lines[100] = b"not json"
+        lines[400] = {"text": lines[0]["text"]}  # type: ignore[index]
+        write_lines(folder / name, lines)
+    (folder / "tokenizer.json").write_text(byte_level_json())
+    (folder / "expected").mkdir()
+    preprocess(
+        [folder / "a.jsonl", folder / "b.jsonl"],
+        folder / "expected" / "out",
+        load_tokenizer(folder / "tokenizer.json"),
+        append_eod=True,
+        skip_bad_records=True,
+        drop_duplicates=True,
+        num_processes=1,
+        num_workers=1,
+    )
+    return folder
+
+
+def arguments(corpus: Path, prefix: Path, *more: object) -> list[str]:
+    return [
+        *COMMAND,
+        str(corpus / "a.jsonl"),
+        str(corpus / "b.jsonl"),
+        *("--output-prefix", str(prefix), "--tokenizer", str(corpus / "tokenizer.json"), "--append-eod"),
+        *("--skip-bad-lines", "--drop-duplicates", "--shard-size", str(SHARD_BYTES)),
+        *map(str, more),
+    ]
+
+
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_again_and_again_it_ends_with_the_same_bytes(corpus: Path, tmp_path: Path, processes: int, seed: int):
+    rng = np.random.default_rng(seed)
+    command = arguments(corpus, tmp_path / "out", "--processes", processes, "--workers", 1)
+    num_kills = 0
+    done_before = 0
+    while True:
+        process = start(command)
+        try:
+            # Long enough for a start and a shard or two; later ones find fewer shards to do.
+            output, _ = process.communicate(timeout=rng.uniform(0.3, 1.2) + 0.05 * num_kills)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            num_kills += 1
+            folder = tmp_path / "out.job"
+            done = len(list(folder.glob("[0-9a-f]*.json"))) if folder.exists() else 0
+            assert done >= done_before or not folder.exists()
+            done_before = done
+            assert num_kills < 60
+            continue
+        assert process.returncode == 0, output.decode()
+        break
+    assert num_kills
+    assert files_of(tmp_path) == files_of(corpus / "expected")
+    assert not (tmp_path / "out.job").exists()
+
+
+def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
+    process = start(arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1))
+    assert process.stdout is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not (found := children.read_text().split()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(int(found[0]), signal.SIGKILL)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output.decode()
+    assert b"died (signal 9); another takes its place" in output
+    assert files_of(tmp_path) == files_of(corpus / "expected")
+
+
+def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):
+    process = start(arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while len(found := children.read_text().split()) < 2:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()  # ends when no child holds the pipe any more
+    assert not any(Path(f"/proc/{child}/cmdline").exists() and _is_ours(child) for child in found)
+
+
+def _is_ours(process: str) -> bool:
+    return b"tokenloom.corpus.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def test_commands_that_share_a_folder_share_the_work(corpus: Path, tmp_path: Path):
+    command = arguments(corpus, tmp_path / "out", "--processes", 1, "--workers", 1)
+    processes = [start(command) for _ in range(3)]
+    outputs = [process.communicate(timeout=120)[0].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    assert files_of(tmp_path) == files_of(corpus / "expected")
+    assert leftovers(tmp_path) == sorted({*files_of(tmp_path), "out_text_document.manifest.json"})
+
+
+def test_a_job_that_is_done_is_not_done_again(corpus: Path, tmp_path: Path):
+    command = arguments(corpus, tmp_path / "out")
+    subprocess.run(command, check=True, capture_output=True)
+    before = {name: os.stat(tmp_path / name).st_mtime_ns for name in leftovers(tmp_path)}
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "all of it was done before" in output
+    assert {name: os.stat(tmp_path / name).st_mtime_ns for name in leftovers(tmp_path)} == before

@@ -1,0 +1,290 @@
+"""Jobs of many shards: resuming, sharing, refusing, and what their datasets hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.corpus.jobs import preprocess
+from tests.preprocess.corpus import (
+    build_by_hand,
+    byte_level_json,
+    documents_of,
+    leftovers,
+    make_tokenizer,
+    read_pair,
+    word_level_json,
+    write_lines,
+)
+
+from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.plan import plan_corpus
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.indexed.dataset import IndexedDataset
+
+
+@pytest.fixture
+def words():
+    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
+    return make_tokenizer(word_level_json())
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(byte_level_json())
+
+
+DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
+
+
+def corpus_of(folder: Path, documents: list[str], *, num_files: int = 3) -> list[Path]:
+    """Writes documents to some files, in order."""
+    size = -(-len(documents) // num_files)
+    return [
+        write_lines(folder / f"part-{number}.jsonl", [{"text": text} for text in documents[start : start + size]])
+        for number, start in enumerate(range(0, len(documents), size))
+    ]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    documents=st.lists(st.one_of(st.text(max_size=60), st.sampled_from(["", "same"])), min_size=1, max_size=40),
+    num_files=st.integers(1, 4),
+    shard_bytes=st.integers(1, 600),
+    workers=st.integers(1, 3),
+    block_bytes=st.integers(1, 300),
+)
+def test_bytes_depend_on_neither_shards_nor_threads_nor_files(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer, documents, num_files, shard_bytes, workers, block_bytes
+):
+    folder = tmp_path_factory.mktemp("property")
+    paths = corpus_of(folder, documents, num_files=num_files)
+    summary = preprocess(
+        paths,
+        folder / "out",
+        tokenizer,
+        append_eod=True,
+        shard_bytes=shard_bytes,
+        num_workers=workers,
+        num_processes=1,
+        block_bytes=block_bytes,
+    )
+    assert read_pair(folder / "out_text_document") == build_by_hand(
+        folder / "hand", tokenizer, documents, eod=tokenizer.eod
+    )
+    assert summary.num_documents == len(documents)
+    assert not (folder / "out.job").exists()
+
+
+def test_processes_make_the_same_bytes(tmp_path: Path, tokenizer):
+    paths = corpus_of(tmp_path, DOCUMENTS)
+    summary = preprocess(paths, tmp_path / "out", tokenizer, shard_bytes=400, num_processes=2, num_workers=1)
+    assert summary.num_shards > 4
+    assert read_pair(tmp_path / "out_text_document") == build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS, eod=None)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path, words):
+    [path] = corpus_of(tmp_path, ["alpha"] * 30, num_files=1)
+    lines = path.read_bytes()
+    path.write_bytes(lines + b"bad\n" + lines)
+    with pytest.raises(InputError, match=r"line 31: not JSON"):
+        preprocess(path, tmp_path / "out", words, shard_bytes=100, num_workers=1)
+    assert leftovers(tmp_path, path) == ["out.job"]
+    parts = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out.job").glob("*.bin")}
+    assert len(parts) >= 5
+    summary = preprocess(path, tmp_path / "other", words, shard_bytes=100, skip_bad_records=True)
+    again = preprocess(path, tmp_path / "out", words, shard_bytes=100, restart=True, skip_bad_records=True)
+    assert (summary.num_shards_reused, again.num_shards_reused) == (0, 0)
+    assert read_pair(tmp_path / "out_text_document") == read_pair(tmp_path / "other_text_document")
+
+
+def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> None:
+    """Interrupts a run after so many blocks."""
+    calls = 0
+
+    def interrupt(_at: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == num_blocks:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(*arguments, **options, num_workers=1, progress=interrupt)  # type: ignore[arg-type]
+
+
+def test_an_interrupted_job_goes_on(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha beta"] * 40)
+    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
+    num_done = len(list((tmp_path / "out.job").glob("*.bin")))
+    assert num_done >= 2
+    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=200, num_workers=2)
+    assert (summary.num_shards_reused, summary.num_documents) == (num_done, 40)
+    assert documents_of(tmp_path / "out_text_document") == [[[2, 3]]] * 40
+
+
+def test_other_settings_are_refused_while_a_job_is_unfinished(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20 + [b"bad"])
+    with pytest.raises(InputError):
+        preprocess(path, tmp_path / "out", words, shard_bytes=50, num_workers=1)
+    with pytest.raises(ConfigError, match=r"other settings: append_eod was False, and is True; eod was None, and is 1"):
+        preprocess(path, tmp_path / "out", words, shard_bytes=50, append_eod=True, bad_records=BadRecordBudget())
+    assert (tmp_path / "out.job").exists()
+
+
+def test_only_the_shards_of_inputs_that_changed_are_done_again(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha"] * 60)
+    with paths[2].open("ab") as stream:
+        stream.write(b"bad\n")
+    with pytest.raises(InputError, match=r"part-2\.jsonl` line 21: not JSON"):
+        preprocess(paths, tmp_path / "out", words, shard_bytes=80, num_workers=1)
+    num_done = len(list((tmp_path / "out.job").glob("*.bin")))
+    write_lines(paths[2], [{"text": "beta"}] * 3)
+    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=80)
+    assert 0 < summary.num_shards_reused <= num_done
+    assert documents_of(tmp_path / "out_text_document") == [[[2]]] * 40 + [[[3]]] * 3
+
+
+@pytest.mark.parametrize("damage", ["truncated", "other bytes"])
+def test_a_part_that_was_damaged_is_done_again(
+    tmp_path: Path, words, caplog: pytest.LogCaptureFixture, damage: str
+):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}] * 40)
+    interrupt_after(5, path, tmp_path / "out", words, shard_bytes=150)
+    part = sorted((tmp_path / "out.job").glob("*.bin"))[0]
+    if damage == "truncated":
+        os.truncate(part, part.stat().st_size - 2)
+    else:
+        part.write_bytes(b"\1" + part.read_bytes()[1:])
+        report = part.with_name(part.name.replace("_0.bin", ".json"))  # as another machine would have written it
+        report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "another"}))
+    preprocess(path, tmp_path / "out", words, shard_bytes=150)
+    [message] = [message for message in caplog.messages if "is done again" in message]
+    assert str(part.with_suffix("")) in message
+    assert documents_of(tmp_path / "out_text_document") == [[[2, 3]]] * 40
+
+
+def test_bad_records_are_numbered_from_the_beginning_of_their_file(tmp_path: Path, words):
+    lines: list[object] = [{"text": "alpha"}] * 50
+    lines[7], lines[31], lines[49] = b"seven", b"", b"forty-nine"
+    paths = [write_lines(tmp_path / name, lines) for name in ("a.jsonl", "b.jsonl")]
+    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=60, skip_bad_records=True, num_workers=2)
+    assert summary.rejected_paths == (str(tmp_path / "out.rejected.jsonl"),)
+    records = [json.loads(line) for line in (tmp_path / "out.rejected.jsonl").read_text().splitlines()]
+    assert [(record["file"], record["line"], record["text"]) for record in records] == [
+        (str(path), line, text) for path in paths for line, text in ((8, "seven"), (50, "forty-nine"))
+    ]
+    assert (summary.num_documents, summary.num_rejected, summary.num_blank_lines) == (94, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (BadRecordBudget(most=2), "expected 2 of bad records at most, found 3 of 30"),
+        (BadRecordBudget(most=None, most_share=0.05), "found 3 of 30"),
+    ],
+)
+def test_too_many_bad_records_are_an_error(tmp_path: Path, words, budget: BadRecordBudget, message: str):
+    lines: list[object] = [{"text": "alpha"}] * 30
+    lines[3] = lines[15] = lines[29] = b"bad"
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    with pytest.raises(InputError, match=message):
+        preprocess(path, tmp_path / "out", words, bad_records=budget, shard_bytes=100)
+    assert preprocess(path, tmp_path / "fine", words, bad_records=BadRecordBudget(most=3)).num_rejected == 3
+    assert preprocess(path, tmp_path / "good", words, bad_records=BadRecordBudget.parse("10%")).num_rejected == 3
+    assert not (tmp_path / "out_text_document.idx").exists()
+
+
+def test_duplicates_are_dropped_over_all_shards(tmp_path: Path, tokenizer):
+    documents = [f"text {number % 17}" for number in range(80)]
+    paths = corpus_of(tmp_path, documents)
+    summary = preprocess(paths, tmp_path / "out", tokenizer, shard_bytes=90, drop_duplicates=True)
+    assert (summary.num_documents, summary.num_duplicates) == (80, 63)
+    dataset = IndexedDataset(str(tmp_path / "out_text_document"))
+    assert [tokenizer.detokenize(dataset[number]) for number in range(len(dataset))] == documents[:17]
+
+
+def test_splits_share_the_documents_out(tmp_path: Path, tokenizer):
+    documents = [f"text {number}" for number in range(400)]
+    paths = corpus_of(tmp_path, documents)
+    shares = {"train": 0.8, "valid": 0.2}
+    summary = preprocess(paths, tmp_path / "out", tokenizer, shard_bytes=500, shares=shares, append_eod=True)
+    texts = {}
+    for dataset in summary.datasets:
+        data = IndexedDataset(dataset.prefix)
+        texts[dataset.split] = [tokenizer.detokenize(data[number][:-1]) for number in range(len(data))]
+        assert dataset.prefix == str(tmp_path / f"out_{dataset.split}_text_document")
+    assert sorted(texts["train"] + texts["valid"], key=documents.index) == documents
+    assert all(part == sorted(part, key=documents.index) for part in texts.values())
+    assert 40 <= len(texts["valid"]) <= 120
+    # A document stays where it is, whatever comes before it.
+    [one] = corpus_of(tmp_path / "..", documents[::-1][:100], num_files=1)
+    preprocess(one, tmp_path / "less", tokenizer, shares=shares, append_eod=True)
+    data = IndexedDataset(str(tmp_path / "less_valid_text_document"))
+    found = [tokenizer.detokenize(data[number][:-1]) for number in range(len(data))]
+    assert found == [text for text in documents[::-1][:100] if text in texts["valid"]]
+
+
+def test_a_pair_per_file(tmp_path: Path, tokenizer):
+    paths = corpus_of(tmp_path, DOCUMENTS)
+    (tmp_path / "pairs").mkdir()
+    summary = preprocess(paths, tmp_path / "pairs", tokenizer, shard_bytes=300, one_pair_per_file=True)
+    assert [dataset.prefix for dataset in summary.datasets] == [
+        str(tmp_path / "pairs" / f"part-{number}_text_document") for number in range(3)
+    ]
+    for number in range(3):
+        expected = build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS[20 * number :][:20], eod=None)
+        assert read_pair(tmp_path / "pairs" / f"part-{number}_text_document") == expected
+    other = tmp_path / "other"
+    other.mkdir()
+    twin = write_lines(other / "part-0.jsonl", [{"text": "x"}])
+    with pytest.raises(ConfigError, match="would both be written as `part-0`"):
+        preprocess([*paths, twin], tmp_path / "pairs2", tokenizer, one_pair_per_file=True)
+
+
+def test_a_folder_that_was_left_empty_goes_away(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [b"bad"])
+    with pytest.raises(InputError):
+        preprocess(path, tmp_path / "out", words)
+    assert leftovers(tmp_path, path) == []
+
+
+def test_one_process_at_a_time_works_on_a_shard(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20)
+    plan = plan_corpus([path], tmp_path / "out", words, CorpusSettings(shard_bytes=100))
+    folder, same = (JobFolder(str(tmp_path / "out.job"), plan) for _ in range(2))
+    shard = plan.shards[0]
+    with folder.joined(), same.joined(), folder.claimed(shard, wait=False) as first:
+        assert first
+        with same.claimed(shard, wait=False) as second:
+            assert not second
+        with same.claimed(plan.shards[1], wait=False) as other:
+            assert other
+        with pytest.raises(ConfigError, match="another process is working on this job"):
+            same.restart()
+    assert not (tmp_path / "out.job").exists()
+
+
+def test_a_disk_that_is_full_in_the_end_leaves_no_dataset(tmp_path: Path, tokenizer):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "some text " * 50}] * 100)
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    command = [sys.executable, "-m", "tokenloom.cli", "preprocess", str(path), "--shard-size", "10000"]
+    command += ["--output-prefix", str(tmp_path / "out"), "--tokenizer", str(tmp_path / "tokenizer.json")]
+    limit = (20_000, 20_000)
+    full = subprocess.run(
+        command, capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    )
+    assert full.returncode == 1
+    assert "File too large" in full.stderr
+    assert not list(tmp_path.glob("out_*"))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "of them done before" in done.stdout
+    expected = build_by_hand(tmp_path / "hand", tokenizer, ["some text " * 50] * 100, eod=None)
+    assert read_pair(tmp_path / "out_text_document") == expected
