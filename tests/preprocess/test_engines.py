@@ -22,7 +22,7 @@ from tokenloom.preprocess.engines import (
     recheck,
     require_equal,
 )
-from tokenloom.preprocess.sources import LineBlock
+from tokenloom.preprocess.inputs.blocks import LineBlock
 
 TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
 
@@ -140,9 +140,9 @@ def test_block_with_a_mismatch_is_an_error():
     engine = ForgetfulEngine(TokenizersEngine(tokenizer))
     choice = EngineChoice(name="x", reason="", create=lambda: engine, must_agree=True)
     tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), eod=None, num_workers=1)
-    assert tokenise(LineBlock(data=b'{"text": "fine"}\n', first_line=1)).num_documents == 1
+    assert tokenise(LineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)).num_documents == 1
     with pytest.raises(TokenizerError, match="different ids for 'forget'"):
-        tokenise(LineBlock(data=b'{"text": "forget"}\n', first_line=2))
+        tokenise(LineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2))
 
 
 def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
@@ -154,7 +154,7 @@ def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
         return created[-1]
 
     choice = EngineChoice(name="x", reason="", create=create, must_agree=False)
-    block = LineBlock(data=b'{"text": "%s"}\n' % (b"x" * 86), first_line=1)  # 100 bytes
+    block = LineBlock(path="lines", data=b'{"text": "%s"}\n' % (b"x" * 86), first_record=1)  # 100 bytes
     for budget, expected in ((1, 4), (1 << 50, 1)):
         created.clear()
         tokenise = BlockTokeniser(

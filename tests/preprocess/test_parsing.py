@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from tokenloom.preprocess.inputs.blocks import LineBlock
 from tokenloom.preprocess.parsing import parse_block
-from tokenloom.preprocess.sources import LineBlock
 
 
 def parse(*lines: bytes, keys=("text",), first_line: int = 1):
-    return parse_block(LineBlock(data=b"".join(line + b"\n" for line in lines), first_line=first_line), keys)
+    data = b"".join(line + b"\n" for line in lines)
+    return parse_block(LineBlock(path="lines", data=data, first_record=first_line), keys)
 
 
 def texts(parsed, index: int = 0) -> list[str]:
@@ -95,7 +96,7 @@ def test_bad_line_has_its_number_and_reason(line: bytes, reason: str):
 
 
 def test_line_that_is_too_long_is_bad():
-    parsed = parse_block(LineBlock(data=b"xxx", first_line=7, too_long=True), ("a", "b"))
+    parsed = parse_block(LineBlock(path="lines", data=b"xxx", first_record=7, too_long=True), ("a", "b"))
     assert (parsed.num_documents, len(parsed.columns)) == (0, 2)
     assert parsed.bad_lines[0].line == 7
     assert "longer than 268435456 bytes" in parsed.bad_lines[0].reason

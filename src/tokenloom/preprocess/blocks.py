@@ -1,4 +1,4 @@
-"""One block of lines into arrays that only wait to be written. This is what the worker threads do."""
+"""One block of records into arrays that only wait to be written. This is what the worker threads do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tokenloom.errors import TokenizerError
 from tokenloom.preprocess.engine_pool import EnginePool
 from tokenloom.preprocess.engines import Encoded, EngineChoice
-from tokenloom.preprocess.parsing import BadLine, parse_block
-from tokenloom.preprocess.sources import LineBlock
+from tokenloom.preprocess.inputs.blocks import Block
+from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 
 
@@ -48,7 +49,7 @@ class BlockTokeniser:
     Args:
         tokenizer: names the ids.
         choice: the engine.
-        keys: of the texts in each JSON object.
+        keys: of the texts in each record.
         dtype: of the tokens.
         eod: appended to each document that has tokens, if given.
         num_workers: threads that will call; sets the memory budget.
@@ -79,7 +80,7 @@ class BlockTokeniser:
             renewal_bytes=renewal_bytes,
         )
 
-    def __call__(self, block: LineBlock) -> TokenisedBlock:
+    def __call__(self, block: Block) -> TokenisedBlock:
         """Returns the tokens of a block.
 
         Raises:
@@ -88,7 +89,7 @@ class BlockTokeniser:
         parsed = parse_block(block, self._keys)
         columns: list[Column] = []
         for texts in parsed.columns:
-            encoded = self._engines.encode(texts.texts, num_bytes=len(block.data), number=block.first_line)
+            encoded = self._engines.encode(texts.texts, num_bytes=block.num_text_bytes, number=block.first_record)
             columns.append(self._column(encoded, texts.document_ends))
         return TokenisedBlock(
             columns=tuple(columns),

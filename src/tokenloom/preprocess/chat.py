@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +18,15 @@ from tokenloom.indexed.layout import DType, bin_path, idx_path
 from tokenloom.indexed.roles import PartKind, RolesWriter, roles_path
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
-from tokenloom.preprocess.parquet import ParquetReader, RowBlock
-from tokenloom.preprocess.parsing import BadLine
+from tokenloom.preprocess.inputs import TEXT_FORMATS, InputFormat
+from tokenloom.preprocess.inputs.blocks import Block
+from tokenloom.preprocess.inputs.cut import whole_file
+from tokenloom.preprocess.inputs.detect import formats_by_name, inspect_input
+from tokenloom.preprocess.inputs.reading import open_slice
+from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.rejected import RejectedLines
-from tokenloom.preprocess.rendering import Block, Renderer, schema_of
+from tokenloom.preprocess.rendering import Renderer, schema_of
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
-from tokenloom.preprocess.sources import LineReader
 from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
@@ -81,14 +84,14 @@ def preprocess_chat(
 ) -> ChatSummary:
     """Tokenises conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
 
-    A line of JSON or a row of Parquet becomes a document, each conversation in it a sequence. A conversation is
+    A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
     rendered by the template and tokenised as a whole; a token belongs to the part of the text in which it ends. An
     end-of-document token is appended where it is not the last token already; it belongs to the last part. All files
     appear at the end, or none; the bytes do not depend on `num_workers` or `engine`. Memory:
     some 170 MB with two threads, and 20 bytes per conversation and 5 per part of one.
 
     Args:
-        input_path: JSON lines (`.gz` and `.zst` are decompressed), or `.parquet`.
+        input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
         output_prefix: of the outputs; their folder must exist.
         tokenizer: from `load_tokenizer`.
         chat_template: see `load_chat_template`; not used for texts.
@@ -116,13 +119,14 @@ def preprocess_chat(
         raise ConfigError(message)
     eod = tokenizer.eod
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
+    file = inspect_input(path, input_format=_format(path), default_format="jsonl")
     with (
-        closing(_open(path)) as reader,
+        closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES)) as reader,
         one_thread_per_call(),
         worker_threads(workers) as executor,
         _Outputs(path, prefix, tokenizer, dtype, skip_bad_lines=skip_bad_lines) as outputs,
     ):
-        blocks: Iterator[Block] = iter(reader.blocks())
+        blocks = reader.blocks()
         first = next(blocks, None)
         if schema is None:  # not in this thread: an interruption would hit `orjson` as it starts
             schema = executor.submit(schema_of, first).result()
@@ -135,7 +139,7 @@ def preprocess_chat(
         for block in in_order(executor, tokenise, first, blocks, num_ahead=workers + 1):
             outputs.write(block)
             if progress is not None:
-                progress(reader.position, reader.num_file_bytes, outputs.num_tokens)
+                progress(reader.position, reader.num_bytes, outputs.num_tokens)
         outputs.publish()
     return outputs.summary(
         choice,
@@ -145,8 +149,9 @@ def preprocess_chat(
     )
 
 
-def _open(path: str) -> LineReader | ParquetReader:
-    return ParquetReader(path) if path.endswith(".parquet") else LineReader(path, block_bytes=_BLOCK_BYTES)
+def _format(path: str) -> InputFormat | None:
+    """Returns the format of text, which is JSON lines whatever its name; None for other names."""
+    return "jsonl" if set(formats_by_name(path)) & set(TEXT_FORMATS) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +191,7 @@ class _ConversationTokeniser:
 
     def __call__(self, block: Block) -> _ChatBlock:
         rendered = self._render(block)
-        number = block.first_row if isinstance(block, RowBlock) else block.first_line
-        encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=number)
+        encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=block.first_record)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
         part_counts = np.array([len(sequence.parts) for sequence in rendered.sequences], dtype=np.int64)
         kinds = np.array([kind for sequence in rendered.sequences for kind in sequence.kinds], dtype=np.uint8)
@@ -237,8 +241,7 @@ class _Outputs:
         self._prefix = prefix
         self._dtype = dtype
         self._roles = RolesWriter(prefix, tokenizer_sha256=tokenizer.sha256)
-        unit = "row" if input_path.endswith(".parquet") else "line"
-        self._rejected = RejectedLines(input_path, prefix, skip=skip_bad_lines, unit=unit)
+        self._rejected = RejectedLines(prefix, skip=skip_bad_lines)
         self._stack = ExitStack()
         self.num_tokens = 0
         self.num_answer_tokens = 0
@@ -270,7 +273,7 @@ class _Outputs:
         if not self.num_documents:
             details = f"{self.num_blank_lines} blank lines, {self._rejected.count} bad lines"
             message = f"`{self._input_path}` holds no conversations: {details}{self._rejected.first_reason}"
-            raise InputError(message, hint="expected one JSON object per line, or one conversation per row of Parquet")
+            raise InputError(message, hint="expected one JSON object per line, or one conversation per row")
         self._roles.remove_old()
         try:
             self._builder.finalize(idx_path(self._prefix))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tokenloom.errors import TokenizerError
 from tokenloom.optional import require
-from tokenloom.preprocess.parsing import UnusableLineError
+from tokenloom.preprocess.records import UnusableLineError
 from tokenloom.preprocess.schemas import Conversation, Message
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -19,9 +19,11 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.preprocess.parsing import BadLine
+from tokenloom.preprocess.inputs.cut import whole_file
+from tokenloom.preprocess.inputs.detect import inspect_input
+from tokenloom.preprocess.inputs.reading import open_slice
+from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, records_of
 from tokenloom.preprocess.rejected import RejectedLines
-from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineReader
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.atomic import storage_errors
@@ -57,10 +59,9 @@ class MultimodalSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """A text and the image that goes with it; `number` and `data` say where they come from."""
+    """A text and the image that goes with it; `origin` says where they come from."""
 
-    number: int
-    data: bytes
+    origin: BadLine
     image_path: str
     text: str | None = None
     text_path: str | None = None
@@ -94,8 +95,8 @@ def preprocess_multimodal(
     Both files appear at the end, or neither. In memory are the images of `num_workers` + 1 pairs.
 
     Args:
-        input_path: of JSON lines with a text and the path of an image, from the file's folder on; or of a folder of
-            pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
+        input_path: of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or of a
+            folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
         output_prefix: of the outputs; their folder must exist.
         tokenizer: from `load_tokenizer`.
         text_key, image_key: of text and path in each JSON object.
@@ -118,8 +119,8 @@ def preprocess_multimodal(
     _check_settings(workers, pad_length, append_eod=append_eod)
     encoder = _Encoder(tokenizer, eod=tokenizer.eod if append_eod else None, pad_length=pad_length)
     folder = os.path.isdir(path)
-    pairs = _pairs_in_folder(path) if folder else _pairs_in_lines(path, text_key, image_key)
-    rejected = RejectedLines(path, prefix, skip=skip_bad_lines, unit="pair" if folder else "line")
+    pairs = _pairs_in_folder(path) if folder else _pairs_in_records(path, text_key, image_key)
+    rejected = RejectedLines(prefix, skip=skip_bad_lines)
     num_documents = num_text_tokens = num_image_bytes = num_truncated = 0
     with (
         closing(rejected),
@@ -141,7 +142,8 @@ def preprocess_multimodal(
             if progress is not None:
                 progress(num_documents)
         if not num_documents:
-            message = f"`{path}` holds no pairs: {rejected.count} bad {rejected.unit}s{rejected.first_reason}"
+            unit = "pair" if folder else "line"
+            message = f"`{path}` holds no pairs: {rejected.count} bad {unit}s{rejected.first_reason}"
             raise InputError(message, hint="expected JSON lines, or a folder of texts and images with equal names")
         _publish(builder, rejected, prefix)
     return MultimodalSummary(
@@ -195,7 +197,7 @@ class _Encoder:
             text = _read_text(pair)
             image = _read_image(pair.image_path)
         except InputError as error:
-            return BadLine(line=pair.number, reason=error.message, data=pair.data)
+            return replace(pair.origin, reason=error.message)
         tokens = self._tokenizer.tokenize(text)
         length = len(tokens)
         if tokens and self._eod is not None:
@@ -236,30 +238,26 @@ def _read_image(path: str) -> bytes:
         raise InputError(message) from error
 
 
-def _pairs_in_lines(path: str, text_key: str, image_key: str) -> Generator[_Pair | BadLine]:
+def _pairs_in_records(path: str, text_key: str, image_key: str) -> Generator[_Pair | BadLine]:
     folder = os.path.dirname(path)
-    with closing(LineReader(path, block_bytes=_BLOCK_BYTES)) as reader:
+    slice_ = whole_file(inspect_input(path, default_format="jsonl"))
+    with closing(open_slice(slice_, block_bytes=_BLOCK_BYTES)) as reader:
         for block in reader.blocks():
-            lines = [block.data] if block.too_long else block.data.split(b"\n")
-            for number, line in enumerate(lines, block.first_line):
-                if block.too_long:
-                    yield BadLine(line=number, reason=f"longer than {MAX_LINE_BYTES} bytes", data=line)
-                elif line.strip():
-                    yield _parse_line(line, number, folder, text_key, image_key)
+            for record in records_of(block, loads=json.loads):  # `orjson` crashes if it is interrupted as it starts
+                if not record.is_blank:
+                    yield _pair(record.value, bad_line(block, record, ""), folder, text_key, image_key)
 
 
-def _parse_line(line: bytes, number: int, folder: str, text_key: str, image_key: str) -> _Pair | BadLine:
-    try:
-        record: Any = json.loads(line)
-    except ValueError as error:
-        return BadLine(line=number, reason=f"not JSON: {error}", data=line)
+def _pair(record: Any, origin: BadLine, folder: str, text_key: str, image_key: str) -> _Pair | BadLine:
+    if isinstance(record, UnusableLineError):
+        return replace(origin, reason=str(record))
     if not isinstance(record, dict):
-        return BadLine(line=number, reason=f"expected an object, found {type(record).__name__}", data=line)
+        return replace(origin, reason=f"expected an object, found {kind_of(record)}")
     for key in (text_key, image_key):
         if not isinstance(record.get(key), str):
-            found = f"found {type(record[key]).__name__}" if key in record else "found none"
-            return BadLine(line=number, reason=f"expected a string under {key!r}, {found}", data=line)
-    return _Pair(number=number, data=line, text=record[text_key], image_path=os.path.join(folder, record[image_key]))
+            found = f"found {kind_of(record[key])}" if key in record else "found none"
+            return replace(origin, reason=f"expected a string under {key!r}, {found}")
+    return _Pair(origin=origin, text=record[text_key], image_path=os.path.join(folder, record[image_key]))
 
 
 def _pairs_in_folder(folder: str) -> Generator[_Pair | BadLine]:
@@ -269,11 +267,12 @@ def _pairs_in_folder(folder: str) -> Generator[_Pair | BadLine]:
     for name in names:
         files[PurePath(name).stem].append(name)
     for number, stem in enumerate(sorted(files), 1):
+        origin = BadLine(path=folder, unit="pair", line=number, reason="", data=os.fsencode(stem))
         texts = [name for name in files[stem] if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in files[stem] if PurePath(name).suffix != _TEXT_SUFFIX]
         if len(texts) != 1 or len(images) != 1:
             reason = f"expected `{stem}{_TEXT_SUFFIX}` and one image of that name, found {', '.join(files[stem])}"
-            yield BadLine(line=number, reason=reason, data=os.fsencode(stem))
+            yield replace(origin, reason=reason)
             continue
         text_path, image_path = (os.path.join(folder, name) for name in (*texts, *images))
-        yield _Pair(number=number, data=os.fsencode(stem), text_path=text_path, image_path=image_path)
+        yield _Pair(origin=origin, text_path=text_path, image_path=image_path)

@@ -1,25 +1,27 @@
-"""Lines of JSON into texts, with a reason for every line that holds none.
+"""Blocks of records into texts, with a reason for every record that holds none.
 
-Nearly all blocks hold nothing but good lines, so these are parsed without looking at any line twice; only a block in
-which something is unusual is parsed again line by line.
+Nearly all blocks hold nothing but good records, so these are parsed without looking at any record twice; only a block
+in which something is unusual is parsed again record by record.
 """
 
 from __future__ import annotations
 
-import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.optional import require
-from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineBlock
+from tokenloom.preprocess.inputs import TEXT_KEY
+from tokenloom.preprocess.inputs.blocks import Block, FileBlock, LineBlock, TableBlock
+from tokenloom.preprocess.key_paths import value_at
+from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, lines_of, records_of, too_long
+from tokenloom.preprocess.table_columns import texts_of_columns
 from tokenloom.preprocess.tokenizers import encodable
-
-_KINDS = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +38,6 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadLine:
-    """A line that holds no document: its number from 1, the reason, and its bytes without the newline."""
-
-    line: int
-    reason: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedBlock:
     """The documents of a block: one `Texts` per key, all with the same number of documents."""
 
@@ -54,22 +47,46 @@ class ParsedBlock:
     bad_lines: list[BadLine] = field(default_factory=list)
 
 
-def parse_block(block: LineBlock, keys: Sequence[str]) -> ParsedBlock:
-    """Returns the texts of a block; lines without them are listed, not raised. Safe from several threads."""
-    if block.too_long:
-        reason = f"longer than {MAX_LINE_BYTES} bytes; only its beginning is kept"
-        bad_line = BadLine(line=block.first_line, reason=reason, data=block.data)
-        return ParsedBlock(columns=tuple(Texts(texts=[]) for _ in keys), num_documents=0, bad_lines=[bad_line])
+def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
+    """Returns the texts of a block; records without them are listed, not raised. Safe from several threads.
+
+    Text without keys, in lines or whole files, is what it is: only the newline that ends a line is no part of it (a
+    carriage return before it is), nor the byte order mark at the beginning of a file.
+
+    Args:
+        block: of any format.
+        keys: of the texts: see `value_at`; of text without keys, `text`.
+
+    Raises:
+        ConfigError: text has no such keys.
+    """
+    if isinstance(block, TableBlock):
+        if (columns := texts_of_columns(block, keys)) is not None:
+            return ParsedBlock(
+                columns=tuple(Texts(texts=texts, document_ends=ends) for texts, ends in columns),
+                num_documents=sum(map(len, block.batches)),
+            )
+    elif isinstance(block, FileBlock) or block.format == "text-lines":
+        if tuple(keys) != (TEXT_KEY,):
+            message = f"expected the key {TEXT_KEY!r} for `{block.path}`, which is text, got {list(keys)!r}"
+            raise ConfigError(message)
+        if isinstance(block, LineBlock) and (texts := _texts_of_lines(block)) is not None:
+            return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
+    elif not block.too_long and (parsed := _parse_fast(block, keys)) is not None:
+        return parsed
+    return _parse_carefully(block, keys)
+
+
+def _parse_fast(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
+    """Returns the texts of lines of JSON; None if anything is unusual."""
     loads = require("orjson", extra="preprocess").loads
-    lines = block.data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
     try:
+        lines = lines_of(block)
         columns = _columns(lines, keys, loads)
     except (ValueError, LookupError, TypeError):
-        return _parse_carefully(lines, block.first_line, keys, loads)
+        return None
     if any(set(map(type, column)) != {str} for column in columns):
-        return _parse_carefully(lines, block.first_line, keys, loads)
+        return None
     return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(lines))
 
 
@@ -77,28 +94,47 @@ def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[A
     """Returns the values under each key; each record is dropped at once, which doubles the speed for short texts."""
     if len(keys) == 1:
         [key] = keys
+        if "." in key:
+            return [[value_at(loads(line), key) for line in lines]]
         return [[loads(line)[key] for line in lines]]
-    rows = list(map(operator.itemgetter(*keys), map(loads, lines)))
+    rows = list(map(_getter(keys), map(loads, lines)))
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
 
 
-class UnusableLineError(Exception):
-    """A line holds no document; carries the reason."""
+def _getter(keys: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if any("." in key for key in keys):
+        return lambda record: tuple(value_at(record, key) for key in keys)
+    return operator.itemgetter(*keys)
 
 
-def _parse_carefully(lines: list[bytes], first_line: int, keys: Sequence[str], loads: Any) -> ParsedBlock:
+def _texts_of_lines(block: LineBlock) -> list[str] | None:
+    """Returns lines of text; None if anything is unusual."""
+    if block.too_long:
+        return None
+    try:
+        texts = block.data.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        return None
+    if not texts[-1]:
+        texts.pop()
+    return None if any(not text or text.isspace() for text in texts) else texts
+
+
+def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
     bad_lines: list[BadLine] = []
     num_blank_lines = 0
-    for number, line in enumerate(lines, first_line):
-        if not line.strip():
+    for record in records_of(block):
+        if record.is_blank:
             num_blank_lines += 1
             continue
         try:
-            values = _values(parse_record(line, loads), keys)
+            values = _values(record.value, keys)
+            if isinstance(block, TableBlock):
+                _check_length(values, block.max_record_bytes)
         except UnusableLineError as error:
-            bad_lines.append(BadLine(line=number, reason=str(error), data=line))
+            bad_lines.append(bad_line(block, record, str(error)))
             continue
         for value, column, column_ends in zip(values, columns, ends, strict=True):
             column.extend(value)
@@ -114,45 +150,21 @@ def _parse_carefully(lines: list[bytes], first_line: int, keys: Sequence[str], l
     )
 
 
-def parse_record(line: bytes, loads: Any) -> Any:
-    """Returns the value of a line of JSON.
-
-    Args:
-        line: its bytes.
-        loads: of `orjson`; what it refuses and the standard library accepts is read by the latter.
-
-    Raises:
-        UnusableLineError: it is not JSON.
-    """
-    try:
-        return loads(line)
-    except ValueError:
-        pass  # orjson refuses lone surrogates, NaN and byte order marks, which the standard library accepts
-    try:
-        return json.loads(line.decode("utf-8").removeprefix("\ufeff"))
-    except UnicodeDecodeError as error:
-        reason = f"not UTF-8: byte 0x{line[error.start]:02x} at column {error.start + 1}"
-        raise UnusableLineError(reason) from error
-    except json.JSONDecodeError as error:
-        reason = f"not JSON: {error.msg} at column {error.colno}"
-        raise UnusableLineError(reason) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
-        reason = f"not JSON that can be read: {error}"
-        raise UnusableLineError(reason) from error
-
-
 def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
     """Returns the texts of one document under each key."""
+    if isinstance(record, UnusableLineError):
+        raise record
     if type(record) is not dict:
         reason = f"expected a JSON object, found {kind_of(record)}"
         raise UnusableLineError(reason)
     values: list[list[str]] = []
     for key in keys:
-        if key not in record:
+        try:
+            value = value_at(record, key)
+        except LookupError as error:
             found = ", ".join(repr(name) for name in list(record)[:8]) or "none"
             reason = f"no key {key!r}; found {found}"
-            raise UnusableLineError(reason)
-        value = record[key]
+            raise UnusableLineError(reason) from error
         texts = value if type(value) is list else [value]
         for text in texts:
             if type(text) is not str:
@@ -163,6 +175,7 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
     return values
 
 
-def kind_of(value: Any) -> str:
-    """Returns what a JSON value is, in words."""
-    return _KINDS.get(type(value), "a number")
+def _check_length(values: list[list[str]], max_record_bytes: int) -> None:
+    """Refuses a row whose texts are too long; lines and files were measured when they were read."""
+    if sum(len(text.encode("utf-8")) for value in values for text in value) > max_record_bytes:
+        raise too_long(max_record_bytes)

@@ -20,9 +20,12 @@ from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import DType, bin_path, idx_path
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
+from tokenloom.preprocess.inputs.blocks import Block
+from tokenloom.preprocess.inputs.cut import whole_file
+from tokenloom.preprocess.inputs.detect import inspect_input
+from tokenloom.preprocess.inputs.reading import open_slice
 from tokenloom.preprocess.parsing import parse_block
 from tokenloom.preprocess.rejected import RejectedLines
-from tokenloom.preprocess.sources import LineBlock, LineReader
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.resolve import remove
@@ -109,7 +112,7 @@ def preprocess_jsonl(
     file; besides, 5 times the longest line with `gigatoken`, and 120 times with `tokenizers`.
 
     Args:
-        input_path: of the file; `.gz` and `.zst` are decompressed.
+        input_path: of the file; `.gz`, `.zst`, `.bz2` and `.xz` are decompressed.
         output_prefix: of the outputs; their folder must exist.
         tokenizer: from `load_tokenizer`.
         keys: of the texts.
@@ -133,8 +136,9 @@ def preprocess_jsonl(
     eod = tokenizer.eod if append_eod else None
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
     first_bytes = _FIRST_BLOCK_BYTES if block_bytes is None else min(block_bytes, _FIRST_BLOCK_BYTES)
+    slice_ = whole_file(inspect_input(path, input_format="jsonl"))
     with (
-        closing(LineReader(path, block_bytes=first_bytes)) as reader,
+        closing(open_slice(slice_, block_bytes=first_bytes, keys=keys)) as reader,
         one_thread_per_call(),
         worker_threads(workers) as executor,
         _Outputs(path, prefix, keys, dtype, skip_bad_lines=skip_bad_lines) as outputs,
@@ -153,7 +157,7 @@ def preprocess_jsonl(
                 progress(
                     PreprocessProgress(
                         num_file_bytes=reader.position,
-                        total_file_bytes=reader.num_file_bytes,
+                        total_file_bytes=reader.num_bytes,
                         num_text_bytes=reader.num_text_bytes,
                         num_tokens=sum(outputs.num_tokens),
                     )
@@ -175,7 +179,7 @@ def _check_settings(keys: Sequence[str], workers: int, block_bytes: int | None) 
 
 
 def _choose_engine(
-    engine: EngineName, tokenizer: HuggingFaceTokenizer, block: LineBlock | None, keys: Sequence[str]
+    engine: EngineName, tokenizer: HuggingFaceTokenizer, block: Block | None, keys: Sequence[str]
 ) -> EngineChoice:
     """Returns the engine, checked on the texts of a block; bad lines are left to the run itself."""
     columns = [] if block is None else parse_block(block, keys).columns
@@ -194,7 +198,7 @@ class _Outputs:
         self._prefixes = [f"{prefix}_{key}_document" for key in keys]
         self._stack = ExitStack()
         self._builders: list[IndexedDatasetBuilder] = []
-        self._rejected = RejectedLines(input_path, prefix, skip=skip_bad_lines)
+        self._rejected = RejectedLines(prefix, skip=skip_bad_lines)
         self.num_tokens = [0] * len(keys)
         self.num_documents = 0
         self.num_blank_lines = 0

@@ -6,50 +6,47 @@ import base64
 import json
 
 from tokenloom.errors import InputError
-from tokenloom.preprocess.parsing import BadLine
+from tokenloom.preprocess.records import BadLine
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.resolve import open_pending, remove
 
 
 class RejectedLines:
-    """The lines of an input that were set aside in `PREFIX.rejected.jsonl`.
+    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
 
     Args:
-        input_path: of the lines, for messages.
         prefix: of the outputs.
-        skip: whether bad lines are set aside; an error otherwise.
-        unit: what a line is called in messages.
+        skip: whether bad records are set aside; an error otherwise.
     """
 
-    def __init__(self, input_path: str, prefix: str, *, skip: bool, unit: str = "line") -> None:
-        self._input_path = input_path
+    def __init__(self, prefix: str, *, skip: bool) -> None:
         self._target = f"{prefix}.rejected.jsonl"
         self._skip = skip
-        self.unit = unit
         self._file: PendingFile | PendingObject | None = None
         self.first_reason = ""
         self.count = 0
 
     @property
     def path(self) -> str | None:
-        """Where the lines are; None if there are none."""
+        """Where the records are; None if there are none."""
         return self._target if self.count else None
 
     def add(self, bad_line: BadLine) -> None:
-        """Sets a line aside.
+        """Sets a record aside.
 
         Raises:
-            InputError: bad lines are not to be skipped.
+            InputError: bad records are not to be skipped.
         """
+        unit, place = bad_line.unit, f"{bad_line.unit} {bad_line.line}"
         if not self._skip:
-            message = f"`{self._input_path}` {self.unit} {bad_line.line}: {bad_line.reason}"
-            hint = f"correct the {self.unit}, or let bad {self.unit}s be skipped: they are then set aside in a file"
+            message = f"`{bad_line.path}` {place}: {bad_line.reason}"
+            hint = f"correct the {unit}, or let bad {unit}s be skipped: they are then set aside in a file"
             raise InputError(message, hint=hint)
         if self._file is None:
             self._file = open_pending(self._target)
-            self.first_reason = f"; the first is {self.unit} {bad_line.line}: {bad_line.reason}"
-        record: dict[str, object] = {"file": self._input_path, self.unit: bad_line.line, "reason": bad_line.reason}
+            self.first_reason = f"; the first is {place}: {bad_line.reason}"
+        record: dict[str, object] = {"file": bad_line.path, unit: bad_line.line, "reason": bad_line.reason}
         try:
             record["text"] = bad_line.data.decode("utf-8")
         except UnicodeDecodeError:
@@ -58,7 +55,7 @@ class RejectedLines:
         self.count += 1
 
     def publish(self) -> None:
-        """Makes the file appear; without bad lines, removes that of an earlier run."""
+        """Makes the file appear; without bad records, removes that of an earlier run."""
         if self._file is not None:
             self._file.publish()
         else:

@@ -2,61 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import PartKind
-from tokenloom.optional import require
 from tokenloom.preprocess.chat_templates import ChatTemplate
-from tokenloom.preprocess.parquet import RowBlock
-from tokenloom.preprocess.parsing import BadLine, UnusableLineError, parse_record
+from tokenloom.preprocess.inputs.blocks import Block
+from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, records_of
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
-from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineBlock
-
-_BLANK = object()
-
-Block = LineBlock | RowBlock
 
 
 def schema_of(block: Block | None) -> Schema:
     """Returns the schema of the first record that has one; `messages` where there is no record at all."""
     failure: ConfigError | None = None
-    for _, record, _ in () if block is None else _records(block):
-        if type(record) is dict:
+    for record in () if block is None else records_of(block):
+        if type(record.value) is dict:
             try:
-                return detect_schema(record)
+                return detect_schema(record.value)
             except ConfigError as error:
                 failure = failure or error
     if failure is not None:
         raise failure
     return "messages"
-
-
-def _records(block: Block) -> Iterator[tuple[int, Any, bytes]]:
-    """Yields (line, record, bytes): `_BLANK` for a blank line, an `UnusableLineError` for one that is not JSON."""
-    if isinstance(block, RowBlock):
-        for number, row in enumerate(block.rows, block.first_row):
-            yield number, row, b""
-        return
-    if block.too_long:
-        reason = f"longer than {MAX_LINE_BYTES} bytes; only its beginning is kept"
-        yield block.first_line, UnusableLineError(reason), block.data
-        return
-    loads = require("orjson", extra="preprocess").loads
-    lines = block.data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, block.first_line):
-        if not line.strip():
-            yield number, _BLANK, line
-            continue
-        try:
-            yield number, parse_record(line, loads), line
-        except UnusableLineError as error:
-            yield number, error, line
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +68,16 @@ class Renderer:
         owners: list[int] = []
         bad_lines: list[BadLine] = []
         num_blank_lines = num_documents = 0
-        for number, record, data in _records(block):
-            if record is _BLANK:
+        for record in records_of(block):
+            if record.is_blank:
                 num_blank_lines += 1
                 continue
             try:
-                if isinstance(record, UnusableLineError):
-                    raise record
-                found = self._sequences(read_record(record, self._schema))
+                if isinstance(record.value, UnusableLineError):
+                    raise record.value
+                found = self._sequences(read_record(record.value, self._schema))
             except UnusableLineError as error:
-                data = data or json.dumps(record, ensure_ascii=False, default=repr).encode("utf-8", "replace")
-                bad_lines.append(BadLine(line=number, reason=str(error), data=data))
+                bad_lines.append(bad_line(block, record, str(error)))
                 continue
             owners += [num_documents] * len(found)
             sequences += found

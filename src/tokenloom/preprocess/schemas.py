@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.parsing import UnusableLineError, kind_of
+from tokenloom.preprocess.records import UnusableLineError, kind_of
 from tokenloom.preprocess.tokenizers import encodable
 
 Schema = Literal["messages", "sharegpt", "alpaca", "text"]

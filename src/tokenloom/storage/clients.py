@@ -51,6 +51,9 @@ class ObjectClient(Protocol):
     def keys(self, address: ObjectAddress) -> list[str]:
         """Returns the keys that lie right below a key taken as a folder."""
 
+    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
+        """Returns the objects that lie anywhere below a key taken as a folder, by their keys."""
+
 
 _process: int | None = None
 """The process whose threads the client libraries run in; a fork of it cannot use them."""
@@ -118,6 +121,14 @@ class ObstoreClient:
         with self._worded(address):
             found = self._library.list_with_delimiter(self._writer, _as_folder(address))
         return [each["path"] for each in found["objects"]]
+
+    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
+        with self._worded(address):
+            return {
+                each["path"]: ObjectVersion(num_bytes=each["size"], etag=each["e_tag"])
+                for part in self._library.list(self._writer, _as_folder(address))
+                for each in part
+            }
 
     @contextmanager
     def _worded(self, address: ObjectAddress) -> Iterator[None]:
@@ -192,6 +203,14 @@ class MultiStorageClient:
             client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
             names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
         return [folder + name for name in names if name and "/" not in name]
+
+    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
+        folder = _as_folder(address)
+        with self._worded(address):
+            client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
+            keys = [folder + each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
+        # The entries of a listing do not have the etags of all stores.
+        return {key: self.version(ObjectAddress(address.scheme, address.bucket, key)) for key in keys if key != folder}
 
     @contextmanager
     def _worded(self, address: ObjectAddress) -> Iterator[None]:

@@ -59,6 +59,9 @@ class HelperClient:
         found: list[str] = self._ask("keys", address)
         return found
 
+    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
+        return {key: ObjectVersion(**version) for key, version in self._ask("objects", address).items()}
+
     def _ask(self, method: str, address: ObjectAddress, *arguments: Any) -> Any:
         answer: Future[Any] = Future()
         request = json.dumps([method, str(address), *arguments]).encode()
@@ -150,13 +153,13 @@ class _Server:
             self._connection.sendall(data)
 
     def _answer(self, method: str, path: str, *arguments: Any) -> tuple[int, Any]:
-        address = parse_address(path, is_folder=method == "keys")
+        address = parse_address(path, is_folder=method in ("keys", "objects"))
         client = self._client(address)
         if method == "read":
             start, stop, version = arguments
             return _BYTES, memoryview(client.read(address, start, stop, ObjectVersion(**version)))
         found = getattr(client, method)(address, *arguments)
-        return _VALUE, json.dumps(asdict(found) if isinstance(found, ObjectVersion) else found).encode()
+        return _VALUE, json.dumps(found, default=asdict).encode()  # versions are all that is not plain
 
     def _client(self, address: ObjectAddress) -> Any:
         from tokenloom.storage.clients import make_client

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import MissingObjectError
-from tokenloom.storage.addresses import is_remote, parse_address
+from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_file
@@ -90,6 +90,17 @@ def names_in(folder: str, *, settings: ObjectStorageSettings | None = None) -> l
     return sorted(key.rsplit("/", 1)[-1] for key in keys)
 
 
+def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None) -> dict[str, ObjectVersion]:
+    """Returns the addresses of all objects below a key and a slash, sorted, with what each is now.
+
+    Raises:
+        StorageError: it cannot be listed.
+    """
+    address = parse_address(folder, is_folder=True)
+    found = object_storage(settings or ObjectStorageSettings()).client(address).objects(address)
+    return {f"{address.root}/{key}": found[key] for key in sorted(found)}
+
+
 def open_pending(path: str, *, settings: ObjectStorageSettings | None = None) -> PendingFile | PendingObject:
     """Returns a file or object that appears, whole, when it is published."""
     return PendingObject(path, settings) if is_remote(path) else PendingFile(path)
@@ -107,16 +118,31 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 class RemoteStream(io.RawIOBase):
-    """An object read from beginning to end, with what comes next on its way."""
+    """An object read from some byte on, with what comes next on its way.
 
-    def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
+    Args:
+        path: the address.
+        start: the byte to begin with.
+        stop: what lies behind is fetched only when it is read; None for the end.
+        version: of the object, where it is known.
+        settings: of the storage.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        version: ObjectVersion | None = None,
+        settings: ObjectStorageSettings | None = None,
+    ) -> None:
         super().__init__()
-        self._remote = RemoteFile(path, settings)
+        self._remote = RemoteFile(path, settings, version)
         self._step = self._remote.settings.block_bytes
         self._chunk: Bytes = np.empty(0, dtype=np.uint8)
-        self._chunk_start = 0
-        self._announced = 0
-        self._position = 0
+        self._chunk_start = self._announced = self._position = start
+        self._stop = self.num_bytes if stop is None else min(stop, self.num_bytes)
 
     @property
     def num_bytes(self) -> int:
@@ -149,25 +175,72 @@ class RemoteStream(io.RawIOBase):
         return len(data)
 
     def _next_chunk(self) -> Bytes:
-        stop = min(self._position + _STEPS_AHEAD * self._step, self.num_bytes)
-        if self._announced < stop:
-            starts = np.arange(self._announced, stop, self._step, dtype=np.int64)
+        ahead = min(self._position + _STEPS_AHEAD * self._step, self._stop)
+        if self._announced < ahead:
+            starts = np.arange(self._announced, ahead, self._step, dtype=np.int64)
             for start in starts.tolist():  # one by one, so that they are not merged into one request
-                length = min(self._step, self.num_bytes - start)
+                length = min(self._step, self._stop - start)
                 self._remote.will_need(np.array([start]), np.array([length]))
                 self._announced = start + length
-        return self._remote.read(self._position, min(self._step, self.num_bytes - self._position))
+        end = self._stop if self._position < self._stop else self.num_bytes
+        return self._remote.read(self._position, min(self._step, end - self._position))
 
 
-def open_stream(path: str, *, buffer_bytes: int) -> tuple[io.BufferedReader, int]:
+class RemoteRandomAccess(io.RawIOBase):
+    """An object as a file that can be read from anywhere, for libraries that want one: each read is a request.
+
+    Args:
+        remote: the object.
+    """
+
+    def __init__(self, remote: RemoteFile) -> None:
+        super().__init__()
+        self._remote = remote
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._remote.num_bytes}
+        self._position = bases[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        length = max(0, min(len(view), self._remote.num_bytes - self._position))
+        if length:
+            view[:length] = self._remote.read(self._position, length).data
+            self._position += length
+        return length
+
+
+def open_stream(
+    path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
+) -> tuple[io.BufferedReader, int]:
     """Returns a file or object as a buffered binary stream, and its size in bytes.
+
+    Args:
+        path: of it.
+        buffer_bytes: read at once.
+        start: the byte to begin with.
+        stop: where reading will probably end; None for the end.
+        version: of the object, where it is known.
 
     Raises:
         StorageError: it cannot be opened.
     """
     if is_remote(path):
-        stream = RemoteStream(path)
+        stream = RemoteStream(path, start=start, stop=stop, version=version)
         return io.BufferedReader(stream, buffer_bytes), stream.num_bytes
     with storage_errors("open", path):
         file = io.FileIO(path)
+        if start:
+            file.seek(start)
         return io.BufferedReader(file, buffer_bytes), os.fstat(file.fileno()).st_size
