@@ -6,7 +6,12 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.tokenising_options import add_tokenising_options
+from tokenloom.cli.tokenising_options import (
+    add_document_options,
+    add_tokenising_options,
+    splitter_of,
+    tokenizer_of,
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -14,13 +19,13 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "preprocess",
         help="turn JSON lines into tokenised datasets",
-        description="Tokenise a file of JSON lines into PREFIX_KEY_document.bin and .idx.",
+        description="Tokenise a file of JSON lines into PREFIX_KEY_document.bin and .idx, or PREFIX_KEY_sentence.",
     )
     parser.add_argument(
         "input", metavar="INPUT", help="file with one JSON object per line: .jsonl, .jsonl.gz, .jsonl.zst"
     )
     parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys to tokenise (text)")
-    parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
+    add_document_options(parser)
     add_tokenising_options(parser)
     parser.set_defaults(run=run)
 
@@ -28,9 +33,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tokenises and prints the summary."""
     from tokenloom.preprocess.pipeline import preprocess_jsonl
-    from tokenloom.preprocess.tokenizers import load_tokenizer
 
-    tokenizer = load_tokenizer(options.tokenizer, eod_token=options.eod_token)
+    tokenizer = tokenizer_of(options)
     with console.token_progress("preprocess") as show:
         summary = preprocess_jsonl(
             options.input,
@@ -38,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
             tokenizer,
             keys=options.json_keys,
             append_eod=options.append_eod,
+            prepend_bos=options.prepend_bos,
+            splitter=splitter_of(options),
             num_workers=options.workers,
             engine=options.engine,
             skip_bad_lines=options.skip_bad_lines,
@@ -49,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         [
             ("documents", f"{summary.num_documents:,}"),
             ("tokens", f"{summary.num_tokens:,}"),
+            ("doubled bos or eod", f"{summary.num_doubled:,}"),
             ("bytes written", f"{sum(output.num_bytes for output in summary.outputs):,}"),
             ("dtype", summary.dtype),
             ("rejected lines", rejected),

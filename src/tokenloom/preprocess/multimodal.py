@@ -22,8 +22,8 @@ from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.preprocess.parsing import BadLine
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineReader
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import in_order, worker_threads
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.resolve import remove
 
@@ -77,7 +77,7 @@ class _Encoded:
 def preprocess_multimodal(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
-    tokenizer: HuggingFaceTokenizer,
+    tokenizer: TextTokenizer,
     *,
     text_key: str = "text",
     image_key: str = "image",
@@ -182,7 +182,7 @@ def _publish(builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: st
 class _Encoder:
     """Tokenises a text and reads its image; safe from several threads."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, *, eod: int | None, pad_length: int | None) -> None:
+    def __init__(self, tokenizer: TextTokenizer, *, eod: int | None, pad_length: int | None) -> None:
         self._tokenizer = tokenizer
         self._eod = eod
         self._pad_length = pad_length

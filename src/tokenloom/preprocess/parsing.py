@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom.optional import require
 from tokenloom.preprocess.sources import MAX_LINE_BYTES, LineBlock
-from tokenloom.preprocess.tokenizers import encodable
+from tokenloom.preprocess.text_tokenizer import encodable
 
 _KINDS = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 

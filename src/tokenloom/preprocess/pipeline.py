@@ -19,19 +19,19 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import DType, bin_path, idx_path
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
+from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
 from tokenloom.preprocess.parsing import parse_block
 from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.sources import LineBlock, LineReader
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import in_order, worker_threads
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.resolve import remove
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_BLOCK_BYTES = 512 << 10
 _MAX_BLOCK_BYTES = 64 << 20
-# `tokenizers` needs some 100 ms for a block, so that an interruption need not wait for long.
-_BLOCK_BYTES = {"gigatoken": 4 << 20, "tokenizers": 256 << 10}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ class PreprocessSummary:
         num_documents: in each dataset, those without tokens included.
         num_blank_lines: lines of nothing but white space.
         num_rejected: bad lines, set aside in the file `rejected_path`, which is None if there were none.
+        num_doubled: documents, counted under each key, whose text itself begins with `bos` or ends with `eod`, where
+            one was added.
         num_text_bytes: read, after decompression.
         dtype: of the tokens.
         engine, engine_reason: what tokenised, and why.
@@ -65,6 +67,7 @@ class PreprocessSummary:
     num_blank_lines: int
     num_rejected: int
     rejected_path: str | None
+    num_doubled: int
     num_text_bytes: int
     dtype: str
     engine: str
@@ -90,10 +93,12 @@ class PreprocessProgress:
 def preprocess_jsonl(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
-    tokenizer: HuggingFaceTokenizer,
+    tokenizer: TextTokenizer,
     *,
     keys: Sequence[str] = ("text",),
     append_eod: bool = False,
+    prepend_bos: bool = False,
+    splitter: SentenceSplitter | None = None,
     num_workers: int | None = None,
     engine: EngineName = "auto",
     skip_bad_lines: bool = False,
@@ -114,8 +119,11 @@ def preprocess_jsonl(
         tokenizer: from `load_tokenizer`.
         keys: of the texts.
         append_eod: whether the tokenizer's `eod` ends each document that has tokens.
+        prepend_bos: whether its `bos` begins each document that has tokens.
+        splitter: cuts each text into sentences, a sequence each, and the outputs are called `PREFIX_KEY_sentence`.
         num_workers: threads that tokenise; None for one per usable processor.
-        engine: `auto` takes `gigatoken` if it gives the same ids, else `tokenizers`, and says why in the summary.
+        engine: `auto` takes `gigatoken` if it gives the same ids, else the tokenizer's own library, and says why in the
+            summary.
         skip_bad_lines: whether lines without a document are set aside in `PREFIX.rejected.jsonl`.
         block_bytes: of text that a thread takes at once; None for what measured best.
         progress: called often, from the calling thread.
@@ -130,23 +138,32 @@ def preprocess_jsonl(
     path, prefix = os.fspath(input_path), os.fspath(output_prefix)
     workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
     _check_settings(keys, workers, block_bytes)
-    eod = tokenizer.eod if append_eod else None
+    document_tokens = DocumentTokens.of(tokenizer, prepend_bos=prepend_bos, append_eod=append_eod)
+    level = "document" if splitter is None else "sentence"
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
     first_bytes = _FIRST_BLOCK_BYTES if block_bytes is None else min(block_bytes, _FIRST_BLOCK_BYTES)
     with (
         closing(LineReader(path, block_bytes=first_bytes)) as reader,
         one_thread_per_call(),
         worker_threads(workers) as executor,
-        _Outputs(path, prefix, keys, dtype, skip_bad_lines=skip_bad_lines) as outputs,
+        _Outputs(path, prefix, keys, dtype, level=level, skip_bad_lines=skip_bad_lines) as outputs,
     ):
         blocks = reader.blocks()
         first = next(blocks, None)
         # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
         choice = executor.submit(_choose_engine, engine, tokenizer, first, keys).result()
-        if engine == "auto" and choice.name == "tokenizers":
-            _LOGGER.warning("tokenising with `tokenizers`, the slow engine: %s", choice.reason)
-        reader.block_bytes = _BLOCK_BYTES[choice.name] if block_bytes is None else block_bytes
-        tokenise = BlockTokeniser(tokenizer, choice, keys=keys, dtype=dtype, eod=eod, num_workers=workers)
+        if choice.fell_back:
+            _LOGGER.warning("tokenising with `%s`, the slow engine: %s", choice.name, choice.reason)
+        reader.block_bytes = choice.block_bytes if block_bytes is None else block_bytes
+        tokenise = BlockTokeniser(
+            tokenizer,
+            choice,
+            keys=keys,
+            dtype=dtype,
+            document_tokens=document_tokens,
+            splitter=splitter,
+            num_workers=workers,
+        )
         for block in in_order(executor, tokenise, first, blocks, num_ahead=workers + 1):
             outputs.write(block)
             if progress is not None:
@@ -175,7 +192,7 @@ def _check_settings(keys: Sequence[str], workers: int, block_bytes: int | None) 
 
 
 def _choose_engine(
-    engine: EngineName, tokenizer: HuggingFaceTokenizer, block: LineBlock | None, keys: Sequence[str]
+    engine: EngineName, tokenizer: TextTokenizer, block: LineBlock | None, keys: Sequence[str]
 ) -> EngineChoice:
     """Returns the engine, checked on the texts of a block; bad lines are left to the run itself."""
     columns = [] if block is None else parse_block(block, keys).columns
@@ -186,18 +203,26 @@ class _Outputs:
     """The files of a run, which appear together or not at all."""
 
     def __init__(
-        self, input_path: str, prefix: str, keys: Sequence[str], dtype: np.dtype[np.generic], *, skip_bad_lines: bool
+        self,
+        input_path: str,
+        prefix: str,
+        keys: Sequence[str],
+        dtype: np.dtype[np.generic],
+        *,
+        level: str,
+        skip_bad_lines: bool,
     ) -> None:
         self._input_path = input_path
         self._keys = keys
         self._dtype = dtype
-        self._prefixes = [f"{prefix}_{key}_document" for key in keys]
+        self._prefixes = [f"{prefix}_{key}_{level}" for key in keys]
         self._stack = ExitStack()
         self._builders: list[IndexedDatasetBuilder] = []
         self._rejected = RejectedLines(input_path, prefix, skip=skip_bad_lines)
         self.num_tokens = [0] * len(keys)
         self.num_documents = 0
         self.num_blank_lines = 0
+        self.num_doubled = 0
 
     def __enter__(self) -> _Outputs:
         with ExitStack() as stack:  # undoes what was opened if one fails
@@ -218,6 +243,7 @@ class _Outputs:
             self.num_tokens[index] += len(column.tokens)
         self.num_documents += block.num_documents
         self.num_blank_lines += block.num_blank_lines
+        self.num_doubled += block.num_doubled
         for bad_line in block.bad_lines:
             self._rejected.add(bad_line)
 
@@ -259,6 +285,7 @@ class _Outputs:
             num_blank_lines=self.num_blank_lines,
             num_rejected=self._rejected.count,
             rejected_path=self._rejected.path,
+            num_doubled=self.num_doubled,
             num_text_bytes=num_text_bytes,
             dtype=self._dtype.name,
             engine=choice.name,
