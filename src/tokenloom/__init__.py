@@ -100,7 +100,11 @@ from tokenloom.packing.schedulers import (
     scheduler_map,
 )
 from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
+from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.preview import DocumentPreview, preview_documents
+from tokenloom.preprocess.selection import first_occurrences, split_of
+from tokenloom.preprocess.sentences import SentenceSplitter
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, load_tokenizer
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import SourceStatistics, storage_statistics
 
@@ -129,6 +133,8 @@ __all__ = [
     "DatasetNotFoundError",
     "DatasetStatistics",
     "DivergenceError",
+    "DocumentPreview",
+    "DocumentTokens",
     "DpBalancedScheduler",
     "DuplicateDataWarning",
     "GPTDataset",
@@ -173,6 +179,7 @@ __all__ = [
     "SFTDatasetConfig",
     "SFTLowLevelDataset",
     "SampleBatch",
+    "SentenceSplitter",
     "ShortDatasetWarning",
     "SizedDataset",
     "SourceStatistics",
@@ -181,6 +188,7 @@ __all__ = [
     "StorageError",
     "T5MaskedWordPieceDataset",
     "T5MaskedWordPieceDatasetConfig",
+    "TextTokenizer",
     "ThreadLoader",
     "TokenRangeError",
     "TokenizerError",
@@ -202,6 +210,7 @@ __all__ = [
     "check_same_batches",
     "context_parallel_indices",
     "create_data_iterator",
+    "first_occurrences",
     "get_batch_and_global_seqlens",
     "get_batch_on_this_rank_for_sequence_packing",
     "get_blend_from_list",
@@ -214,9 +223,11 @@ __all__ = [
     "plan_build",
     "plot_pack_report",
     "preprocess_chat",
+    "preview_documents",
     "reroute_samples_to_dcp_ranks",
     "scheduler_map",
     "sequence_counts",
+    "split_of",
     "storage_statistics",
     "verify_dataset",
     "wrap_data_iterator",

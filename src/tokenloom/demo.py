@@ -20,7 +20,7 @@ from tokenloom.errors import InputError
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.optional import require
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
+from tokenloom.preprocess.tokenizers import TextTokenizer, load_tokenizer
 from tokenloom.storage.atomic import PendingFile
 
 FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
@@ -60,7 +60,7 @@ def write_corpus(path: str) -> int:
     return num_bytes
 
 
-def train_tokenizer(path: str, *, vocab_size: int) -> HuggingFaceTokenizer:
+def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
     """Trains a byte-level BPE tokenizer on some of the sources and writes it as `tokenizer.json`."""
     tokenizers = require("tokenizers", extra="tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -89,7 +89,7 @@ def _some_texts() -> Iterator[str]:
 
 
 def build_datasets(
-    prefix: str, tokenizer: HuggingFaceTokenizer, *, sequence_length: int, path_to_cache: str
+    prefix: str, tokenizer: TextTokenizer, *, sequence_length: int, path_to_cache: str
 ) -> list[GPTDataset]:
     """Returns train, valid and test of one epoch."""
     config = GPTDatasetConfig(

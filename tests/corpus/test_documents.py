@@ -339,7 +339,7 @@ def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
         ({"keys": ["a", "a"]}, "expected distinct keys, at least one"),
         ({"num_workers": 0}, "expected at least 1 worker, got 0"),
         ({"block_bytes": 0}, "expected block_bytes from 1 to 67108864, got 0"),
-        ({"engine": "quick"}, "expected an engine out of auto, gigatoken, tokenizers, got 'quick'"),
+        ({"engine": "quick"}, r"expected an engine out of auto, gigatoken, tokenizers, .*, got 'quick'"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, words, options: dict, message: str):

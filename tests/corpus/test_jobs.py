@@ -153,9 +153,7 @@ def test_only_the_shards_of_inputs_that_changed_are_done_again(tmp_path: Path, w
 
 
 @pytest.mark.parametrize("damage", ["truncated", "other bytes"])
-def test_a_part_that_was_damaged_is_done_again(
-    tmp_path: Path, words, caplog: pytest.LogCaptureFixture, damage: str
-):
+def test_a_part_that_was_damaged_is_done_again(tmp_path: Path, words, caplog: pytest.LogCaptureFixture, damage: str):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}] * 40)
     interrupt_after(5, path, tmp_path / "out", words, shard_bytes=150)
     part = sorted((tmp_path / "out.job").glob("*.bin"))[0]

@@ -284,7 +284,7 @@ def test_a_file_of_conversations_is_tokenised_once(tmp_path, tokenizer):
     assert again.ledger().exposed == dataset.ledger().exposed
     write_lines(path, TALKS[:2])
     assert len(sft(path, tokenizer, chat_template="chatml").dataset) == 2
-    with pytest.raises(ConfigError, match="is not tokenised yet, which needs a tokenizer of `load_tokenizer`"):
+    with pytest.raises(ConfigError, match="is not tokenised yet, which needs a Hugging Face tokenizer"):
         SFTLowLevelDataset(str(path), SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer()))
     with pytest.raises(ConfigError, match=r"chat\.jsonl` is not tokenised yet, which needs a configuration"):
         SFTLowLevelDataset(str(path))

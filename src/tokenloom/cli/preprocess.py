@@ -8,15 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
+from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
 from tokenloom.cli.values import byte_count, shares
-from tokenloom.cli.tokenising_options import add_policy_options, add_tokenising_options, tokenizer_of
 
 if TYPE_CHECKING:
     from tokenloom.corpus.progress import CorpusProgress
     from tokenloom.corpus.run import Runner
     from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
-    from tokenloom.preprocess.tokenizers import TextTokenizer
+    from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 _FORMATS = ("jsonl", "text-lines", "text-files", "parquet", "arrow")  # repeated: help must not import the readers
 _MOST_SHOWN = 20
@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--input-format", choices=_FORMATS, help="of all inputs (told from each file)")
     parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns (text)")
     add_tokenising_options(parser, bad="records")
-    add_policy_options(parser)
+    add_document_options(parser)
     _add_selection(parser)
     _add_work(parser)
     looking = parser.add_argument_group("looking first")
@@ -59,7 +59,11 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-bad-records", metavar="N|P%", help="set so many bad records aside, and no more")
     group.add_argument("--drop-duplicates", action="store_true", help="keep only the first of equal documents")
     group.add_argument(
-        "--split", type=shares, default={}, metavar="NAME=SHARE,...", help="deal documents by hash: train=0.99,valid=0.01"
+        "--split",
+        type=shares,
+        default={},
+        metavar="NAME=SHARE,...",
+        help="deal documents by hash: train=0.99,valid=0.01",
     )
     group.add_argument("--split-seed", type=int, default=0, metavar="N", help="another one deals otherwise (0)")
     group.add_argument(
@@ -153,14 +157,18 @@ def _show_documents(options: argparse.Namespace, settings: CorpusSettings, token
     preview = preview_corpus(options.inputs, tokenizer, settings, count=options.dry_run)
     for document in preview.documents:
         where = f"{document.path} {document.unit} {document.number}, {document.key!r}"
-        ratio = f"{document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else "empty"
+        ratio = (
+            f"{document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else "empty"
+        )
         print(f"{where}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens, {ratio}")
         print(f"  ids:  {document.shown_ids}")
         print(f"  text: {document.shown_text}")
     for record in preview.bad_records:
         print(f"bad: {record.path} {record.unit} {record.number}: {record.reason}")
     print(f"\nengine {preview.engine}: {preview.engine_reason}")
-    print(f"{preview.num_files:,} input files, {preview.num_ignored:,} ignored, {preview.num_shards:,} shards; nothing was written")
+    print(
+        f"{preview.num_files:,} input files, {preview.num_ignored:,} ignored, {preview.num_shards:,} shards; nothing was written"
+    )
     return 0
 
 
@@ -192,7 +200,10 @@ def _print_summary(summary: CorpusSummary, title: str) -> None:
         (title, ""),
         [
             *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
-            ("input files", f"{summary.num_files:,}" + (f", {summary.num_ignored:,} ignored" if summary.num_ignored else "")),
+            (
+                "input files",
+                f"{summary.num_files:,}" + (f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""),
+            ),
             ("documents", f"{summary.num_documents:,}"),
             ("duplicates left out", f"{summary.num_duplicates:,}"),
             *doubled,

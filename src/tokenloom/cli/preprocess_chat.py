@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.tokenising_options import add_tokenising_options
+from tokenloom.cli.tokenising_options import add_tokenising_options, tokenizer_of
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
@@ -34,9 +34,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tokenises and prints the summary."""
     from tokenloom.preprocess.chat import preprocess_chat
-    from tokenloom.preprocess.tokenizers import load_tokenizer
 
-    tokenizer = load_tokenizer(options.tokenizer, eod_token=options.eod_token)
+    tokenizer = tokenizer_of(options)
     with console.token_progress("preprocess-chat") as show:
         summary = preprocess_chat(
             options.input,

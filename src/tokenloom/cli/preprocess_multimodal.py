@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.tokenising_options import add_tokenising_options
+from tokenloom.cli.tokenising_options import add_tokenising_options, tokenizer_of
 
 
 def add_parser(commands: Any) -> None:
@@ -31,12 +31,11 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the dataset and prints the summary."""
     from tokenloom.preprocess.multimodal import preprocess_multimodal
-    from tokenloom.preprocess.tokenizers import load_tokenizer
 
     summary = preprocess_multimodal(
         options.input,
         options.output_prefix,
-        load_tokenizer(options.tokenizer, eod_token=options.eod_token),
+        tokenizer_of(options),
         text_key=options.text_key,
         image_key=options.image_key,
         append_eod=options.append_eod,

@@ -1,10 +1,17 @@
-"""The options of all commands that turn records into a pair."""
+"""The options of all commands that turn records into a pair, and what they stand for."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-_ENGINES = ("auto", "gigatoken", "tokenizers")  # repeated: asking for help must not import the engines
+if TYPE_CHECKING:
+    from tokenloom.preprocess.sentences import SentenceSplitter
+    from tokenloom.preprocess.text_tokenizer import TextTokenizer
+
+# Repeated: asking for help must not import the engines.
+_ENGINES = ("auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy")
+_KINDS = ("auto", "huggingface", "sentencepiece", "tiktoken", "byte", "null")
 
 
 def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines", has_engines: bool = True) -> None:
@@ -16,15 +23,76 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
         has_engines: whether there is a choice of engines.
     """
     parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="the output paths without suffix")
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="a tokenizer.json, or a folder with one")
-    parser.add_argument("--eod-token", metavar="TOKEN", help="what ends a document, where the tokenizer does not say")
+    add_tokenizer_options(parser)
     parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
     if has_engines:
         parser.add_argument(
-            "--engine", choices=_ENGINES, default="auto", help="auto: gigatoken if it gives the same ids"
+            "--engine",
+            choices=_ENGINES,
+            default="auto",
+            help="auto: gigatoken if it gives the same ids, else the tokenizer's own library",
         )
     parser.add_argument(
         "--skip-bad-lines",
         action="store_true",
         help=f"set bad {bad} aside in PREFIX.rejected.jsonl instead of stopping",
     )
+
+
+def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
+    """Declares which tokenizer to load; `tokenizer_of` loads it."""
+    parser.add_argument(
+        "--tokenizer",
+        required=True,
+        metavar="PATH|byte|null:N",
+        help="a tokenizer.json, a SentencePiece .model or a .tiktoken, or a folder with one; byte: bytes are ids; "
+        "null:N: texts are lists of ids below N",
+    )
+    parser.add_argument("--tokenizer-kind", choices=_KINDS, default="auto", help="auto: told from the file's content")
+    parser.add_argument(
+        "--tiktoken-pattern",
+        metavar="PATTERN",
+        help="r50k, p50k, cl100k, o200k or an expression; default: of PATH.json or PATH.toml, or of a published file",
+    )
+    parser.add_argument("--eod-token", metavar="TOKEN", help="what ends a document, where the tokenizer does not say")
+
+
+def add_document_options(parser: argparse.ArgumentParser) -> None:
+    """Declares what is made of each document; `splitter_of` and `tokenizer_of` read them."""
+    parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
+    parser.add_argument("--prepend-bos", action="store_true", help="begin each document with the beginning token")
+    parser.add_argument("--bos-token", metavar="TOKEN", help="what begins a document, where the tokenizer does not say")
+    parser.add_argument("--split-sentences", action="store_true", help="a sequence per sentence: PREFIX_KEY_sentence")
+    parser.add_argument(
+        "--keep-newlines", action="store_true", help="with --split-sentences: keep the white space between sentences"
+    )
+
+
+def tokenizer_of(options: argparse.Namespace) -> TextTokenizer:
+    """Returns the tokenizer that `add_tokenizer_options` asks for."""
+    from tokenloom.preprocess.tokenizers import load_tokenizer
+
+    return load_tokenizer(
+        options.tokenizer,
+        kind=options.tokenizer_kind,
+        eod_token=options.eod_token,
+        bos_token=getattr(options, "bos_token", None),  # only commands that can add it have it,
+        pattern=options.tiktoken_pattern,
+    )
+
+
+def splitter_of(options: argparse.Namespace) -> SentenceSplitter | None:
+    """Returns the splitter that `add_document_options` asks for, or None.
+
+    Raises:
+        ConfigError: white space is to be kept between sentences that nobody asked for.
+    """
+    from tokenloom.errors import ConfigError
+    from tokenloom.preprocess.sentences import SentenceSplitter
+
+    if options.split_sentences:
+        return SentenceSplitter(keep_newlines=options.keep_newlines)
+    if options.keep_newlines:
+        message = "expected --split-sentences with --keep-newlines, found none"
+        raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
+    return None

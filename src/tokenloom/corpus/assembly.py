@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -131,7 +131,9 @@ def _require_documents(plan: CorpusPlan, parts: Sequence[DonePart]) -> None:
         message = f"{name} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
         raise InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
     if budget.is_exceeded(num_bad, num_documents + num_bad):
-        message = f"{name}: expected {budget} of bad records at most, found {num_bad} of {num_documents + num_bad}{first}"
+        message = (
+            f"{name}: expected {budget} of bad records at most, found {num_bad} of {num_documents + num_bad}{first}"
+        )
         raise InputError(message, hint="what was set aside is in the job's folder; allow more, or correct the input")
 
 

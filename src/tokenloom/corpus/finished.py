@@ -27,12 +27,13 @@ from tokenloom.preprocess.rejected import rejected_path
 def tokenizer_identity(plan: CorpusPlan) -> TokenizerIdentity:
     """Returns which tokenizer makes the tokens of a job, and what it adds to documents."""
     tokenizer = plan.tokenizer
+    added = plan.document_tokens
     bos, eod = (
         None if number is None else SpecialToken(id=number, text=tokenizer.detokenize([number]))
-        for number in (plan.bos, plan.eod)
+        for number in (added.bos, added.eod)
     )
     return TokenizerIdentity(
-        kind=type(tokenizer).__name__,
+        kind=tokenizer.kind,
         sha256=tokenizer.sha256,
         path=tokenizer.path,
         vocab_size=tokenizer.vocab_size,
@@ -57,7 +58,7 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
 
     A dataset or manifest that cannot be read counts as not there: it will be written anew.
     """
-    if plan.reads_stdin:
+    if plan.reads_streams:
         return None
     datasets: list[DatasetSummary] = []
     manifests: list[Manifest] = []
@@ -130,7 +131,9 @@ def _summary_of_done(
     num_of_output = len(datasets) // len(plan.outputs)
     ledgers = [manifest.ledger for manifest in manifests[::num_of_output]]
     rejected = [
-        rejected_path(output.prefix) for output, ledger in zip(plan.outputs, ledgers, strict=True) if ledger.num_rejected
+        rejected_path(output.prefix)
+        for output, ledger in zip(plan.outputs, ledgers, strict=True)
+        if ledger.num_rejected
     ]
     return CorpusSummary(
         datasets=tuple(datasets),

@@ -15,10 +15,11 @@ import numpy as np
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
-from tokenloom.preprocess.cutting import cut_inputs
-from tokenloom.preprocess.finding import find_inputs
-from tokenloom.preprocess.inputs import STDIN, InputFile, InputSlice
-from tokenloom.preprocess.tokenizers import TextTokenizer
+from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.inputs import InputFile, InputSlice
+from tokenloom.preprocess.inputs.cut import cut_inputs
+from tokenloom.preprocess.inputs.find import find_inputs
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 _FORMAT_VERSION = 1
 """Of the parts in a job's folder: those of another version are not reused."""
@@ -31,17 +32,14 @@ class PlannedShard:
     Attributes:
         number: from 0, in the order of the corpus.
         slices: of input files, in order.
+        num_bytes: of the input files, as they are.
         key: names what the shard comes to: a hash of the slices, the tokenizer and the settings that decide it.
     """
 
     number: int
     slices: tuple[InputSlice, ...]
+    num_bytes: int
     key: str
-
-    @property
-    def num_bytes(self) -> int:
-        """Of the input files, as they are; of Parquet row groups, in proportion."""
-        return sum(slice_.num_bytes for slice_ in self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +90,14 @@ class CorpusPlan:
         return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
 
     @property
-    def bos(self) -> int | None:
-        """The id that begins each document, if one does."""
-        return self.tokenizer.bos if self.settings.prepend_bos else None
+    def document_tokens(self) -> DocumentTokens:
+        """What is added to each document."""
+        return _document_tokens(self.settings, self.tokenizer)
 
     @property
-    def eod(self) -> int | None:
-        """The id that ends each document, if one does."""
-        return self.tokenizer.eod if self.settings.append_eod else None
-
-    @property
-    def reads_stdin(self) -> bool:
-        """Whether it can be read once only, and by this process."""
-        return any(file.path == STDIN for file in self.files)
+    def reads_streams(self) -> bool:
+        """Whether some of the input can be read once only, and by this process alone."""
+        return any(file.is_stream for file in self.files)
 
     def description(self) -> dict[str, Any]:
         """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
@@ -139,7 +132,7 @@ def plan_corpus(
     target = os.fspath(prefix)
     description = _description(settings, tokenizer)
     outputs = tuple(_outputs(found.files, target, settings, description))
-    plan = CorpusPlan(
+    return CorpusPlan(
         prefix=target,
         settings=settings,
         tokenizer=tokenizer,
@@ -147,8 +140,6 @@ def plan_corpus(
         ignored=found.ignored,
         outputs=outputs,
     )
-    _ = plan.bos, plan.eod  # raises now, not in the first shard
-    return plan
 
 
 def _outputs(
@@ -160,10 +151,16 @@ def _outputs(
         groups = [(os.path.join(target, name), [file]) for name, file in zip(names, files, strict=True)]
     number = 0
     for prefix, group in groups:
+        cut = cut_inputs(group, shard_bytes=settings.shard_bytes)
+        stops = {slice_.file.path: slice_.stop for slices in cut for slice_ in slices}  # the last of each file
         shards = []
-        for slices in cut_inputs(group, shard_bytes=settings.shard_bytes):
+        for slices in cut:
+            num_bytes = sum(
+                slice_.file.num_bytes * (slice_.stop - slice_.start) // max(1, stops[slice_.file.path])
+                for slice_ in slices
+            )
             key = _hash([description, [asdict(slice_) for slice_ in slices]])
-            shards.append(PlannedShard(number=number, slices=tuple(slices), key=key))
+            shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))
             number += 1
         yield PlannedOutput(prefix=prefix, shards=tuple(shards))
 
@@ -185,13 +182,18 @@ def _names_of_own(files: Sequence[InputFile]) -> list[str]:
 
 
 def _description(settings: CorpusSettings, tokenizer: TextTokenizer) -> dict[str, Any]:
+    added = _document_tokens(settings, tokenizer)
     return {
         "version": _FORMAT_VERSION,
         "tokenizer": tokenizer.sha256,
-        "bos": tokenizer.bos if settings.prepend_bos else None,
-        "eod": tokenizer.eod if settings.append_eod else None,
+        "bos": added.bos,
+        "eod": added.eod,
         "shards": settings.of_shards(),
     }
+
+
+def _document_tokens(settings: CorpusSettings, tokenizer: TextTokenizer) -> DocumentTokens:
+    return DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
 
 
 def _hash(value: Any) -> str:

@@ -153,7 +153,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     length = int.from_bytes(sys.stdin.buffer.read(8), "little")
-    plan, path, num_workers = pickle.loads(sys.stdin.buffer.read(length))  # noqa: S301 - from our parent
+    plan, path, num_workers = pickle.loads(sys.stdin.buffer.read(length))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     told = 0.0
 

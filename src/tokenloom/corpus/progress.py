@@ -28,10 +28,14 @@ class Counts:
     num_rejected: int = 0
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})
+        return type(self)(
+            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        )
 
     def __sub__(self, other: Self) -> Self:
-        return type(self)(**{field.name: getattr(self, field.name) - getattr(other, field.name) for field in fields(self)})
+        return type(self)(
+            **{field.name: getattr(self, field.name) - getattr(other, field.name) for field in fields(self)}
+        )
 
     @classmethod
     def of_report(cls, report: ShardReport, shard: PlannedShard) -> Self:

@@ -55,7 +55,7 @@ class RayRunner:
             WorkerError: the process of a task died too often.
             TokenloomError: what the first task raised; what the others finished is kept.
         """
-        if plan.reads_stdin:
+        if plan.reads_streams:
             message = "expected inputs that all machines can read, got standard input"
             raise ConfigError(message, hint="write it to a file first, or do without Ray")
         ray = require("ray", extra="ray")
@@ -70,9 +70,7 @@ class RayRunner:
                 book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
         plan_on_cluster = ray.put(plan)
-        running = {
-            task.remote(plan_on_cluster, folder.path, shard.number, self.num_workers): shard for shard in todo
-        }
+        running = {task.remote(plan_on_cluster, folder.path, shard.number, self.num_workers): shard for shard in todo}
         try:
             while running:
                 done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_NEWS)

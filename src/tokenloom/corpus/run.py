@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tokenloom.corpus.assembly import AssembledOutput, assemble
-from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.finished import finished_summary
+from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.parts import damaged_parts
 from tokenloom.corpus.plan import CorpusPlan, plan_corpus
 from tokenloom.corpus.processes import work_in_processes
@@ -20,9 +20,9 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.summary import CorpusSummary
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.storage.copies import scratch_folder
-from tokenloom.preprocess.tokenizers import TextTokenizer
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.copies import scratch_folder
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_THREADS = 8
@@ -119,7 +119,7 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
     num_processors = len(os.sched_getaffinity(0))
     threads_each = 1 if plan.settings.split_sentences else _MOST_THREADS
     processes = num_processes or max(1, num_processors // (num_workers or threads_each))
-    processes = 1 if plan.reads_stdin else min(processes, len(plan.shards))
+    processes = 1 if plan.reads_streams else min(processes, len(plan.shards))
     workers = num_workers or max(1, num_processors // processes)
 
     def run(plan: CorpusPlan, folder: JobFolder, book: ProgressBook) -> None:

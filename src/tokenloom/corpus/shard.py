@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,22 +19,24 @@ from numpy.typing import NDArray
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.report import ColumnReport, ShardReport, boot_id
+from tokenloom.errors import InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.optional import require
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
-from tokenloom.preprocess.engines import EngineChoice, choose_engine, one_thread_per_call
-from tokenloom.preprocess.parsing import Block, parse_block
-from tokenloom.preprocess.rejected import RejectedRecords
-from tokenloom.preprocess.slices import SliceReader, open_slice
+from tokenloom.preprocess.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
+from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.preprocess.inputs.lines import count_lines_before
+from tokenloom.preprocess.inputs.reading import SliceReader, open_slice
+from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.records import BadLine
+from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.storage.atomic import PendingFile, publish_bytes
 
 _LOGGER = logging.getLogger(__name__)
-_FIRST_BLOCK_BYTES = 512 << 10
-# `tokenizers` needs some 100 ms for a block, so that an interruption need not wait for long.
-_BLOCK_BYTES = {"gigatoken": 4 << 20}
-_SLOW_BLOCK_BYTES = 256 << 10
+_SAMPLE_BYTES = 512 << 10
 
 
 def part_pair(part_prefix: str, column: int) -> str:
@@ -59,13 +61,14 @@ class ShardWorker:
         self._plan = plan
         self._num_workers = num_workers
         self._stack = ExitStack()
-        self._tokenise: BlockTokeniser | None = None
-        self._choice: EngineChoice | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(one_thread_per_call())
             self._executor = stack.enter_context(worker_threads(self._num_workers))
+            # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
+            self._choice = self._executor.submit(_choose_engine, self._plan).result()
+            self._tokenise = _tokeniser(self._plan, self._choice, num_workers=self._num_workers)
             self._stack = stack.pop_all()
         return self
 
@@ -89,48 +92,20 @@ class ShardWorker:
         """
         started = time.monotonic()
         settings = self._plan.settings
-        first_bytes = min(settings.block_bytes or _FIRST_BLOCK_BYTES, _FIRST_BLOCK_BYTES)
-        reading = _Reading(shard, block_bytes=first_bytes)
-        with closing(reading.blocks()) as blocks, _Part(self._plan, part_prefix) as part:
-            first = next(blocks, None)
-            tokenise = self._prepared(first)
-            reading.block_bytes = settings.block_bytes or self._best_block_bytes()
-            for block in in_order(self._executor, tokenise, first, blocks, num_ahead=self._num_workers + 1):
+        reading = _Reading(
+            shard,
+            keys=settings.keys,
+            block_bytes=settings.block_bytes or self._choice.block_bytes,
+            max_record_bytes=min(MAX_RECORD_BYTES, max_record_bytes(self._choice, settings.memory_bytes)),
+        )
+        with closing(reading.blocks()) as blocks, _Part(self._plan, shard, part_prefix) as part:
+            for block in in_order(self._executor, self._tokenise, None, blocks, num_ahead=self._num_workers + 1):
                 part.write(block)
                 if progress is not None:
                     progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
             return part.publish(self._report(shard, part, reading, seconds=time.monotonic() - started))
 
-    def _prepared(self, block: Block | None) -> BlockTokeniser:
-        """Returns what tokenises blocks, its engine chosen when the first of them comes."""
-        if self._tokenise is None:
-            # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
-            self._choice = choice = self._executor.submit(self._choose_engine, block).result()
-            self._tokenise = BlockTokeniser(
-                self._plan.tokenizer,
-                choice,
-                keys=self._plan.settings.keys,
-                dtype=self._plan.dtype,
-                eod=self._plan.eod,
-                num_workers=self._num_workers,
-            )
-        return self._tokenise
-
-    def _choose_engine(self, block: Block | None) -> EngineChoice:
-        """Returns the engine, checked on the texts of a block; bad records are left to the run itself."""
-        engine = self._plan.settings.engine
-        columns = [] if block is None else parse_block(block, self._plan.settings.keys).columns
-        choice = choose_engine(engine, self._plan.tokenizer, [text for texts in columns for text in texts.texts])
-        if engine == "auto" and choice.is_slow:
-            _LOGGER.warning("tokenising with `%s`, the slow engine: %s", choice.name, choice.reason)
-        return choice
-
-    def _best_block_bytes(self) -> int:
-        assert self._choice is not None
-        return _BLOCK_BYTES.get(self._choice.name, _SLOW_BLOCK_BYTES)
-
     def _report(self, shard: PlannedShard, part: _Part, reading: _Reading, *, seconds: float) -> ShardReport:
-        assert self._choice is not None
         return ShardReport(
             key=shard.key,
             slice_rows=tuple(reading.num_rows),
@@ -147,27 +122,50 @@ class ShardWorker:
         )
 
 
+def _choose_engine(plan: CorpusPlan) -> EngineChoice:
+    """Returns the engine, checked on the beginning of the corpus: the same in every process.
+
+    Of what can be read once only nothing is looked at first; every block is checked as it comes, anyhow.
+    """
+    texts: list[str] = []
+    slice_ = plan.shards[0].slices[0]
+    if not slice_.file.is_stream:
+        with closing(open_slice(slice_, block_bytes=_SAMPLE_BYTES, keys=plan.settings.keys)) as reader:
+            block = next(reader.blocks(), None)
+        columns = [] if block is None else parse_block(block, plan.settings.keys).columns
+        texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
+    choice = choose_engine(plan.settings.engine, plan.tokenizer, texts)
+    if choice.fell_back:
+        _LOGGER.warning("tokenising with `%s`, the slow engine: %s", choice.name, choice.reason)
+    return choice
+
+
+def _tokeniser(plan: CorpusPlan, choice: EngineChoice, *, num_workers: int) -> BlockTokeniser:
+    settings = plan.settings
+    return BlockTokeniser(
+        plan.tokenizer,
+        choice,
+        keys=settings.keys,
+        dtype=plan.dtype,
+        document_tokens=plan.document_tokens,
+        splitter=SentenceSplitter(keep_newlines=settings.keep_newlines) if settings.split_sentences else None,
+        hash_documents=settings.hashes_documents,
+        num_workers=num_workers,
+    )
+
+
 class _Reading:
     """The blocks of a shard's slices, one slice after the other."""
 
-    def __init__(self, shard: PlannedShard, *, block_bytes: int) -> None:
+    def __init__(self, shard: PlannedShard, *, keys: tuple[str, ...], block_bytes: int, max_record_bytes: int) -> None:
         self._shard = shard
+        self._keys = keys
         self._block_bytes = block_bytes
+        self._max_record_bytes = max_record_bytes
         self._reader: SliceReader | None = None
         self._position = 0  # of the slices before
         self._num_text_bytes = 0
         self.num_rows: list[int] = []
-
-    @property
-    def block_bytes(self) -> int:
-        """The size of the next blocks; may be changed."""
-        return self._block_bytes
-
-    @block_bytes.setter
-    def block_bytes(self, value: int) -> None:
-        self._block_bytes = value
-        if self._reader is not None:
-            self._reader.block_bytes = value
 
     @property
     def position(self) -> int:
@@ -182,11 +180,14 @@ class _Reading:
     def blocks(self) -> Iterator[Block]:
         """Yields all blocks, in order."""
         for slice_ in self._shard.slices:
-            with closing(open_slice(slice_, block_bytes=self._block_bytes)) as reader:
+            reader = open_slice(
+                slice_, block_bytes=self._block_bytes, keys=self._keys, max_record_bytes=self._max_record_bytes
+            )
+            with closing(reader):
                 self._reader = reader
                 yield from reader.blocks()
                 self._reader = None
-                self._position += slice_.num_bytes
+                self._position += reader.num_bytes
                 self._num_text_bytes += reader.num_text_bytes
                 self.num_rows.append(reader.num_rows)
 
@@ -226,6 +227,7 @@ class _Part:
     """
 
     plan: CorpusPlan
+    shard: PlannedShard
     prefix: str
     num_documents: int = 0
     num_blank_lines: int = 0
@@ -233,7 +235,7 @@ class _Part:
     columns: list[_Column] = field(default_factory=list)
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
-    rejected: RejectedRecords = field(init=False)
+    rejected: RejectedLines = field(init=False)
 
     def __enter__(self) -> Self:
         crc32 = require("isal.isal_zlib", extra="preprocess").crc32
@@ -242,7 +244,7 @@ class _Part:
                 prefix = part_pair(self.prefix, number)
                 builder = IndexedDatasetBuilder(bin_path(prefix), dtype=self.plan.dtype, durable=False)
                 self.columns.append(_Column(stack.enter_context(builder), prefix, crc32))
-            self.rejected = RejectedRecords(self.prefix, budget=self.plan.settings.bad_records)
+            self.rejected = RejectedLines(self.prefix, skip=not self.plan.settings.bad_records.allows_none)
             stack.callback(self.rejected.close)
             self.stack = stack.pop_all()
         return self
@@ -259,8 +261,23 @@ class _Part:
         self.num_documents += block.num_documents
         self.num_blank_lines += block.num_blank_lines
         self.num_doubled += block.num_doubled
-        for record in block.bad_records:
-            self.rejected.add(record)
+        for bad_line in block.bad_lines:
+            self._reject(bad_line)
+
+    def _reject(self, bad_line: BadLine) -> None:
+        budget = self.plan.settings.bad_records
+        if budget.allows_none:
+            bad_line = replace(bad_line, line=bad_line.line + self._num_before(bad_line.path))
+        self.rejected.add(bad_line)
+        if budget.is_exceeded(self.rejected.count):
+            place = f"{bad_line.unit} {bad_line.line + self._num_before(bad_line.path)}"
+            message = f"expected {budget} bad records at most, found more: `{bad_line.path}` {place}: {bad_line.reason}"
+            raise InputError(message, hint="allow more, or correct the input")
+
+    def _num_before(self, path: str) -> int:
+        """Returns the number of lines of a file before this shard, where the shard does not count them."""
+        slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == path)
+        return sum(count_lines_before(slice_) for slice_ in slices if slice_.numbers_records_from_its_start)
 
     def counts(self, *, num_file_bytes: int, num_text_bytes: int) -> Counts:
         """Returns what was done so far."""

@@ -15,7 +15,7 @@ from tokenloom.corpus.progress import CorpusProgress, ProgressBook
 from tokenloom.corpus.run import local_runner
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.preprocess.tokenizers import TextTokenizer
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 _SHARDS_PER_PROCESSOR = 4
 
@@ -60,7 +60,7 @@ def find_optimal_workers(
     shard_bytes = max(1, sample_bytes // (_SHARDS_PER_PROCESSOR * num_processors))
     lenient = replace(settings, shard_bytes=shard_bytes, bad_records=BadRecordBudget(most=None))
     plan = plan_corpus(inputs, output_prefix, tokenizer, replace(lenient, one_pair_per_file=False))
-    if plan.reads_stdin:
+    if plan.reads_streams:
         message = "expected inputs that can be read several times, got standard input"
         raise ConfigError(message)
     plan = _beginning(plan, sample_bytes)

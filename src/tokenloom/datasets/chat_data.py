@@ -19,7 +19,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import load_chat_template
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
@@ -41,7 +41,7 @@ class SFTLowLevelDataset:
 
     Raises:
         DatasetNotFoundError: there is no such file, or no roles beside the pair.
-        ConfigError: conversations must be tokenised first, and the tokenizer is not one of `load_tokenizer`.
+        ConfigError: conversations must be tokenised first, and the tokenizer is not one of Hugging Face.
     """
 
     def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
@@ -116,7 +116,7 @@ def _tokenised(path: str, config: SFTDatasetConfig) -> str:
     """Returns the prefix of the conversations of a file, which are tokenised if they are not yet."""
     tokenizer = config.tokenizer
     if not isinstance(tokenizer, HuggingFaceTokenizer):
-        message = f"`{path}` is not tokenised yet, which needs a tokenizer of `load_tokenizer`, found {tokenizer!r}"
+        message = f"`{path}` is not tokenised yet, which needs a Hugging Face tokenizer, found {tokenizer!r}"
         raise ConfigError(message, hint="tokenise it with `tokenloom preprocess-chat`, and name the output's prefix")
     file = MappedFile(path)
     key = json.dumps(

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import TokenizerError
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.engine_pool import EnginePool
-from tokenloom.preprocess.engines import Encoded, EngineChoice
+from tokenloom.preprocess.engines import EngineChoice
 from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.parsing import ParsedBlock, parse_block
 from tokenloom.preprocess.records import BadLine
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.preprocess.selection import DocumentHashes, hash_documents
+from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
+from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,43 +38,68 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenisedBlock:
-    """What came out of a block: one `Column` per key, all with the same number of documents."""
+    """What came out of a block: one `Column` per key, all with the same number of documents.
+
+    Attributes:
+        columns: in the order of the keys.
+        num_documents: in each of them.
+        num_blank_lines: lines of nothing but white space.
+        bad_lines: records without a document.
+        num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
+        hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
+    """
 
     columns: tuple[Column, ...]
     num_documents: int
     num_blank_lines: int
     bad_lines: list[BadLine]
+    num_doubled: int = 0
+    hashes: DocumentHashes | None = None
 
 
 class BlockTokeniser:
-    """Parses and tokenises blocks; safe from several threads, each of which uses an engine of its own at a time.
+    """Tokenises blocks; safe from several threads, each of which uses an engine of its own at a time.
 
     Args:
         tokenizer: names the ids.
         choice: the engine.
         keys: of the texts in each record.
         dtype: of the tokens.
-        eod: appended to each document that has tokens, if given.
+        document_tokens: put at the beginning and the end of each document; None for none.
+        splitter: cuts each text into sentences, a sequence each; None leaves texts whole.
+        hash_documents: whether to hash each document.
         num_workers: threads that will call; sets the memory budget.
         memory_budget_bytes, renewal_bytes: see `EnginePool`.
+
+    Raises:
+        ConfigError: a token to be added is not in the vocabulary.
     """
 
     def __init__(
         self,
-        tokenizer: HuggingFaceTokenizer,
+        tokenizer: TextTokenizer,
         choice: EngineChoice,
         *,
         keys: Sequence[str],
         dtype: np.dtype[Any],
-        eod: int | None,
+        document_tokens: DocumentTokens | None = None,
+        splitter: SentenceSplitter | None = None,
+        hash_documents: bool = False,
         num_workers: int,
         memory_budget_bytes: int | None = None,
         renewal_bytes: int | None = None,
     ) -> None:
         self._keys = keys
         self._dtype = dtype
-        self._eod = eod
+        self._tokenizer = tokenizer
         self._vocab_size = tokenizer.vocab_size
+        self._document_tokens = DocumentTokens() if document_tokens is None else document_tokens
+        for number in (self._document_tokens.bos, self._document_tokens.eod):
+            if number is not None and number >= self._vocab_size:
+                message = f"expected an id below {self._vocab_size} to add to documents, got {number}"
+                raise ConfigError(message)
+        self._splitter = splitter
+        self._hash_documents = hash_documents
         self._engines = EnginePool(
             tokenizer,
             choice,
@@ -81,36 +109,52 @@ class BlockTokeniser:
         )
 
     def __call__(self, block: Block) -> TokenisedBlock:
-        """Returns the tokens of a block.
+        """Returns the tokens of a block; see `tokenise`."""
+        parsed = parse_block(block, self._keys)
+        return self.tokenise(parsed, num_bytes=block.num_text_bytes, number=block.first_record)
+
+    def tokenise(self, parsed: ParsedBlock, *, num_bytes: int, number: int) -> TokenisedBlock:
+        """Returns the tokens of documents.
+
+        Args:
+            parsed: with a column for each key.
+            num_bytes: of its texts, roughly.
+            number: any; it selects the text by which a fast engine is checked.
 
         Raises:
-            TokenizerError: the engines disagree.
+            TokenizerError: the engines disagree, or the tokenizer refuses a text.
         """
-        parsed = parse_block(block, self._keys)
+        hashes = hash_documents(parsed.columns, parsed.num_documents) if self._hash_documents else None
         columns: list[Column] = []
+        num_doubled = 0
         for texts in parsed.columns:
-            encoded = self._engines.encode(texts.texts, num_bytes=block.num_text_bytes, number=block.first_record)
-            columns.append(self._column(encoded, texts.document_ends))
+            cut = texts if self._splitter is None else split_texts(texts, self._splitter)
+            encoded = self._engines.encode(cut.texts, num_bytes=num_bytes, number=number)
+            column, doubled = self._column(encoded, cut.document_ends)
+            columns.append(column)
+            num_doubled += doubled
         return TokenisedBlock(
             columns=tuple(columns),
             num_documents=parsed.num_documents,
             num_blank_lines=parsed.num_blank_lines,
             bad_lines=parsed.bad_lines,
+            num_doubled=num_doubled,
+            hashes=hashes,
         )
 
-    def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> Column:
+    def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
+        """Returns the column, and the number of its documents with a doubled token."""
         tokens = encoded.tokens
-        if len(tokens) and (largest := int(tokens.max())) >= self._vocab_size:
-            message = f"the engine gave token id {largest}, but the vocabulary has {self._vocab_size}"
-            raise TokenizerError(message, hint="use the engine `tokenizers`")
+        for extreme in (int(tokens.max()), int(tokens.min())) if len(tokens) else ():
+            if 0 <= extreme < self._vocab_size:
+                continue
+            message = f"the engine gave token id {extreme}, but the vocabulary has {self._vocab_size}"
+            raise TokenizerError(message, hint=f"use the engine `{self._tokenizer.engine_name}`")
         tokens = tokens.astype(self._dtype)
         used = encoded.lengths > 0  # a text without tokens is no sequence
         lengths = encoded.lengths[used].astype(np.int32)
         ends = np.cumsum(used, dtype=np.int64)
         if text_ends is not None:
             ends = np.concatenate([np.zeros(1, dtype=np.int64), ends])[text_ends]
-        if self._eod is not None:
-            last = ends[np.diff(ends, prepend=0) > 0] - 1  # the last sequence of each document that has any
-            tokens = np.insert(tokens, np.cumsum(lengths, dtype=np.int64)[last], self._eod)
-            lengths[last] += 1
-        return Column(tokens=tokens, lengths=lengths, document_ends=ends)
+        tokens, lengths, num_doubled = self._document_tokens.add(tokens, lengths, ends)
+        return Column(tokens=tokens, lengths=lengths, document_ends=ends), num_doubled

@@ -29,10 +29,12 @@ from tokenloom.preprocess.rendering import Renderer, schema_of
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.threads import in_order, worker_threads
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, require_hugging_face
 from tokenloom.storage.resolve import remove
 
 _BLOCK_BYTES = 256 << 10  # as for `tokenizers` in `preprocess_jsonl`
+
+_REASON = "which tokens belong to an answer is told by their offsets, which other libraries do not give"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class ChatSummary:
 def preprocess_chat(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
-    tokenizer: HuggingFaceTokenizer,
+    tokenizer: TextTokenizer,
     *,
     chat_template: str | None = None,
     schema: Schema | None = None,
@@ -93,7 +95,7 @@ def preprocess_chat(
     Args:
         input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
         output_prefix: of the outputs; their folder must exist.
-        tokenizer: from `load_tokenizer`.
+        tokenizer: from `load_tokenizer`, of Hugging Face.
         chat_template: see `load_chat_template`; not used for texts.
         schema: of the records; None to tell it from their columns.
         num_workers: threads that tokenise; None for one per usable processor.
@@ -104,7 +106,8 @@ def preprocess_chat(
     Raises:
         ConfigError: a setting is wrong, or no schema fits the columns.
         InputError: a line is bad, the file is damaged, or it holds no conversations.
-        TokenizerError: there is no template, or no end-of-document token, or the engine asked for cannot be used.
+        TokenizerError: the tokenizer is not one of Hugging Face, there is no template or no end-of-document
+            token, or the engine asked for cannot be used.
         MissingExtraError: `jinja2` or `pyarrow` is needed and not installed.
         StorageError: reading or writing failed.
     """
@@ -117,6 +120,7 @@ def preprocess_chat(
     if schema is not None and schema not in SCHEMAS:
         message = f"expected a schema out of {', '.join(SCHEMAS)}, got {schema!r}"
         raise ConfigError(message)
+    tokenizer = require_hugging_face(tokenizer, reason=_REASON)
     eod = tokenizer.eod
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
     file = inspect_input(path, input_format=_format(path), default_format="jsonl")

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from tokenloom.errors import TokenizerError
 from tokenloom.optional import require
+from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
 from tokenloom.preprocess.records import UnusableLineError
 from tokenloom.preprocess.schemas import Conversation, Message
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
 _TEMPLATE_FILE = "chat_template.jinja"

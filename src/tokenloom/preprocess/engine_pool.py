@@ -6,8 +6,9 @@ import ctypes
 import os
 from collections.abc import Sequence
 
-from tokenloom.preprocess.engines import Encoded, Engine, EngineChoice, TokenizersEngine, recheck
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.preprocess.engine_checks import Engine, recheck
+from tokenloom.preprocess.engines import EngineChoice, ReferenceEngine
+from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 
 # `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
 # random words 330 MB. An engine is replaced (in 60 ms) when the process has grown beyond a budget and the engine has
@@ -31,14 +32,14 @@ class EnginePool:
 
     def __init__(
         self,
-        tokenizer: HuggingFaceTokenizer,
+        tokenizer: TextTokenizer,
         choice: EngineChoice,
         *,
         num_workers: int,
         memory_budget_bytes: int | None = None,
         renewal_bytes: int | None = None,
     ) -> None:
-        self._truth = TokenizersEngine(tokenizer)
+        self._truth = ReferenceEngine(tokenizer)
         self._choice = choice
         self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
         self._budget = memory_budget_bytes or _MEMORY_BUDGET_BYTES + _MEMORY_BUDGET_BYTES_PER_WORKER * num_workers
@@ -50,7 +51,7 @@ class EnginePool:
         Args:
             texts: of one block.
             num_bytes: of these texts, roughly.
-            number: any; it selects the text that is compared with `tokenizers`.
+            number: any; it selects the text that is compared with the tokenizer's own library.
 
         Raises:
             TokenizerError: the engines disagree.

@@ -24,8 +24,8 @@ from tokenloom.preprocess.inputs.detect import inspect_input
 from tokenloom.preprocess.inputs.reading import open_slice
 from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, records_of
 from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import in_order, worker_threads
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.resolve import remove
 
@@ -78,7 +78,7 @@ class _Encoded:
 def preprocess_multimodal(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
-    tokenizer: HuggingFaceTokenizer,
+    tokenizer: TextTokenizer,
     *,
     text_key: str = "text",
     image_key: str = "image",
@@ -184,7 +184,7 @@ def _publish(builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: st
 class _Encoder:
     """Tokenises a text and reads its image; safe from several threads."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, *, eod: int | None, pad_length: int | None) -> None:
+    def __init__(self, tokenizer: TextTokenizer, *, eod: int | None, pad_length: int | None) -> None:
         self._tokenizer = tokenizer
         self._eod = eod
         self._pad_length = pad_length

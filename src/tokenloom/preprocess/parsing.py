@@ -21,7 +21,7 @@ from tokenloom.preprocess.inputs.blocks import Block, FileBlock, LineBlock, Tabl
 from tokenloom.preprocess.key_paths import value_at
 from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, lines_of, records_of, too_long
 from tokenloom.preprocess.table_columns import texts_of_columns
-from tokenloom.preprocess.tokenizers import encodable
+from tokenloom.preprocess.text_tokenizer import encodable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

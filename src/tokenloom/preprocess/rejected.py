@@ -12,6 +12,11 @@ from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.resolve import open_pending, remove
 
 
+def rejected_path(prefix: str) -> str:
+    """Returns where the bad records of a prefix are."""
+    return f"{prefix}.rejected.jsonl"
+
+
 class RejectedLines:
     """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
 
@@ -21,7 +26,7 @@ class RejectedLines:
     """
 
     def __init__(self, prefix: str, *, skip: bool) -> None:
-        self._target = f"{prefix}.rejected.jsonl"
+        self._target = rejected_path(prefix)
         self._skip = skip
         self._file: PendingFile | PendingObject | None = None
         self.first_reason = ""

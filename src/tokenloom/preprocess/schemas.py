@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.records import UnusableLineError, kind_of
-from tokenloom.preprocess.tokenizers import encodable
+from tokenloom.preprocess.text_tokenizer import encodable
 
 Schema = Literal["messages", "sharegpt", "alpaca", "text"]
 SCHEMAS: tuple[Schema, ...] = ("messages", "sharegpt", "alpaca", "text")

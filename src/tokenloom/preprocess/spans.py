@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.preprocess.engine_pool import EnginePool
-from tokenloom.preprocess.engines import EngineChoice, TokenizersEngine
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.preprocess.engines import EngineChoice
+from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class SpanEncoder:
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
         self._with_offsets = tokenizer.with_whole_offsets()
-        self._token_bytes = None if choice.name == TokenizersEngine.name else token_bytes(tokenizer)
+        self._token_bytes = None if choice.name == tokenizer.engine_name else token_bytes(tokenizer)
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def encode(self, texts: Sequence[Sequence[str]], *, number: int) -> EncodedParts:

@@ -1,266 +1,173 @@
-"""Hugging Face tokenizers from a `tokenizer.json`, with the names that the datasets and the pipeline ask for."""
+"""The one door to tokenizers of every kind."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Mapping
+from typing import Literal
 
-from tokenloom.errors import MissingTokenError, TokenizerError
-from tokenloom.optional import require
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.preprocess.huggingface import TOKENIZER_FILE, HuggingFaceTokenizer
+from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
+from tokenloom.preprocess.sentencepiece_model import SentencePieceTokenizer
+from tokenloom.preprocess.text_tokenizer import TOKENIZER_KINDS, TextTokenizer, TokenizerKind, encodable
+from tokenloom.preprocess.tiktoken_patterns import PATTERNS
+from tokenloom.preprocess.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
 
-TOKENIZER_FILE = "tokenizer.json"
-_CONFIG_FILE = "tokenizer_config.json"
-_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_WELL_KNOWN_ROLES = {
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-    "bos_token": "[BOS]",
-    "eos_token": "[EOS]",
-}
-"""How word-piece vocabularies spell the special tokens that no `tokenizer_config.json` names."""
+__all__ = [
+    "TOKENIZER_FILE",
+    "HuggingFaceTokenizer",
+    "TextTokenizer",
+    "encodable",
+    "load_tokenizer",
+    "require_hugging_face",
+]
 
-_SENTINEL = re.compile(r"<extra_id_(\d+)>")
-_WELL_KNOWN_EOD = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
+_NULL = re.compile(r"null:([0-9]+)")
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
+_SUFFIXES: Mapping[str, TokenizerKind] = {".model": "sentencepiece", ".tiktoken": "tiktoken"}
 
 
-def load_tokenizer(path: str | os.PathLike[str], *, eod_token: str | None = None) -> HuggingFaceTokenizer:
-    """Returns the tokenizer of a `tokenizer.json`, or of a folder with one.
+def load_tokenizer(
+    path_or_spec: str | os.PathLike[str],
+    *,
+    kind: TokenizerKind | Literal["auto"] = "auto",
+    eod_token: str | None = None,
+    bos_token: str | None = None,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+) -> TextTokenizer:
+    """Returns a tokenizer of a file, or of a folder with one; or one that needs no file. Nothing is ever downloaded.
 
-    A `tokenizer_config.json` beside it names the special tokens. Nothing is ever downloaded.
+    - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens.
+    - SentencePiece: a `.model`.
+    - tiktoken: a rank file. `NAME.json` or `NAME.toml` beside it, NAME being the whole name of the file, holds what
+      `TiktokenDescription` lists; the rank files that OpenAI publishes are known by their content.
+    - `byte`: bytes are ids. `null:N`: a text is a list of ids below N. A file of that name is `./byte`.
 
     Args:
-        path: of the file, or of its folder.
-        eod_token: the token that ends a document; if None, the `eos_token` of `tokenizer_config.json`, else the only
-            well-known end-of-text token among the special tokens.
+        path_or_spec: of the file, or of its folder; or `byte`, or `null:N`.
+        kind: of the file; `auto` tells it from its content.
+        eod_token: the token that ends a document; if None, what the files say, else the only well-known one.
+        bos_token: the token that begins a document, likewise.
+        pattern: for tiktoken: the expression that cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`; in
+            the place of the described one.
+        special_tokens: for tiktoken: ids by spelling, in the place of those described.
 
     Raises:
-        TokenizerError: the file is missing, unreadable or not a tokenizer, or does not know `eod_token`.
-        MissingExtraError: `tokenizers` is not installed.
+        TokenizerError: the file is missing, unreadable or not of its kind, or does not know one of the tokens.
+        ConfigError: an option is not one of this kind of tokenizer.
+        MissingExtraError: the library is not installed.
+
+    >>> load_tokenizer("null:100").tokenize("5 99")
+    [5, 99]
     """
-    name = os.fspath(path)
-    file = os.path.join(name, TOKENIZER_FILE) if os.path.isdir(name) else name
+    name = os.fspath(path_or_spec)
+    if kind not in ("auto", *TOKENIZER_KINDS):
+        message = f"expected a kind of tokenizer out of auto, {', '.join(TOKENIZER_KINDS)}, got {kind!r}"
+        raise ConfigError(message)
+    plain = _plain(name, kind, eod_token, bos_token)
+    if plain is not None:
+        file, data, found = name, b"", plain.kind
+    else:
+        file = _file_of(name)
+        data = _read(file)
+        found = _kind_of(file, data) if kind == "auto" else kind
+    if found != "tiktoken" and (pattern is not None or special_tokens is not None):
+        message = f"expected no `pattern` and no `special_tokens` for `{name}`, which is of the kind {found!r}"
+        raise ConfigError(message, hint="both belong to rank files of tiktoken")
+    if plain is not None:
+        return plain
+    if found == "tiktoken":
+        return TiktokenTokenizer(file, data, _described(file, data, pattern, special_tokens, eod_token, bos_token))
+    make = SentencePieceTokenizer if found == "sentencepiece" else HuggingFaceTokenizer
+    return make(file, data, eod_token=eod_token, bos_token=bos_token)
+
+
+def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
+    """Returns the tokenizer, which must be one of Hugging Face.
+
+    Raises:
+        TokenizerError: it is of another kind; the message gives the reason why it matters.
+    """
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        return tokenizer
+    message = f"expected a Hugging Face tokenizer, found `{tokenizer.path}` of the kind {tokenizer.kind!r}"
+    raise TokenizerError(message, hint=reason)
+
+
+def _plain(name: str, kind: str, eod_token: str | None, bos_token: str | None) -> ByteTokenizer | NullTokenizer | None:
+    """Returns the tokenizer of a specification that names no file, or None."""
+    match = _NULL.fullmatch(name)
+    if kind in ("byte", "null") and (name != "byte" if kind == "byte" else match is None):
+        expected = "`byte`" if kind == "byte" else "`null:N`, N being the number of ids"
+        message = f"expected {expected} for a tokenizer of the kind {kind!r}, found {name!r}"
+        raise ConfigError(message)
+    if name == "byte" and kind in ("auto", "byte"):
+        return ByteTokenizer(eod_token=eod_token, bos_token=bos_token)
+    if match is None or kind not in ("auto", "null"):
+        return None
+    if eod_token is not None or bos_token is not None:
+        message = f"expected no `eod_token` and no `bos_token` for {name!r}, whose tokens have no spelling"
+        raise ConfigError(message, hint=f"its eod is {match[1]}, and it has no bos")
+    return NullTokenizer(int(match[1]))
+
+
+def _file_of(name: str) -> str:
+    """Returns the file of a folder that holds one, else the name."""
+    if not os.path.isdir(name):
+        return name
+    found = sorted(each for each in os.listdir(name) if os.path.splitext(each)[1] in _SUFFIXES)
+    if os.path.exists(os.path.join(name, TOKENIZER_FILE)) or not found:
+        return os.path.join(name, TOKENIZER_FILE)
+    if len(found) > 1:
+        message = f"`{name}` holds several tokenizers: {', '.join(found)}"
+        raise TokenizerError(message, hint="name the file")
+    return os.path.join(name, found[0])
+
+
+def _read(file: str) -> bytes:
     try:
         with open(file, "rb") as stream:
-            data = stream.read()
+            return stream.read()
     except OSError as error:
         message = f"cannot read tokenizer `{file}`: {error.strerror or error}"
-        hint = f"expected the path of a `{TOKENIZER_FILE}`, or of a folder with one; nothing is downloaded"
-        raise TokenizerError(message, hint=hint) from error
-    return HuggingFaceTokenizer(file, data, eod_token=eod_token)
-
-
-class HuggingFaceTokenizer:
-    """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
-
-    Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`, `cls`,
-    `sep`, `mask`) that the tokenizer does not have raises `MissingTokenError` when it is asked for; what
-    `tokenizer_config.json` does not name is looked for under its usual spelling ("[CLS]") among the special tokens.
-    Truncation and padding that the file may ask for are switched off, and no special token is added to a text; one that
-    is spelled out in it becomes its id.
-
-    Args:
-        path: of the `tokenizer.json`, for messages and identity.
-        data: its bytes.
-        eod_token: see `load_tokenizer`.
-    """
-
-    def __init__(self, path: str, data: bytes, *, eod_token: str | None = None) -> None:
-        self.path = path
-        self.data = data
-        self.sha256 = hashlib.sha256(data).hexdigest()
-        self.backend = _parse(path, data)
-        self.config = _read_config(path)
-        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
-        self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
-        self._eod = self._choose_eod(eod_token)
-
-    @cached_property
-    def vocab_size(self) -> int:
-        """The largest token id plus one, added tokens included."""
-        largest: int = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
-        return largest + 1
-
-    @property
-    def eod(self) -> int:
-        """The id that ends a document."""
-        if self._eod is None:
-            found = self._well_known_eods()
-            reason = f"found several: {', '.join(found)}" if found else "found none by name or convention"
-            message = f"tokenizer `{self.path}`: expected one token that ends a document, {reason}"
-            hint = f"name it with `eod_token`; its special tokens are {self._describe_special_tokens()}"
-            raise MissingTokenError(message, hint=hint)
-        return self._eod
-
-    @property
-    def eos(self) -> int:
-        """The id that ends a sequence."""
-        return self._role("eos_token")
-
-    @property
-    def pad(self) -> int:
-        """The id that fills."""
-        return self._role("pad_token")
-
-    @property
-    def bos(self) -> int:
-        """The id that begins a sequence."""
-        return self._role("bos_token")
-
-    @property
-    def cls(self) -> int:
-        """The id that begins a sequence to classify."""
-        return self._role("cls_token")
-
-    @property
-    def sep(self) -> int:
-        """The id that ends a segment."""
-        return self._role("sep_token")
-
-    @property
-    def mask(self) -> int:
-        """The id that stands in for a masked token."""
-        return self._role("mask_token")
-
-    @property
-    def vocab(self) -> dict[str, int]:
-        """The id of each spelling, added tokens included; made anew each time."""
-        vocab: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
-        return vocab
-
-    @property
-    def inv_vocab(self) -> dict[int, str]:
-        """The spelling of each id, rising; made anew each time."""
-        return {number: token for token, number in sorted(self.vocab.items(), key=lambda item: item[1])}
-
-    @property
-    def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
-        return OrderedDict(
-            {
-                "class": type(self).__name__,
-                "tokenizer_path": [self.path],
-                "sha256": self.sha256,
-                "eod": self._eod,
-            }
+        hint = (
+            f"expected the path of a `{TOKENIZER_FILE}`, a SentencePiece `.model` or a `.tiktoken`, or of a folder "
+            "with one, or `byte`, or `null:N`; nothing is downloaded"
         )
-
-    def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend in whose offsets white space belongs to its token, whatever the file says."""
-        backend = _parse(self.path, self.data)
-        backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
-        return backend
-
-    def tokenize(self, text: str) -> list[int]:
-        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
-        ids: list[int] = self.backend.encode(encodable(text), add_special_tokens=False).ids
-        return ids
-
-    def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, special tokens spelled out."""
-        text: str = self.backend.decode([int(number) for number in ids], skip_special_tokens=False)
-        return text
-
-    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token of the vocabulary, None for a text that is none."""
-        return [self.backend.token_to_id(token) for token in tokens]
-
-    def _ids_of_roles(self, config: Mapping[str, Any]) -> dict[str, int]:
-        ids: dict[str, int] = {}
-        for role in _ROLES:
-            token = config.get(role)
-            if isinstance(token, dict):  # older files hold a serialised AddedToken
-                token = token.get("content")
-            if isinstance(token, str) and (number := self.backend.token_to_id(token)) is not None:
-                ids[role] = number
-        return ids
-
-    def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
-        """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
-        named = config.get("additional_special_tokens") or []
-        spellings = [token.get("content") if isinstance(token, dict) else token for token in named]
-        ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
-        if ids:
-            return [number for number in ids if number is not None]
-        matches = {_SENTINEL.fullmatch(token): number for token, number in self._special_ids().items()}
-        return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
-
-    def _special_ids(self) -> dict[str, int]:
-        """Returns the special tokens by spelling."""
-        added = self.backend.get_added_tokens_decoder().items()
-        return {token.content: number for number, token in added if token.special}
-
-    def _choose_eod(self, eod_token: str | None) -> int | None:
-        if eod_token is not None:
-            number: int | None = self.backend.token_to_id(eod_token)
-            if number is None:
-                message = f"tokenizer `{self.path}` has no token {eod_token!r}"
-                raise TokenizerError(message, hint=f"its special tokens are {self._describe_special_tokens()}")
-            return number
-        found = list(self._well_known_eods().values())
-        return self.special_tokens_dict.get("eos_token", found[0] if len(found) == 1 else None)
-
-    def _well_known_eods(self) -> dict[str, int]:
-        added = self.backend.get_added_tokens_decoder().items()
-        return {token.content: number for number, token in added if token.content in _WELL_KNOWN_EOD}
-
-    def _role(self, role: str) -> int:
-        if role in self.special_tokens_dict:
-            return self.special_tokens_dict[role]
-        added = self._special_ids()
-        if (spelling := _WELL_KNOWN_ROLES.get(role)) in added:
-            return added[spelling]
-        message = f"tokenizer `{self.path}` has no {role}"
-        raise MissingTokenError(message, hint=f"name it in a `{_CONFIG_FILE}` beside the tokenizer")
-
-    def _describe_special_tokens(self) -> str:
-        tokens = [token.content for _, token in sorted(self.backend.get_added_tokens_decoder().items())]
-        shown = ", ".join(tokens[:10]) or "none"
-        return f"{shown}, and {len(tokens) - 10} more" if len(tokens) > 10 else shown
+        raise TokenizerError(message, hint=hint) from error
 
 
-def encodable(text: str) -> str:
-    """Returns the text with each lone surrogate replaced by `?`, as Python's `errors="replace"` does."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+def _kind_of(file: str, data: bytes) -> TokenizerKind:
+    """Returns the kind of a file, from its content where that tells, else from its name."""
+    if data.lstrip().startswith(b"{"):
+        return "huggingface"
+    if _RANK_LINE.match(data):  # some rank files are called `.model`
+        return "tiktoken"
+    return _SUFFIXES.get(os.path.splitext(file)[1], "huggingface")
 
 
-def _parse(path: str, data: bytes) -> Any:
-    tokenizers = require("tokenizers", extra="preprocess")
-    try:
-        backend = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # `tokenizers` raises plain Exception or ValueError
-        message = f"`{path}` is not a tokenizer: {error}"
-        raise TokenizerError(
-            message, hint=f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
-        ) from error
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
-
-
-def _read_config(path: str) -> Mapping[str, Any]:
-    """Returns what `tokenizer_config.json` beside the tokenizer says, empty if there is none."""
-    config_path = os.path.join(os.path.dirname(path), _CONFIG_FILE)
-    try:
-        with open(config_path, "rb") as stream:
-            config = json.load(stream)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        message = f"cannot read `{config_path}`: {error}"
-        raise TokenizerError(message) from error
-    if not isinstance(config, dict):
-        message = f"`{config_path}`: expected a JSON object, found {type(config).__name__}"
-        raise TokenizerError(message)
-    return config
+def _described(
+    file: str,
+    data: bytes,
+    pattern: str | None,
+    special_tokens: Mapping[str, int] | None,
+    eod_token: str | None,
+    bos_token: str | None,
+) -> TiktokenDescription:
+    """Returns what is known of a rank file: the options first, then what is described."""
+    known = read_description(file, data)
+    if pattern is None and known is None:
+        message = f"nothing says how `{file}` cuts texts into words: a rank file has no pattern"
+        hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
+        raise TokenizerError(message, hint=hint)
+    known = known or TiktokenDescription(pattern="", special_tokens={})
+    return TiktokenDescription(
+        pattern=known.pattern if pattern is None else pattern,
+        special_tokens=known.special_tokens if special_tokens is None else special_tokens,
+        eod_token=eod_token or known.eod_token,
+        bos_token=bos_token or known.bos_token,
+        pad_token=known.pad_token,
+    )

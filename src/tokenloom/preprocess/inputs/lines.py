@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, cast
 
+import numpy as np
+
 from tokenloom.errors import InputError
 from tokenloom.preprocess.inputs import InputSlice
 from tokenloom.preprocess.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES, FileBlock, LineBlock
 from tokenloom.preprocess.inputs.streams import SliceStream, is_cut_by_bytes
+from tokenloom.storage.resolve import open_source
 
+_COUNT_BYTES = 16 << 20
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -168,3 +172,12 @@ def _refuse_utf16(head: bytes, path: str) -> None:
     if head.startswith(_UTF16_MARKS):
         message = f"`{path}`: expected UTF-8, found the byte order mark of UTF-16"
         raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
+
+
+def count_lines_before(slice_: InputSlice) -> int:
+    """Returns how many lines of a file begin before a slice, which is read up to there for that: for errors alone."""
+    source = open_source(slice_.file.path, mmap=False)
+    starts = range(0, slice_.start, _COUNT_BYTES)
+    return sum(
+        int(np.count_nonzero(source.read(at, min(_COUNT_BYTES, slice_.start - at)) == ord("\n"))) for at in starts
+    )
