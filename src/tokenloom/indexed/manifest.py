@@ -1,7 +1,7 @@
 """What a pair was made of: tokenizer, options, ledger of documents, checksums and input files.
 
-`PREFIX.manifest.json` holds it, see `indexed/manifest_file.py` and FORMAT.md. Later stages compare their tokenizer with it,
-`tokenloom verify` the bytes of both files.
+`PREFIX.manifest.json` holds it, see `indexed/manifest_file.py` and FORMAT.md. Later stages compare their tokenizer with
+it, `tokenloom verify` the bytes of both files.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ VERSION = 1
 HEAD_BYTES = 4096
 """Read at the start of a run; holds the head unless a path in it is very long."""
 
-_AFTER_HEAD = b'\n  "options":'
-"""Ends the head in files that we wrote. JSON has no line break inside a text, so this stands nowhere else."""
+_TOKENIZER, _AFTER_HEAD = b',\n  "tokenizer": ', b',\n  "options": '
+"""What begins the second half of the head, and ends it, in files that we wrote. JSON has no line break inside a text, so
+these stand nowhere else."""
 
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
@@ -44,15 +45,27 @@ _MOST_BYTES = 1 << 29
 _MOST_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
+_KNOWN: dict[bytes, TokenizerIdentity] = {}
+"""The tokenizer that was read last, by its JSON."""
+
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ManifestHead:
-    """The part of a manifest that tells whether it belongs to a pair, and which tokenizer made that."""
+    """What of a manifest tells whether it belongs to a pair, and which tokenizer made that.
 
-    pair: PairFacts
+    Attributes:
+        tokenizer: that made the tokens.
+        largest_token: see `PairFacts`.
+        num_token_bytes: size of the `.bin` file.
+        index_start_crc32: see `PairFacts`.
+    """
+
     tokenizer: TokenizerIdentity
+    largest_token: int | None
+    num_token_bytes: int
+    index_start_crc32: int
 
 
 def manifest_path(prefix: str) -> str:
@@ -97,10 +110,19 @@ def read_manifest_head(prefix: str, *, settings: ObjectStorageSettings | None = 
     data = _read(path, HEAD_BYTES, settings)
     if data is None:
         return None
-    if (end := data.find(_AFTER_HEAD)) >= 0:
-        return parse_head(data[:end].rstrip(b",") + b"}", path=path)
+    middle, end = data.find(_TOKENIZER), data.find(_AFTER_HEAD)
+    if 0 <= middle < end:
+        text = data[middle + len(_TOKENIZER) : end]
+        if (tokenizer := _KNOWN.get(text)) is None:
+            tokenizer = _tokenizer(_Record({"tokenizer": _json(text, path)}, path).record("tokenizer"))
+            _KNOWN.clear()  # the manifests of a blend have it in common, as a rule
+            _KNOWN[text] = tokenizer
+        return _head(_top(data[:middle] + b"\n}", path), tokenizer)
     whole = _read_whole(path, settings)  # not as we write it, or the tokenizer's path is very long
-    return None if whole is None else parse_head(whole, path=path)
+    if whole is None:
+        return None
+    top = _top(whole, path)
+    return _head(top, _tokenizer(top.record("tokenizer")))
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -136,15 +158,6 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     return data
 
 
-def parse_head(data: bytes, *, path: str) -> ManifestHead:
-    """Returns the head that some JSON holds.
-
-    Raises:
-        DatasetFormatError: see `read_manifest`.
-    """
-    return _head(_top(data, path))
-
-
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
     """Returns the manifest that some JSON holds.
 
@@ -152,13 +165,12 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
         DatasetFormatError: see `read_manifest`.
     """
     top = _top(data, path)
-    head = _head(top)
     ledger = top.record("ledger")
     names = [field.name for field in dataclasses.fields(DocumentLedger)]
     manifest = top.make(
         Manifest,
-        pair=head.pair,
-        tokenizer=head.tokenizer,
+        pair=_pair(top.record("pair")),
+        tokenizer=_tokenizer(top.record("tokenizer")),
         options=top.record("options").members,
         ledger=ledger.make(DocumentLedger, **{name: ledger.integer(name) for name in names}),
         inputs=tuple(
@@ -262,7 +274,7 @@ class _Record:
     def optional(self, get: Callable[[str], T], name: str) -> T | None:
         return None if self._get(name) is None else get(name)
 
-    def make(self, kind: type[T], **members: Any) -> T:
+    def make(self, kind: type[T], /, **members: Any) -> T:
         """Returns a dataclass of these members, which checks them."""
         try:
             return kind(**members)
@@ -285,13 +297,17 @@ class _Record:
         return DatasetFormatError(message, hint=_hint(self._path))
 
 
-def _top(data: bytes, path: str) -> _Record:
-    """Returns the members of the outermost object, of our format and version."""
+def _json(data: bytes, path: str) -> Any:
     try:
-        members = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         message = f"`{path}`: expected JSON, found {len(data)} bytes that are none: {error}"
         raise DatasetFormatError(message, hint=_hint(path)) from error
+
+
+def _top(data: bytes, path: str) -> _Record:
+    """Returns the members of the outermost object, of our format and version."""
+    members = _json(data, path)
     if type(members) is not dict or members.get("format") != FORMAT:
         message = f"`{path}`: expected an object whose `format` is {FORMAT!r}, found something else"
         raise DatasetFormatError(message, hint=_hint(path))
@@ -302,29 +318,39 @@ def _top(data: bytes, path: str) -> _Record:
     return top
 
 
-def _head(top: _Record) -> ManifestHead:
-    pair, tokenizer = top.record("pair"), top.record("tokenizer")
+def _head(top: _Record, tokenizer: TokenizerIdentity) -> ManifestHead:
+    pair = top.record("pair")
     return ManifestHead(
-        pair=pair.make(
-            PairFacts,
-            dtype=pair.text("dtype"),
-            num_documents=pair.integer("num_documents"),
-            num_sequences=pair.integer("num_sequences"),
-            num_tokens=pair.integer("num_tokens"),
-            largest_token=pair.optional(pair.integer, "largest_token"),
-            tokens=_checksum(pair.record("tokens")),
-            index=_checksum(pair.record("index")),
-            index_start_crc32=pair.crc32("index_start_crc32"),
-        ),
-        tokenizer=tokenizer.make(
-            TokenizerIdentity,
-            kind=tokenizer.text("kind"),
-            sha256=tokenizer.optional(tokenizer.text, "sha256"),
-            path=tokenizer.optional(tokenizer.text, "path"),
-            vocab_size=tokenizer.optional(tokenizer.integer, "vocab_size"),
-            bos=_special_token(tokenizer, "bos"),
-            eod=_special_token(tokenizer, "eod"),
-        ),
+        tokenizer,
+        pair.optional(pair.integer, "largest_token"),
+        pair.record("tokens").integer("num_bytes"),
+        pair.crc32("index_start_crc32"),
+    )
+
+
+def _pair(record: _Record) -> PairFacts:
+    return record.make(
+        PairFacts,
+        dtype=record.text("dtype"),
+        num_documents=record.integer("num_documents"),
+        num_sequences=record.integer("num_sequences"),
+        num_tokens=record.integer("num_tokens"),
+        largest_token=record.optional(record.integer, "largest_token"),
+        tokens=_checksum(record.record("tokens")),
+        index=_checksum(record.record("index")),
+        index_start_crc32=record.crc32("index_start_crc32"),
+    )
+
+
+def _tokenizer(record: _Record) -> TokenizerIdentity:
+    return record.make(
+        TokenizerIdentity,
+        kind=record.text("kind"),
+        sha256=record.optional(record.text, "sha256"),
+        path=record.optional(record.text, "path"),
+        vocab_size=record.optional(record.integer, "vocab_size"),
+        bos=_special_token(record, "bos"),
+        eod=_special_token(record, "eod"),
     )
 
 
