@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType, Header
+from tokenloom.indexed.tokenizer_identity import TokenizerIdentity
+
+START_LENGTHS = 1000
+"""How many lengths the checksum of an index's start covers: with the header, its first page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,60 +80,6 @@ class PairFacts:
         ):
             message = f"expected a largest token of {self.num_tokens} tokens of {dtype}, found {self.largest_token}"
             raise ConfigError(message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecialToken:
-    """A token that was added to documents; `text` is how it is spelled, if that is known."""
-
-    id: int
-    text: str | None = None
-
-    def __post_init__(self) -> None:
-        """Checks the id."""
-        _check_counts("special token", id=self.id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerIdentity:
-    """Which tokenizer made the tokens.
-
-    Attributes:
-        kind: what it is, such as the name of its class.
-        sha256: of its file, in hex; None for one that offers none.
-        path: as it was named; None for one without.
-        vocab_size: one more than its largest id; None if it does not say.
-        bos: what was put before each document; None for nothing.
-        eod: what was put after each document; None for nothing.
-    """
-
-    kind: str
-    sha256: str | None
-    path: str | None
-    vocab_size: int | None
-    bos: SpecialToken | None = None
-    eod: SpecialToken | None = None
-
-    def __post_init__(self) -> None:
-        """Checks fingerprint and vocabulary."""
-        if self.sha256 is not None and not (len(self.sha256) == 64 and set(self.sha256) <= set("0123456789abcdef")):
-            message = f"expected 64 hexadecimal digits as the sha256 of a tokenizer, found {self.sha256!r}"
-            raise ConfigError(message)
-        if self.vocab_size is not None:
-            _check_counts("tokenizer", vocab_size=self.vocab_size)
-
-    @property
-    def fingerprint(self) -> tuple[object, ...]:
-        """What must be equal for two pairs to become one: everything but the path."""
-        return (self.kind, self.sha256, self.vocab_size, self.bos, self.eod)
-
-    def describe(self) -> str:
-        """Returns a phrase that tells it from others in a message."""
-        parts = [f"sha256 {self.sha256[:12]}…"] if self.sha256 is not None else []
-        parts += [f"{self.vocab_size} ids"] if self.vocab_size is not None else []
-        parts += [f"{name} {token.id}" for name, token in (("bos", self.bos), ("eod", self.eod)) if token is not None]
-        name = self.kind if self.path is None else f"{self.kind} `{self.path}`"
-        return f"{name} ({', '.join(parts)})" if parts else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +176,7 @@ def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
         header: of the index.
         lengths: int32[num_sequences], tokens per sequence; the first 1,000 count.
     """
-    return zlib.crc32(np.ascontiguousarray(lengths[:1000], dtype=np.int32).data, zlib.crc32(header.pack()))
+    return zlib.crc32(np.ascontiguousarray(lengths[:START_LENGTHS], dtype=np.int32).data, zlib.crc32(header.pack()))
 
 
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tokenloom.errors import ConfigError, DatasetFormatError, MissingObjectError
+from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
+from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest import (
     DocumentLedger,
     FileChecksum,
     InputRecord,
     Manifest,
     PairFacts,
-    SpecialToken,
-    TokenizerIdentity,
 )
+from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.atomic import publish_bytes, storage_errors
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import open_pending
+from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.storage.settings import ObjectStorageSettings
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "tokenloom manifest"
 VERSION = 1
@@ -36,8 +40,8 @@ HEAD_BYTES = 4096
 """Read at the start of a run; holds the head unless a path in it is very long."""
 
 _TOKENIZER, _AFTER_HEAD = b',\n  "tokenizer": ', b',\n  "options": '
-"""What begins the second half of the head, and ends it, in files that we wrote. JSON has no line break inside a text, so
-these stand nowhere else."""
+"""What begins the second half of the head, and ends it, in files that we wrote. JSON has no line break inside a text,
+so these stand nowhere else."""
 
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
@@ -58,13 +62,11 @@ class ManifestHead:
     Attributes:
         tokenizer: that made the tokens.
         largest_token: see `PairFacts`.
-        num_token_bytes: size of the `.bin` file.
         index_start_crc32: see `PairFacts`.
     """
 
     tokenizer: TokenizerIdentity
     largest_token: int | None
-    num_token_bytes: int
     index_start_crc32: int
 
 
@@ -106,10 +108,38 @@ def read_manifest_head(prefix: str, *, settings: ObjectStorageSettings | None = 
     Raises:
         DatasetFormatError, StorageError: as `read_manifest`.
     """
-    path = manifest_path(prefix)
-    data = _read(path, HEAD_BYTES, settings)
+    data = _read(manifest_path(prefix), HEAD_BYTES, settings)
+    return None if data is None else _head_of(data, prefix, settings)
+
+
+def read_manifest_head_once(
+    prefix: str, *, copy: str, settings: ObjectStorageSettings | None = None
+) -> ManifestHead | None:
+    """Returns the same for a pair in object storage, which is asked once per node and version of the index.
+
+    The answer is kept beside the local copy of the index. A request of every process for every pair would make starts
+    half as long again.
+
+    Args:
+        prefix: of the pair.
+        copy: the path of the local copy of its index.
+        settings: of object storage.
+    """
+    kept = f"{copy}.manifest"
+    data = _read(kept, HEAD_BYTES, None)
     if data is None:
-        return None
+        try:
+            data = _read(manifest_path(prefix), HEAD_BYTES, settings) or b""
+        except AccessDeniedError:  # what stores say of a missing object to those who may not list
+            logger.info("no manifest of `%s` to read: access is denied", prefix)
+            data = b""
+        publish_bytes(kept, data)
+    return _head_of(data, prefix, settings) if data else None
+
+
+def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -> ManifestHead | None:
+    """Returns the head that the first bytes of a manifest hold."""
+    path = manifest_path(prefix)
     middle, end = data.find(_TOKENIZER), data.find(_AFTER_HEAD)
     if 0 <= middle < end:
         text = data[middle + len(_TOKENIZER) : end]
@@ -123,6 +153,13 @@ def read_manifest_head(prefix: str, *, settings: ObjectStorageSettings | None = 
         return None
     top = _top(whole, path)
     return _head(top, _tokenizer(top.record("tokenizer")))
+
+
+def remove_pair(prefix: str) -> None:
+    """Removes a pair and its manifest as far as possible, the index first, so that nothing opens half of it."""
+    for path in (idx_path(prefix), manifest_path(prefix), bin_path(prefix)):
+        with suppress(OSError):
+            remove(path)
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -323,7 +360,6 @@ def _head(top: _Record, tokenizer: TokenizerIdentity) -> ManifestHead:
     return ManifestHead(
         tokenizer,
         pair.optional(pair.integer, "largest_token"),
-        pair.record("tokens").integer("num_bytes"),
         pair.crc32("index_start_crc32"),
     )
 

@@ -10,22 +10,25 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import DType, bin_path, idx_path
+from tokenloom.indexed.manifest import DocumentLedger
+from tokenloom.indexed.manifest_file import remove_pair
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
 from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.recording import input_record, manifest_of_run
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.sources import LineBlock, LineReader
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
-from tokenloom.storage.resolve import remove
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_BLOCK_BYTES = 512 << 10
@@ -158,7 +161,7 @@ def preprocess_jsonl(
                         num_tokens=sum(outputs.num_tokens),
                     )
                 )
-        outputs.publish()
+        outputs.publish(tokenizer, choice, eod=eod)
         return outputs.summary(choice, num_text_bytes=reader.num_text_bytes, seconds=time.monotonic() - started)
 
 
@@ -195,6 +198,7 @@ class _Outputs:
         self._stack = ExitStack()
         self._builders: list[IndexedDatasetBuilder] = []
         self._rejected = RejectedLines(input_path, prefix, skip=skip_bad_lines)
+        self._inputs = [input_record(input_path)]  # as it is before it is read
         self.num_tokens = [0] * len(keys)
         self.num_documents = 0
         self.num_blank_lines = 0
@@ -202,7 +206,8 @@ class _Outputs:
     def __enter__(self) -> _Outputs:
         with ExitStack() as stack:  # undoes what was opened if one fails
             for prefix in self._prefixes:
-                self._builders.append(stack.enter_context(IndexedDatasetBuilder(bin_path(prefix), dtype=self._dtype)))
+                builder = IndexedDatasetBuilder(bin_path(prefix), dtype=self._dtype, checksums=True)
+                self._builders.append(stack.enter_context(builder))
             self._stack = stack.pop_all()
         return self
 
@@ -221,7 +226,7 @@ class _Outputs:
         for bad_line in block.bad_lines:
             self._rejected.add(bad_line)
 
-    def publish(self) -> None:
+    def publish(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, eod: int | None) -> None:
         """Makes the files appear; when one of them cannot, those that did are removed."""
         if not self.num_documents:
             details = f"{self.num_blank_lines} blank lines, {self._rejected.count} bad lines"
@@ -229,16 +234,31 @@ class _Outputs:
             raise InputError(message, hint="expected one JSON object per line")
         published: list[str] = []
         try:
-            for builder, prefix in zip(self._builders, self._prefixes, strict=True):
-                builder.finalize(idx_path(prefix))
+            for key, builder, prefix in zip(self._keys, self._builders, self._prefixes, strict=True):
+                record = partial(
+                    manifest_of_run,
+                    tokenizer=tokenizer,
+                    options={"key": key, "append_eod": eod is not None},
+                    ledger=self._ledger(),
+                    inputs=self._inputs,
+                    engine=choice.name,
+                    eod=eod,
+                )
+                builder.finalize(idx_path(prefix), manifest=record)
                 published.append(prefix)
             self._rejected.publish()
         except BaseException:
             for prefix in published:
-                for name in (idx_path(prefix), bin_path(prefix)):
-                    with suppress(OSError):
-                        remove(name)
+                remove_pair(prefix)
             raise
+
+    def _ledger(self) -> DocumentLedger:
+        return DocumentLedger(
+            num_read=self.num_documents + self.num_blank_lines + self._rejected.count,
+            num_kept=self.num_documents,
+            num_rejected=self._rejected.count,
+            num_blank=self.num_blank_lines,
+        )
 
     def summary(self, choice: EngineChoice, *, num_text_bytes: int, seconds: float) -> PreprocessSummary:
         """Returns the numbers of the run."""
