@@ -143,5 +143,9 @@ class UntrainableWarning(TokenloomWarning):
     """Conversations have no token to train on within a sample."""
 
 
+class TokenizerMismatchWarning(TokenloomWarning):
+    """Data were, or seem to be, made with another tokenizer than the one that is given."""
+
+
 class DuplicateDataWarning(TokenloomWarning):
     """The same data are named twice, in one blend or in two splits."""

@@ -7,10 +7,10 @@ import json
 
 import pytest
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
+from tokenloom.preprocess.pipeline import preprocess_jsonl
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.preprocess.chat import preprocess_chat
-from tokenloom.preprocess.pipeline import preprocess_jsonl
 
 
 @pytest.fixture

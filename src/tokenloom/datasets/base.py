@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
+from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.order.keys import describe
 
 
@@ -89,6 +90,7 @@ class MegatronDataset(ABC):
             self.unique_identifiers[attribute] = getattr(config, attribute)
         self.unique_identifiers.update(self._further_identifiers())
         self.unique_description, self.unique_description_hash = describe(self.unique_identifiers)
+        check_tokenizer(dataset, config, name=f"`{dataset_path or type(self).__name__}`")
         self._pad_token_id = pad_token_id(config.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
 
     @staticmethod

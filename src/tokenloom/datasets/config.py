@@ -41,6 +41,8 @@ class BlendedMegatronDatasetConfig:
         extend_short_datasets: where a blend takes more samples of a dataset than were built, build further epochs of
             it instead of raising.
         object_storage: how to read data in object storage.
+        allow_tokenizer_mismatch: read data although the manifest beside them says that another tokenizer made them.
+        tokenizer_warnings: what was said about that already; computed.
     """
 
     random_seed: int
@@ -62,6 +64,8 @@ class BlendedMegatronDatasetConfig:
     defer_npy_index_mmap: bool = False
     extend_short_datasets: bool = False
     object_storage: ObjectStorageSettings | None = None
+    allow_tokenizer_mismatch: bool = False  # changes no byte of a sample, hence in no cache key
+    tokenizer_warnings: set[str] = field(init=False, repr=False, compare=False, default_factory=set)
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:

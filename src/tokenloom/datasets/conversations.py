@@ -21,7 +21,7 @@ from tokenloom.datasets.numbered import NumberedSamples, PairSamples
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
-from tokenloom.errors import ConfigError, UntrainableWarning
+from tokenloom.errors import ConfigError, TokenizerError, UntrainableWarning
 from tokenloom.indexed.layout import DType
 from tokenloom.order.cache import Arrays, IndexCache, open_or_build
 from tokenloom.order.windows import SpanBatch, Spans
@@ -102,10 +102,12 @@ class ConversationDataset(PairSamples):
         self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
 
     def _check_tokenizer(self) -> None:
+        """Compares with what the roles say, for data without a manifest."""
         made_by, given = self.dataset.roles.tokenizer_sha256, getattr(self.config.tokenizer, "sha256", None)
-        if made_by is not None and given is not None and made_by != given:
-            message = f"{self._name()} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
-            raise ConfigError(message, hint="tokenise the conversations again, or use that tokenizer")
+        if made_by is None or given is None or made_by == given or self.config.allow_tokenizer_mismatch:
+            return
+        message = f"{self._name()} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
+        raise TokenizerError(message, hint="tokenise the conversations again, or use that tokenizer")
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:

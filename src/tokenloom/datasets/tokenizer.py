@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
+from tokenloom.indexed.tokenizer_identity import optional_attribute
 
 NO_TOKEN = -1
 """The id of a token that the tokenizer lacks, or whose id means something else: it never occurs in data."""
@@ -97,7 +98,7 @@ def word_pieces(tokenizer: Any) -> WordPieces:
     Raises:
         ConfigError: it has no `inv_vocab`, or one that is empty or has negative ids.
     """
-    vocabulary = _attribute(tokenizer, "inv_vocab")
+    vocabulary = optional_attribute(tokenizer, "inv_vocab")
     if not vocabulary:
         raise _missing(tokenizer, "inv_vocab", "it tells words from their continuations")
     ids = np.array(sorted(vocabulary), dtype=np.int64)
@@ -122,7 +123,7 @@ def required_token_id(tokenizer: Any, role: str, reason: str) -> int:
 
 def optional_token_id(tokenizer: Any, role: str) -> int:
     """Returns the id of a role, or -1 if the tokenizer has none."""
-    number = _attribute(tokenizer, role)
+    number = optional_attribute(tokenizer, role)
     return NO_TOKEN if number is None else int(number)
 
 
@@ -132,7 +133,7 @@ def required_sentinels(tokenizer: Any) -> list[int]:
     Raises:
         ConfigError: the tokenizer has none.
     """
-    ids = _attribute(tokenizer, "additional_special_tokens_ids")
+    ids = optional_attribute(tokenizer, "additional_special_tokens_ids")
     if not ids:
         raise _missing(tokenizer, "additional_special_tokens_ids", "each masked run of words takes one of them")
     return [int(number) for number in ids]
@@ -149,13 +150,13 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
     A pad id that is also another special token would mask real targets (an end of document, most often), so it is
     replaced by -1, with a warning, unless that is explicitly allowed.
     """
-    pad = _attribute(tokenizer, "pad")
+    pad = optional_attribute(tokenizer, "pad")
     if pad is None:
         return NO_TOKEN
-    named = _attribute(tokenizer, "special_tokens_dict") or {}
+    named = optional_attribute(tokenizer, "special_tokens_dict") or {}
     others = [value for name, value in named.items() if name != "pad_token"]
     if not others:
-        others = [_attribute(tokenizer, "eos"), _attribute(tokenizer, "eod")]
+        others = [optional_attribute(tokenizer, "eos"), optional_attribute(tokenizer, "eod")]
     if pad not in others:
         return int(pad)
     if allow_ambiguous:
@@ -193,7 +194,8 @@ def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]
 
 def _look_up(tokenizer: Any, token: str) -> int | None:
     owner = next(
-        (each for each in (tokenizer, _attribute(tokenizer, "_tokenizer")) if hasattr(each, "tokens_to_ids")), None
+        (each for each in (tokenizer, optional_attribute(tokenizer, "_tokenizer")) if hasattr(each, "tokens_to_ids")),
+        None,
     )
     if owner is None:
         message = f"expected a tokenizer with `tokens_to_ids`, found {type(tokenizer).__name__}"
@@ -209,14 +211,7 @@ def fill_token_id(tokenizer: Any) -> int:
         ConfigError: the tokenizer has neither.
     """
     for name in ("pad", "eod"):
-        if (number := _attribute(tokenizer, name)) is not None:
+        if (number := optional_attribute(tokenizer, name)) is not None:
             return int(number)
     message = "expected a tokenizer with `pad` or `eod`, found neither"
     raise ConfigError(message, hint="name the token that ends a document with `eod_token`")
-
-
-def _attribute(tokenizer: Any, name: str) -> Any:
-    try:
-        return getattr(tokenizer, name)
-    except Exception:  # noqa: BLE001 - tokenizers raise what they like for a token they lack
-        return None

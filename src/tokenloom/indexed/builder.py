@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import DType, Header, bin_path, idx_path
+from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest import START_LENGTHS, Manifest, PairFacts
+from tokenloom.indexed.manifest_file import manifest_bytes, manifest_path
+from tokenloom.indexed.tally import PairTally, Writable
 from tokenloom.indexed.verify import index_problems
 from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile, storage_errors
@@ -53,6 +56,7 @@ class IndexedDatasetBuilder:
             locally are uploaded when they are complete.
         dtype: of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
+        checksums: whether to compute what a manifest says of both files; costs some 0.6 ns per byte.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class IndexedDatasetBuilder:
         bin_path: str | os.PathLike[str],
         dtype: Any = np.int32,
         multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
+        *,
+        checksums: bool = False,
     ) -> None:
         self._dtype_code = DType.code_from_dtype(dtype)
         self.dtype = np.dtype(dtype).newbyteorder("=")
@@ -67,6 +73,7 @@ class IndexedDatasetBuilder:
         self._records = RecordBuilder(self._dtype_code, self.dtype.itemsize, multimodal)
         self._add = self._records.add
         self._finished = False
+        self._tally = PairTally(self.dtype) if checksums else None
         self._bin_file = open_pending(os.fspath(bin_path))
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
@@ -209,29 +216,59 @@ class IndexedDatasetBuilder:
                 self._copy_remote(dataset.bin_reader)
             else:
                 self._copy_bytes(bin_path(prefix), dataset.bin_reader.num_bytes)
+            if self._tally is not None:
+                self._tally.add_pair(dataset)
         except BaseException:
             self.abort()
             raise
 
-    def finalize(self, idx_path: str | os.PathLike[str]) -> None:
+    def finalize(
+        self, idx_path: str | os.PathLike[str], *, manifest: Callable[[PairFacts], Manifest] | None = None
+    ) -> None:
         """Writes the index and makes the pair appear: the `.bin` file first, the `.idx` file last.
 
-        An old index of that name is removed first, so that no moment exists at which an index meets foreign tokens.
+        An old index of that name is removed first, so that no moment exists at which an index meets foreign tokens. An
+        old manifest goes after it, and a new one comes before the new index: where there is an index, the manifest
+        beside it is its own.
+
+        Args:
+            idx_path: where the index will be.
+            manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
         """
         self._check_open()
         index_path = os.fspath(idx_path)
+        record_path = manifest_path(prefix_of(index_path))
         self._finished = True
         try:
             self._flush()
             with open_pending(index_path) as index_file:
-                self._write_index(index_file)
+                record = self._write_files(index_file, manifest)
                 index_file.sync()
                 self._bin_file.sync()
                 remove(index_path)
+                remove(record_path)
                 self._bin_file.publish()
+                if record is not None:
+                    with open_pending(record_path) as record_file:
+                        record_file.write(record)
         except BaseException:
             self._bin_file.discard()
             raise
+
+    def _write_files(
+        self, index_file: PendingFile | PendingObject, manifest: Callable[[PairFacts], Manifest] | None
+    ) -> bytes | None:
+        """Writes the index; returns the manifest as it will be written."""
+        if manifest is None:
+            self._write_index(index_file)
+            return None
+        if self._tally is None:
+            message = "expected `checksums=True` on a builder that is to write a manifest, found none"
+            raise ConfigError(message)
+        self._write_index(self._tally.counted(index_file))
+        lengths = np.empty(min(self.num_sequences, START_LENGTHS), dtype=np.int32)
+        self._records.copy_lengths(0, lengths)
+        return manifest_bytes(manifest(self._tally.facts(self._header(), lengths)))
 
     def abort(self) -> None:
         """Gives up: removes what was written. Harmless after `finalize`."""
@@ -312,6 +349,8 @@ class IndexedDatasetBuilder:
     def _write(self, data: bytes | memoryview) -> None:
         try:
             self._bin_file.write(data)
+            if self._tally is not None:
+                self._tally.add_tokens(data)
         except BaseException:  # what of it arrived is not known
             self.abort()
             raise
@@ -343,13 +382,15 @@ class IndexedDatasetBuilder:
         for begin in range(0, source.num_bytes, _REMOTE_BYTES):
             self._bin_file.write(source.read(begin, min(_REMOTE_BYTES, source.num_bytes - begin)).data)
 
-    def _write_index(self, index_file: PendingFile | PendingObject) -> None:
-        records = self._records
-        header = Header(
+    def _header(self) -> Header:
+        return Header(
             dtype_code=self._dtype_code,
-            num_sequences=records.num_sequences,
-            num_boundaries=records.num_document_boundaries,
+            num_sequences=self._records.num_sequences,
+            num_boundaries=self._records.num_document_boundaries,
         )
+
+    def _write_index(self, index_file: Writable) -> None:
+        records, header = self._records, self._header()
         index_file.write(header.pack())
         for block in _blocks(records.copy_lengths, header.num_sequences, np.int32):
             index_file.write(block.data)

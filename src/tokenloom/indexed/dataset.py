@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -21,6 +22,7 @@ from tokenloom.indexed.layout import (
     parse_index,
     prefix_of,
 )
+from tokenloom.indexed.manifest_file import ManifestHead, read_manifest_head, read_manifest_head_once
 from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
@@ -226,6 +228,20 @@ class IndexedDataset:
     def index_source(self) -> ByteSource:
         """Returns the bytes of the index."""
         return MappedFile(self.idx_path if self._objects is None else local_copy(self._objects[1]))
+
+    @cached_property
+    def manifest_head(self) -> ManifestHead | None:
+        """Which tokenizer made the tokens, as the manifest beside the pair says; None without one.
+
+        Read when it is first asked for, and then remembered, also by processes that the dataset is pickled to.
+
+        Raises:
+            DatasetFormatError: the manifest is damaged.
+        """
+        if self._objects is None:
+            return read_manifest_head(self.path_prefix)
+        copy = local_copy(self._objects[1])
+        return read_manifest_head_once(self.path_prefix, copy=copy, settings=self.object_storage)
 
     def _check_promises(self, header: Header, path: str) -> None:
         found = (header.num_sequences, header.num_boundaries)

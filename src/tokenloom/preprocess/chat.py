@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import DType, bin_path, idx_path
-from tokenloom.indexed.roles import PartKind, RolesWriter, roles_path
+from tokenloom.indexed.manifest import DocumentLedger
+from tokenloom.indexed.manifest_file import remove_pair
+from tokenloom.indexed.roles import PartKind, RolesWriter
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
 from tokenloom.preprocess.inputs import TEXT_FORMATS, InputFormat
@@ -23,6 +27,7 @@ from tokenloom.preprocess.inputs.blocks import Block
 from tokenloom.preprocess.inputs.cut import whole_file
 from tokenloom.preprocess.inputs.detect import formats_by_name, inspect_input
 from tokenloom.preprocess.inputs.reading import open_slice
+from tokenloom.preprocess.recording import input_record, manifest_of_run
 from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.rendering import Renderer, schema_of
@@ -30,7 +35,6 @@ from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, require_hugging_face
-from tokenloom.storage.resolve import remove
 
 _BLOCK_BYTES = 256 << 10  # as for `tokenizers` in `preprocess_jsonl`
 
@@ -144,7 +148,12 @@ def preprocess_chat(
             outputs.write(block)
             if progress is not None:
                 progress(reader.position, reader.num_bytes, outputs.num_tokens)
-        outputs.publish()
+        options = {
+            "schema": schema,
+            "chat_template": None if template is None else {"name": template.name, "sha256": _sha256(template.source)},
+            "append_eod": "where it is not the last token already",
+        }
+        outputs.publish(tokenizer, choice, options=options)
     return outputs.summary(
         choice,
         schema=schema,
@@ -156,6 +165,10 @@ def preprocess_chat(
 def _format(path: str) -> InputFormat | None:
     """Returns the format of text, which is JSON lines whatever its name; None for other names."""
     return "jsonl" if set(formats_by_name(path)) & set(TEXT_FORMATS) else None
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +259,7 @@ class _Outputs:
         self._dtype = dtype
         self._roles = RolesWriter(prefix, tokenizer_sha256=tokenizer.sha256)
         self._rejected = RejectedLines(prefix, skip=skip_bad_lines)
+        self._inputs = [input_record(input_path)]  # as it is before it is read
         self._stack = ExitStack()
         self.num_tokens = 0
         self.num_answer_tokens = 0
@@ -253,7 +267,9 @@ class _Outputs:
         self.num_blank_lines = 0
 
     def __enter__(self) -> _Outputs:
-        self._builder = self._stack.enter_context(IndexedDatasetBuilder(bin_path(self._prefix), dtype=self._dtype))
+        self._builder = self._stack.enter_context(
+            IndexedDatasetBuilder(bin_path(self._prefix), dtype=self._dtype, checksums=True)
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -272,21 +288,35 @@ class _Outputs:
         for bad_line in block.bad_lines:
             self._rejected.add(bad_line)
 
-    def publish(self) -> None:
+    def publish(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, options: Mapping[str, Any]) -> None:
         """Makes the files appear; when one of them cannot, those that did are removed."""
         if not self.num_documents:
             details = f"{self.num_blank_lines} blank lines, {self._rejected.count} bad lines"
             message = f"`{self._input_path}` holds no conversations: {details}{self._rejected.first_reason}"
             raise InputError(message, hint="expected one JSON object per line, or one conversation per row")
+        record = partial(
+            manifest_of_run,
+            tokenizer=tokenizer,
+            options=options,
+            ledger=DocumentLedger(
+                num_read=self.num_documents + self.num_blank_lines + self._rejected.count,
+                num_kept=self.num_documents,
+                num_rejected=self._rejected.count,
+                num_blank=self.num_blank_lines,
+            ),
+            inputs=self._inputs,
+            engine=choice.name,
+            eod=tokenizer.eod,
+        )
         self._roles.remove_old()
         try:
-            self._builder.finalize(idx_path(self._prefix))
+            self._builder.finalize(idx_path(self._prefix), manifest=record)
             self._roles.publish()
             self._rejected.publish()
         except BaseException:
-            for name in (roles_path(self._prefix), idx_path(self._prefix), bin_path(self._prefix)):
-                with suppress(OSError):
-                    remove(name)
+            remove_pair(self._prefix)
+            with suppress(OSError):
+                self._roles.remove_old()
             raise
 
     def summary(self, choice: EngineChoice, *, schema: str, template: str, seconds: float) -> ChatSummary:

@@ -7,8 +7,9 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -19,15 +20,17 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.manifest_file import remove_pair
 from tokenloom.preprocess.inputs.cut import whole_file
 from tokenloom.preprocess.inputs.detect import inspect_input
 from tokenloom.preprocess.inputs.reading import open_slice
+from tokenloom.preprocess.recording import input_record, manifest_of_run
 from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, records_of
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.resolve import remove
 
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18
@@ -121,12 +124,14 @@ def preprocess_multimodal(
     folder = os.path.isdir(path)
     pairs = _pairs_in_folder(path) if folder else _pairs_in_records(path, text_key, image_key)
     rejected = RejectedLines(prefix, skip=skip_bad_lines)
+    inputs = [input_record(path)]
+    largest_token = -1
     num_documents = num_text_tokens = num_image_bytes = num_truncated = 0
     with (
         closing(rejected),
         closing(pairs),
         worker_threads(workers) as executor,
-        IndexedDatasetBuilder(bin_path(prefix), dtype=np.int32, multimodal=True) as builder,
+        IndexedDatasetBuilder(bin_path(prefix), dtype=np.int32, multimodal=True, checksums=True) as builder,
     ):
         for found in in_order(executor, encoder, None, pairs, num_ahead=workers + 1):
             if isinstance(found, BadLine):
@@ -137,6 +142,7 @@ def preprocess_multimodal(
             builder.end_document()
             num_documents += 1
             num_text_tokens += len(found.tokens)
+            largest_token = max(largest_token, found.tokens.max(initial=-1).item())
             num_image_bytes += found.num_image_bytes
             num_truncated += found.truncated
             if progress is not None:
@@ -145,7 +151,27 @@ def preprocess_multimodal(
             unit = "pair" if folder else "line"
             message = f"`{path}` holds no pairs: {rejected.count} bad {unit}s{rejected.first_reason}"
             raise InputError(message, hint="expected JSON lines, or a folder of texts and images with equal names")
-        _publish(builder, rejected, prefix)
+        record = partial(
+            manifest_of_run,
+            tokenizer=tokenizer,
+            options={
+                "text_key": None if folder else text_key,
+                "image_key": None if folder else image_key,
+                "append_eod": append_eod,
+                "pad_length": pad_length,
+            },
+            ledger=DocumentLedger(
+                num_read=num_documents + rejected.count, num_kept=num_documents, num_rejected=rejected.count
+            ),
+            inputs=inputs,
+            eod=tokenizer.eod if append_eod else None,
+        )
+        _publish(
+            builder,
+            rejected,
+            prefix,
+            lambda pair: record(replace(pair, largest_token=None if largest_token < 0 else largest_token)),
+        )
     return MultimodalSummary(
         prefix=prefix,
         num_documents=num_documents,
@@ -170,14 +196,14 @@ def _check_settings(workers: int, pad_length: int | None, *, append_eod: bool) -
         raise ConfigError(message, hint="texts are filled up with the end-of-document token")
 
 
-def _publish(builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: str) -> None:
-    builder.finalize(idx_path(prefix))
+def _publish(
+    builder: IndexedDatasetBuilder, rejected: RejectedLines, prefix: str, manifest: Callable[[PairFacts], Manifest]
+) -> None:
+    builder.finalize(idx_path(prefix), manifest=manifest)
     try:
         rejected.publish()
     except BaseException:
-        for name in (idx_path(prefix), bin_path(prefix)):
-            with suppress(OSError):
-                remove(name)
+        remove_pair(prefix)
         raise
 
 

@@ -1,0 +1,230 @@
+"""What a pair was made of: tokenizer, options, ledger of documents, checksums and input files.
+
+`PREFIX.manifest.json` holds it, see `indexed/manifest_file.py` and FORMAT.md. Later stages compare their tokenizer with
+it, `tokenloom verify` the bytes of both files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.layout import DType, Header
+from tokenloom.indexed.tokenizer_identity import TokenizerIdentity
+
+START_LENGTHS = 1000
+"""How many lengths the checksum of an index's start covers: with the header, its first page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChecksum:
+    """How many bytes a file has, and their CRC-32 as zlib computes it."""
+
+    num_bytes: int
+    crc32: int
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        _check_counts("file", num_bytes=self.num_bytes)
+        if not 0 <= self.crc32 < 2**32:
+            message = f"expected crc32 in [0, 2**32), found {self.crc32!r}"
+            raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFacts:
+    """What both files of a pair hold, to tell whether they are the ones that a manifest is about.
+
+    Attributes:
+        dtype: name of the token dtype.
+        num_documents, num_sequences, num_tokens: in the pair.
+        largest_token: id; of the texts alone in multimodal data; None without integer tokens.
+        tokens, index: of the `.bin` and the `.idx` file.
+        index_start_crc32: of the `.idx` file's header and its first 1,000 lengths, which readers have at hand anyway;
+            see `index_start_crc32`.
+    """
+
+    dtype: str
+    num_documents: int
+    num_sequences: int
+    num_tokens: int
+    largest_token: int | None
+    tokens: FileChecksum
+    index: FileChecksum
+    index_start_crc32: int
+
+    def __post_init__(self) -> None:
+        """Checks that the numbers fit together."""
+        _check_counts(
+            "pair", num_documents=self.num_documents, num_sequences=self.num_sequences, num_tokens=self.num_tokens
+        )
+        if self.dtype not in DType.__members__:
+            message = f"expected a dtype out of {', '.join(DType.__members__)}, found {self.dtype!r}"
+            raise ConfigError(message)
+        dtype = np.dtype(self.dtype)
+        if self.tokens.num_bytes != self.num_tokens * dtype.itemsize:
+            message = f"expected {self.num_tokens * dtype.itemsize} bytes for {self.num_tokens} tokens of {dtype}"
+            message += f", found {self.tokens.num_bytes}"
+            raise ConfigError(message)
+        if self.largest_token is not None and (
+            dtype.kind not in "iu" or self.num_tokens == 0 or self.largest_token > np.iinfo(dtype).max
+        ):
+            message = f"expected a largest token of {self.num_tokens} tokens of {dtype}, found {self.largest_token}"
+            raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentLedger:
+    """What became of every document that was read; it balances.
+
+    Attributes:
+        num_read: documents of the input, blank lines included.
+        num_kept: in the pair, those without tokens included that stay as empty documents.
+        num_rejected: unusable ones.
+        num_blank: lines of nothing but white space.
+        num_duplicates: left out because an equal one was kept.
+        num_empty: left out because they have no tokens.
+        num_elsewhere: that went to another pair, such as the other side of a split.
+    """
+
+    num_read: int
+    num_kept: int
+    num_rejected: int = 0
+    num_blank: int = 0
+    num_duplicates: int = 0
+    num_empty: int = 0
+    num_elsewhere: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks that nothing is missing."""
+        counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        _check_counts("ledger", **counts)
+        del counts["num_read"]
+        if sum(counts.values()) != self.num_read:
+            parts = " + ".join(f"{count} {name.removeprefix('num_')}" for name, count in counts.items())
+            message = f"expected a ledger that balances, found {self.num_read} documents read, but {parts}"
+            raise ConfigError(message)
+
+    def __add__(self, other: DocumentLedger) -> DocumentLedger:
+        """Returns the ledger of both."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return DocumentLedger(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRecord:
+    """A file that was read: its path as named, its size, and what changes when it does, if that is known."""
+
+    path: str
+    num_bytes: int
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the size."""
+        _check_counts("input", num_bytes=self.num_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All that is recorded about a pair.
+
+    Attributes:
+        pair: what both files hold.
+        tokenizer: that made the tokens.
+        options: what decided the bytes, by name: values of JSON.
+        ledger: what became of every document.
+        inputs: the files that were read.
+        engine: what tokenised; for information, since it does not change the bytes.
+        tokenloom_version: that wrote the pair; likewise.
+    """
+
+    pair: PairFacts
+    tokenizer: TokenizerIdentity
+    options: Mapping[str, Any]
+    ledger: DocumentLedger
+    inputs: tuple[InputRecord, ...] = ()
+    engine: str | None = None
+    tokenloom_version: str
+
+    def __post_init__(self) -> None:
+        """Checks that the parts fit together."""
+        if self.ledger.num_kept != self.pair.num_documents:
+            message = f"expected {self.pair.num_documents} documents kept, those of the pair, "
+            message += f"found {self.ledger.num_kept}"
+            raise ConfigError(message)
+        try:
+            again = json.loads(json.dumps(dict(self.options), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            message = f"expected options that JSON can hold, found {dict(self.options)!r}: {error}"
+            raise ConfigError(message) from error
+        object.__setattr__(self, "options", again)  # as they are read back: lists, not tuples
+
+
+def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
+    """Returns the checksum that tells an index from another without reading a byte that is not in memory anyway.
+
+    Args:
+        header: of the index.
+        lengths: int32[num_sequences], tokens per sequence; the first 1,000 count.
+    """
+    return zlib.crc32(np.ascontiguousarray(lengths[:START_LENGTHS], dtype=np.int32).data, zlib.crc32(header.pack()))
+
+
+def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
+    """Returns the manifest of pairs that became one: ledgers added, inputs in order.
+
+    Args:
+        manifests: of the pairs, in their order; at least one.
+        pair: the facts of the result, from the builder that wrote it.
+
+    Raises:
+        ConfigError: they were made by different tokenizers or with different options, or there are none, or the result
+            is not as large as they are together.
+    """
+    if not manifests:
+        message = "expected at least one manifest to combine, found none"
+        raise ConfigError(message)
+    first = manifests[0]
+    for other in manifests[1:]:
+        if other.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            message = f"expected one tokenizer, found {first.tokenizer.describe()} and {other.tokenizer.describe()}"
+            raise ConfigError(message, hint="tokenise the data of one of them again")
+        if other.options != first.options:
+            raise ConfigError(_options_differ(first.options, other.options), hint="tokenise one of them again")
+    num_tokens = sum(each.pair.num_tokens for each in manifests)
+    if num_tokens != pair.num_tokens:
+        message = f"expected the {num_tokens} tokens of the manifests together, found {pair.num_tokens}"
+        raise ConfigError(message)
+    engines = list(dict.fromkeys(each.engine for each in manifests if each.engine is not None))
+    return Manifest(
+        pair=pair,
+        tokenizer=first.tokenizer,
+        options=first.options,
+        ledger=sum((each.ledger for each in manifests[1:]), first.ledger),
+        inputs=tuple(record for each in manifests for record in each.inputs),
+        engine=", ".join(engines) or None,
+        tokenloom_version=version("tokenloom"),
+    )
+
+
+def _options_differ(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    absent = object()
+    name = next(name for name in {**first, **second} if first.get(name, absent) != second.get(name, absent))
+    shown = [repr(options[name]) if name in options else "none" for options in (first, second)]
+    return f"expected equal options, found {name} to be {shown[0]} and {shown[1]}"
+
+
+def _check_counts(owner: str, **counts: int) -> None:
+    for name, count in counts.items():
+        if type(count) is not int or not 0 <= count < 2**63:
+            message = f"expected {name} of the {owner} to be an integer from 0 on, found {count!r}"
+            raise ConfigError(message)

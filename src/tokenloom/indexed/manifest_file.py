@@ -1,0 +1,401 @@
+"""`PREFIX.manifest.json`: a manifest as a file, and its head alone, which is all that the start of a run reads.
+
+The file is ordinary JSON. We write it with what a start-up check needs first, so that its first bytes suffice however
+many input files it lists; whoever has formatted it otherwise is read all the same, as a whole. FORMAT.md describes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
+from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.manifest import (
+    DocumentLedger,
+    FileChecksum,
+    InputRecord,
+    Manifest,
+    PairFacts,
+)
+from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import publish_bytes, storage_errors
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import open_pending, remove
+from tokenloom.storage.settings import ObjectStorageSettings
+
+logger = logging.getLogger(__name__)
+
+FORMAT = "tokenloom manifest"
+VERSION = 1
+
+HEAD_BYTES = 4096
+"""Read at the start of a run; holds the head unless a path in it is very long."""
+
+_TOKENIZER, _AFTER_HEAD = b',\n  "tokenizer": ', b',\n  "options": '
+"""What begins the second half of the head, and ends it, in files that we wrote. JSON has no line break inside a text,
+so these stand nowhere else."""
+
+_MOST_BYTES = 1 << 29
+"""More is refused: room for some millions of input files."""
+
+_MOST_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+_KNOWN: dict[bytes, TokenizerIdentity] = {}
+"""The tokenizer that was read last, by its JSON."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestHead:
+    """What of a manifest tells whether it belongs to a pair, and which tokenizer made that.
+
+    Attributes:
+        tokenizer: that made the tokens.
+        largest_token: see `PairFacts`.
+        index_start_crc32: see `PairFacts`.
+    """
+
+    tokenizer: TokenizerIdentity
+    largest_token: int | None
+    index_start_crc32: int
+
+
+def manifest_path(prefix: str) -> str:
+    """Returns the path of the manifest of a prefix."""
+    return prefix + ".manifest.json"
+
+
+def write_manifest(prefix: str, manifest: Manifest, *, settings: ObjectStorageSettings | None = None) -> None:
+    """Writes the manifest of a prefix; it appears whole.
+
+    Whoever writes the pair too publishes it after the `.bin` file and before the `.idx` file, see
+    `IndexedDatasetBuilder.finalize`.
+
+    Raises:
+        ConfigError: it lists so many inputs that no reader would take it.
+        StorageError: writing failed.
+    """
+    data = manifest_bytes(manifest)
+    with open_pending(manifest_path(prefix), settings=settings) as file:
+        file.write(data)
+
+
+def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Manifest | None:
+    """Returns the manifest of a prefix, None if there is none.
+
+    Raises:
+        DatasetFormatError: it is truncated, foreign, or contradicts itself; the message names file and field.
+        StorageError: it cannot be read.
+    """
+    path = manifest_path(prefix)
+    data = _read_whole(path, settings)
+    return None if data is None else parse_manifest(data, path=path)
+
+
+def read_manifest_head(prefix: str, *, settings: ObjectStorageSettings | None = None) -> ManifestHead | None:
+    """Returns the head of the manifest of a prefix, None if there is none; one open and one read, as a rule.
+
+    Raises:
+        DatasetFormatError, StorageError: as `read_manifest`.
+    """
+    data = _read(manifest_path(prefix), HEAD_BYTES, settings)
+    return None if data is None else _head_of(data, prefix, settings)
+
+
+def read_manifest_head_once(
+    prefix: str, *, copy: str, settings: ObjectStorageSettings | None = None
+) -> ManifestHead | None:
+    """Returns the same for a pair in object storage, which is asked once per node and version of the index.
+
+    The answer is kept beside the local copy of the index. A request of every process for every pair would make starts
+    half as long again.
+
+    Args:
+        prefix: of the pair.
+        copy: the path of the local copy of its index.
+        settings: of object storage.
+    """
+    kept = f"{copy}.manifest"
+    data = _read(kept, HEAD_BYTES, None)
+    if data is None:
+        try:
+            data = _read(manifest_path(prefix), HEAD_BYTES, settings) or b""
+        except AccessDeniedError:  # what stores say of a missing object to those who may not list
+            logger.info("no manifest of `%s` to read: access is denied", prefix)
+            data = b""
+        publish_bytes(kept, data)
+    return _head_of(data, prefix, settings) if data else None
+
+
+def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -> ManifestHead | None:
+    """Returns the head that the first bytes of a manifest hold."""
+    path = manifest_path(prefix)
+    middle, end = data.find(_TOKENIZER), data.find(_AFTER_HEAD)
+    if 0 <= middle < end:
+        text = data[middle + len(_TOKENIZER) : end]
+        if (tokenizer := _KNOWN.get(text)) is None:
+            tokenizer = _tokenizer(_Record({"tokenizer": _json(text, path)}, path).record("tokenizer"))
+            _KNOWN.clear()  # the manifests of a blend have it in common, as a rule
+            _KNOWN[text] = tokenizer
+        return _head(_top(data[:middle] + b"\n}", path), tokenizer)
+    whole = _read_whole(path, settings)  # not as we write it, or the tokenizer's path is very long
+    if whole is None:
+        return None
+    top = _top(whole, path)
+    return _head(top, _tokenizer(top.record("tokenizer")))
+
+
+def remove_pair(prefix: str) -> None:
+    """Removes a pair and its manifest as far as possible, the index first, so that nothing opens half of it."""
+    for path in (idx_path(prefix), manifest_path(prefix), bin_path(prefix)):
+        with suppress(OSError):
+            remove(path)
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Returns the file of a manifest.
+
+    Raises:
+        ConfigError: it lists so many inputs that no reader would take it.
+    """
+    pair, tokenizer = manifest.pair, manifest.tokenizer
+    facts: dict[str, Any] = dataclasses.asdict(pair)
+    for name in ("tokens", "index"):
+        facts[name]["crc32"] = f"{facts[name]['crc32']:08x}"
+    facts["index_start_crc32"] = f"{pair.index_start_crc32:08x}"
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "pair": facts,
+        "tokenizer": dataclasses.asdict(tokenizer),
+        "options": manifest.options,
+        "ledger": dataclasses.asdict(manifest.ledger),
+        "engine": manifest.engine,
+        "tokenloom_version": manifest.tokenloom_version,
+        "num_input_files": len(manifest.inputs),
+        "num_input_bytes": sum(record.num_bytes for record in manifest.inputs),
+        "inputs": [dataclasses.asdict(record) for record in manifest.inputs],
+    }
+    data = json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+    if len(data) > _MOST_BYTES:
+        message = (
+            f"expected a manifest of at most {_MOST_BYTES} bytes, found {len(data)}: {len(manifest.inputs)} inputs"
+        )
+        raise ConfigError(message, hint="make several pairs of so many files")
+    return data
+
+
+def parse_manifest(data: bytes, *, path: str) -> Manifest:
+    """Returns the manifest that some JSON holds.
+
+    Raises:
+        DatasetFormatError: see `read_manifest`.
+    """
+    top = _top(data, path)
+    ledger = top.record("ledger")
+    names = [field.name for field in dataclasses.fields(DocumentLedger)]
+    manifest = top.make(
+        Manifest,
+        pair=_pair(top.record("pair")),
+        tokenizer=_tokenizer(top.record("tokenizer")),
+        options=top.record("options").members,
+        ledger=ledger.make(DocumentLedger, **{name: ledger.integer(name) for name in names}),
+        inputs=tuple(
+            each.make(
+                InputRecord,
+                path=each.text("path"),
+                num_bytes=each.integer("num_bytes"),
+                version=each.optional(each.text, "version"),
+            )
+            for each in top.records("inputs")
+        ),
+        engine=top.optional(top.text, "engine"),
+        tokenloom_version=top.text("tokenloom_version"),
+    )
+    found = (len(manifest.inputs), sum(record.num_bytes for record in manifest.inputs))
+    expected = (top.integer("num_input_files"), top.integer("num_input_bytes"))
+    if found != expected:
+        message = f"`{path}`: expected {expected[0]} inputs of {expected[1]} bytes, found {found[0]} of {found[1]}"
+        raise DatasetFormatError(message, hint=_hint(path))
+    return manifest
+
+
+def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> bytes | None:
+    """Returns the first bytes of a file or object, as many as there are; None if there is none."""
+    if is_remote(path):
+        try:
+            remote = RemoteFile(path, settings)
+        except MissingObjectError:
+            return None
+        return remote.read(0, min(remote.num_bytes, num_bytes)).tobytes()
+    with storage_errors("read", path):
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            data = os.read(handle, num_bytes)
+            while 0 < len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
+                data += more
+        finally:
+            os.close(handle)
+    return data
+
+
+def _read_whole(path: str, settings: ObjectStorageSettings | None) -> bytes | None:
+    data = _read(path, _MOST_BYTES + 1, settings)
+    if data is not None and len(data) > _MOST_BYTES:
+        message = f"`{path}`: expected a manifest of at most {_MOST_BYTES} bytes, found more"
+        raise DatasetFormatError(message, hint=_hint(path))
+    return data
+
+
+def _hint(path: str) -> str:
+    name = os.path.basename(path)
+    return f"`{name}` is damaged or foreign; write the pair again, or remove the file to do without it"
+
+
+class _Record:
+    """The members of a JSON object, taken out by name and type."""
+
+    __slots__ = ("_name", "_path", "members")
+
+    def __init__(self, members: dict[str, Any], path: str, name: str = "") -> None:
+        self.members = members
+        self._path = path
+        self._name = name
+
+    def integer(self, name: str) -> int:
+        value = self._get(name)
+        if type(value) is not int:
+            raise self._wrong(name, "an integer")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._get(name)
+        if type(value) is not str:
+            raise self._wrong(name, "a string")
+        return value
+
+    def crc32(self, name: str) -> int:
+        value = self.text(name)
+        try:
+            if len(value) == 8 and value.isalnum():
+                return int(value, 16)
+        except ValueError:
+            pass
+        raise self._wrong(name, "8 hexadecimal digits")
+
+    def record(self, name: str) -> _Record:
+        value = self._get(name)
+        if type(value) is not dict:
+            raise self._wrong(name, "an object")
+        return _Record(value, self._path, f"{self._name}{name}.")
+
+    def records(self, name: str) -> list[_Record]:
+        values = self._get(name)
+        if type(values) is not list or not all(type(value) is dict for value in values):
+            raise self._wrong(name, "an array of objects")
+        return [_Record(value, self._path, f"{self._name}{name}[{i}].") for i, value in enumerate(values)]
+
+    def optional(self, get: Callable[[str], T], name: str) -> T | None:
+        return None if self._get(name) is None else get(name)
+
+    def make(self, kind: type[T], /, **members: Any) -> T:
+        """Returns a dataclass of these members, which checks them."""
+        try:
+            return kind(**members)
+        except ConfigError as error:
+            where = f" in `{self._name.rstrip('.')}`" if self._name else ""
+            message = f"`{self._path}`{where}: {error.message}"
+            raise DatasetFormatError(message, hint=_hint(self._path)) from error
+
+    def _get(self, name: str) -> Any:
+        if name not in self.members:
+            message = f"`{self._path}`: expected `{self._name}{name}`, found none"
+            raise DatasetFormatError(message, hint=_hint(self._path))
+        return self.members[name]
+
+    def _wrong(self, name: str, expected: str) -> DatasetFormatError:
+        found = repr(self.members[name])
+        if len(found) > _MOST_SHOWN:
+            found = f"{found[:_MOST_SHOWN]}…"
+        message = f"`{self._path}`: expected `{self._name}{name}` to be {expected}, found {found}"
+        return DatasetFormatError(message, hint=_hint(self._path))
+
+
+def _json(data: bytes, path: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        message = f"`{path}`: expected JSON, found {len(data)} bytes that are none: {error}"
+        raise DatasetFormatError(message, hint=_hint(path)) from error
+
+
+def _top(data: bytes, path: str) -> _Record:
+    """Returns the members of the outermost object, of our format and version."""
+    members = _json(data, path)
+    if type(members) is not dict or members.get("format") != FORMAT:
+        message = f"`{path}`: expected an object whose `format` is {FORMAT!r}, found something else"
+        raise DatasetFormatError(message, hint=_hint(path))
+    top = _Record(members, path)
+    if (found := top.integer("version")) != VERSION:
+        message = f"`{path}`: expected version {VERSION}, found {found}"
+        raise DatasetFormatError(message, hint="it was written by something newer; use that, or remove the file")
+    return top
+
+
+def _head(top: _Record, tokenizer: TokenizerIdentity) -> ManifestHead:
+    pair = top.record("pair")
+    return ManifestHead(
+        tokenizer,
+        pair.optional(pair.integer, "largest_token"),
+        pair.crc32("index_start_crc32"),
+    )
+
+
+def _pair(record: _Record) -> PairFacts:
+    return record.make(
+        PairFacts,
+        dtype=record.text("dtype"),
+        num_documents=record.integer("num_documents"),
+        num_sequences=record.integer("num_sequences"),
+        num_tokens=record.integer("num_tokens"),
+        largest_token=record.optional(record.integer, "largest_token"),
+        tokens=_checksum(record.record("tokens")),
+        index=_checksum(record.record("index")),
+        index_start_crc32=record.crc32("index_start_crc32"),
+    )
+
+
+def _tokenizer(record: _Record) -> TokenizerIdentity:
+    return record.make(
+        TokenizerIdentity,
+        kind=record.text("kind"),
+        sha256=record.optional(record.text, "sha256"),
+        path=record.optional(record.text, "path"),
+        vocab_size=record.optional(record.integer, "vocab_size"),
+        bos=_special_token(record, "bos"),
+        eod=_special_token(record, "eod"),
+    )
+
+
+def _checksum(record: _Record) -> FileChecksum:
+    return record.make(FileChecksum, num_bytes=record.integer("num_bytes"), crc32=record.crc32("crc32"))
+
+
+def _special_token(tokenizer: _Record, name: str) -> SpecialToken | None:
+    record = tokenizer.optional(tokenizer.record, name)
+    if record is None:
+        return None
+    return record.make(SpecialToken, id=record.integer("id"), text=record.optional(record.text, "text"))

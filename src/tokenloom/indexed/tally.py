@@ -1,0 +1,113 @@
+"""What both files of a pair hold, counted while they are written or read, for its manifest."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.indexed.checksums import joined_crc32
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import Header
+from tokenloom.indexed.manifest import FileChecksum, PairFacts, index_start_crc32
+from tokenloom.indexed.manifest_check import manifest_of
+
+_BYTES = 16 << 20
+"""Read at once; a multiple of every token's width."""
+
+
+class Writable(Protocol):
+    """Takes bytes."""
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """Appends bytes."""
+
+
+class FileTally:
+    """The size of a file and its CRC-32, of the bytes so far."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self.crc32 = 0
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Takes note of the bytes that come next."""
+        self.num_bytes += memoryview(data).nbytes
+        self.crc32 = zlib.crc32(data, self.crc32)
+
+    def add_part(self, part: FileChecksum) -> None:
+        """Takes note of bytes of which only the checksum is known."""
+        self.crc32 = joined_crc32(self.crc32, part.crc32, part.num_bytes)
+        self.num_bytes += part.num_bytes
+
+    def checksum(self) -> FileChecksum:
+        """Returns what a manifest says of the file."""
+        return FileChecksum(num_bytes=self.num_bytes, crc32=self.crc32)
+
+
+class PairTally:
+    """What a pair holds.
+
+    Args:
+        dtype: of the tokens.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._tokens = FileTally()
+        self._index = FileTally()
+        self._largest: int | None = None
+
+    def add_tokens(self, data: bytes | memoryview) -> None:
+        """Takes note of the tokens that come next, whole ones."""
+        self._tokens.add(data)
+        if self._dtype.kind in "iu" and memoryview(data).nbytes:
+            self._take_largest(int(np.frombuffer(data, dtype=self._dtype).max()))
+
+    def add_pair(self, pair: IndexedDataset) -> None:
+        """Takes note of all tokens of a pair: as its manifest tells them if it has one, else by reading them."""
+        if (manifest := manifest_of(pair)) is not None:
+            self._tokens.add_part(manifest.pair.tokens)
+            self._take_largest(manifest.pair.largest_token)
+            return
+        source = pair.bin_reader
+        for begin in range(0, source.num_bytes, _BYTES):
+            self.add_tokens(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
+
+    def counted(self, index_file: Writable) -> Writable:
+        """Returns what writes to an index and takes note of it."""
+        return _Counted(index_file, self._index)
+
+    def facts(self, header: Header, lengths: NDArray[np.int32]) -> PairFacts:
+        """Returns what the pair holds, all of which was written.
+
+        Args:
+            header: of the index.
+            lengths: int32[1000 or more, or all], of the first sequences.
+        """
+        return PairFacts(
+            dtype=self._dtype.name,
+            num_documents=header.num_boundaries - 1,
+            num_sequences=header.num_sequences,
+            num_tokens=self._tokens.num_bytes // self._dtype.itemsize,
+            largest_token=self._largest,
+            tokens=self._tokens.checksum(),
+            index=self._index.checksum(),
+            index_start_crc32=index_start_crc32(header, lengths),
+        )
+
+    def _take_largest(self, token: int | None) -> None:
+        if token is not None and (self._largest is None or token > self._largest):
+            self._largest = token
+
+
+class _Counted:
+    def __init__(self, file: Writable, tally: FileTally) -> None:
+        self._file = file
+        self._tally = tally
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self._file.write(data)
+        self._tally.add(data)

@@ -1,0 +1,96 @@
+"""What a run of preprocessing records of itself in the manifests beside its outputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from tokenloom.indexed.manifest import DocumentLedger, InputRecord, Manifest, PairFacts
+from tokenloom.indexed.tokenizer_identity import SpecialToken, identity_of
+from tokenloom.preprocess.inputs import STDIN, InputFile
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.objects import RemoteFile
+
+
+class RecordedTokenizer(Protocol):
+    """What a manifest says of a tokenizer."""
+
+    @property
+    def sha256(self) -> str:
+        """Its fingerprint, in hex."""
+
+    @property
+    def path(self) -> str:
+        """As it was named."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than its largest id."""
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, special tokens spelled out."""
+
+
+def manifest_of_run(
+    pair: PairFacts,
+    *,
+    tokenizer: RecordedTokenizer,
+    options: Mapping[str, Any],
+    ledger: DocumentLedger,
+    inputs: Iterable[InputRecord],
+    engine: str | None = None,
+    bos: int | None = None,
+    eod: int | None = None,
+) -> Manifest:
+    """Returns the manifest of a pair that was just written.
+
+    Args:
+        pair: what its files hold, from `IndexedDatasetBuilder.finalize`.
+        tokenizer: that made the tokens.
+        options: all that decided the bytes besides tokenizer and input, by name: values of JSON.
+        ledger: what became of each document.
+        inputs: the files that were read.
+        engine: that tokenised.
+        bos: the id that was put before each document; None for nothing.
+        eod: the id that was put after each document; None for nothing.
+    """
+
+    def special(number: int | None) -> SpecialToken | None:
+        return None if number is None else SpecialToken(id=number, text=tokenizer.detokenize([number]))
+
+    return Manifest(
+        pair=pair,
+        tokenizer=identity_of(tokenizer, bos=special(bos), eod=special(eod)),
+        options=options,
+        ledger=ledger,
+        inputs=tuple(inputs),
+        engine=engine,
+        tokenloom_version=version("tokenloom"),
+    )
+
+
+def input_records(files: Iterable[InputFile]) -> tuple[InputRecord, ...]:
+    """Returns what a manifest says of the files of a corpus."""
+    return tuple(InputRecord(path=file.path, num_bytes=file.num_bytes, version=file.version) for file in files)
+
+
+def input_record(path: str) -> InputRecord:
+    """Returns what a manifest says of one input, as it is now; a folder counts as one, with the bytes of its files.
+
+    Raises:
+        StorageError: it cannot be looked at.
+    """
+    if path == STDIN:
+        return InputRecord(path=path, num_bytes=0)
+    if is_remote(path):
+        found = RemoteFile(path).version
+        return InputRecord(path=path, num_bytes=found.num_bytes, version=found.etag)
+    with storage_errors("open", path):
+        status = os.stat(path)
+        if not os.path.isdir(path):
+            return InputRecord(path=path, num_bytes=status.st_size, version=str(status.st_mtime_ns))
+        with os.scandir(path) as entries:
+            return InputRecord(path=path, num_bytes=sum(entry.stat().st_size for entry in entries if entry.is_file()))
