@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import MissingObjectError
+from tokenloom.errors import MissingObjectError, StorageError
 from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject, local_copy
@@ -57,6 +57,11 @@ def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
     except MissingObjectError:
         return False
     return True
+
+
+def is_missing(error: StorageError) -> bool:
+    """Whether an error says that there is no such file or object."""
+    return isinstance(error, MissingObjectError) or isinstance(error.__cause__, FileNotFoundError)
 
 
 def size_of(path: str, *, settings: ObjectStorageSettings | None = None) -> int:
