@@ -21,6 +21,7 @@ LAYERS = [
     "indexed",
     "order",
     "preprocess",
+    "corpus",
     "datasets",
     "blending",
     "loading",

@@ -53,10 +53,13 @@ from tokenloom.errors import (
     UntrainableWarning,
 )
 from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.indexed.catalogue_builder import build_catalogue
+from tokenloom.indexed.concatenate import write_concatenated
 from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.merge import merge_datasets
+from tokenloom.indexed.selection import ConcatenatedPart
 from tokenloom.indexed.statistics import DatasetStatistics
 from tokenloom.indexed.verify import VerifyReport, verify_dataset
 from tokenloom.loading.digest import check_same_batches
@@ -126,6 +129,7 @@ __all__ = [
     "CacheNotWrittenWarning",
     "ChatLedger",
     "ChatSummary",
+    "ConcatenatedPart",
     "ConfigError",
     "CostBalancedScheduler",
     "DType",
@@ -206,6 +210,7 @@ __all__ = [
     "broadcast_tensor",
     "broadcast_to_pp_group",
     "build_blocks_mapping",
+    "build_catalogue",
     "build_dataloader",
     "build_mapping",
     "build_packed_microbatches",
@@ -234,4 +239,5 @@ __all__ = [
     "verify_dataset",
     "wrap_data_iterator",
     "wrap_dataset",
+    "write_concatenated",
 ]

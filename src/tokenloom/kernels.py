@@ -7,6 +7,7 @@ as a `TypeError` or `ValueError` of the extension.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tokenloom._native import (
     SpanReader,
     T5Filler,
     WindowReader,
+    start_writing_back,
 )
 
 __all__ = [
@@ -45,10 +47,12 @@ __all__ = [
     "count_packs",
     "gather_spans",
     "make_masker",
+    "map_extents",
     "map_file",
     "next_fit",
     "pack_documents",
     "pack_to_levels",
+    "start_writing_back",
 ]
 
 Int64s = NDArray[np.int64]
@@ -278,6 +282,25 @@ def map_file(path: str) -> NDArray[np.uint8]:
         OSError: the file cannot be opened or mapped.
     """
     return _native.map_file(os.fsencode(path))
+
+
+def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tuple[NDArray[np.uint8], Int64s]:
+    """Returns files as one read-only view, uint8[num_bytes], and (size, ns of last change) of each: int64[files, 2].
+
+    Args:
+        paths: of the files.
+        extents: int64[2, files], where each begins, a multiple of the page size, and its size; another one is left out.
+        num_bytes: of the view; what no file covers reads as zeros.
+
+    Raises:
+        OSError: the file it names cannot be opened or mapped.
+    """
+    found = np.full((2, len(paths)), -1, dtype=np.int64)
+    encoded = [os.fsencode(path) for path in paths]
+    try:
+        return _native.map_extents(encoded, extents[0], extents[1], num_bytes, found[0], found[1]), found.T
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, paths[int(np.argmax(found[0] < 0))]) from None
 
 
 def build_blending_indices(

@@ -48,7 +48,7 @@ def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]], [[3]], [[0, 2]]]
     assert leftovers(tmp_path, path) == [f"out_text_document.{suffix}" for suffix in ("bin", "idx", "manifest.json")]
     assert (summary.num_documents, summary.num_tokens, summary.num_rejected, summary.num_blank_lines) == (3, 5, 0, 0)
-    assert (summary.dtype, summary.engine, summary.rejected_path) == ("uint16", "tokenizers", None)
+    assert (summary.dtype, summary.engine, summary.rejected_paths) == ("uint16", "tokenizers", ())
     assert "Unsupported model type" in summary.engine_reason
     assert summary.num_text_bytes == path.stat().st_size
     [output] = summary.datasets
@@ -228,8 +228,9 @@ def test_skipped_lines_are_set_aside_with_place_and_reason(tmp_path: Path, words
     summary = preprocess(path, tmp_path / "out", words, skip_bad_records=True, block_bytes=block_bytes)
     assert documents_of(tmp_path / "out_text_document") == [[[2]], [[3]]]
     assert (summary.num_documents, summary.num_blank_lines, summary.num_rejected) == (2, 1, len(BAD_LINES))
-    assert summary.rejected_path == str(tmp_path / "out.rejected.jsonl")
-    records = [json.loads(line) for line in Path(summary.rejected_path).read_text("utf-8").splitlines()]
+    [rejected] = summary.rejected_paths
+    assert rejected == str(tmp_path / "out.rejected.jsonl")
+    records = [json.loads(line) for line in Path(rejected).read_text("utf-8").splitlines()]
     assert [(record["file"], record["line"], record["reason"]) for record in records] == [
         (str(path), number, reason) for number, (_, reason) in enumerate(BAD_LINES, 3)
     ]
@@ -242,7 +243,7 @@ def test_rejected_lines_of_an_earlier_run_go_away(tmp_path: Path, words):
     preprocess(path, tmp_path / "out", words, skip_bad_records=True)
     assert (tmp_path / "out.rejected.jsonl").exists()
     write_lines(path, [GOOD])
-    assert preprocess(path, tmp_path / "out", words, skip_bad_records=True).rejected_path is None
+    assert preprocess(path, tmp_path / "out", words, skip_bad_records=True).rejected_paths == ()
     assert not (tmp_path / "out.rejected.jsonl").exists()
 
 
@@ -290,14 +291,16 @@ def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
     (tmp_path / "out_b_document.bin").mkdir()  # the second dataset cannot be published
     with pytest.raises(StorageError, match="out_b_document"):
         preprocess(path, tmp_path / "out", words, keys=["a", "b"])
-    assert leftovers(tmp_path, path) == ["out_b_document.bin"]
+    assert leftovers(tmp_path, path) == ["out.job", "out_b_document.bin"]
+    (tmp_path / "out_b_document.bin").rmdir()
+    assert preprocess(path, tmp_path / "out", words, keys=["a", "b"]).num_shards_reused == 1
 
 
 def test_missing_input_and_missing_folder_are_errors(tmp_path: Path, words):
     with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
         preprocess(tmp_path / "nowhere.jsonl", tmp_path / "out", words)
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
-    with pytest.raises(StorageError, match=r"cannot create `.*folder/out_text_document\.bin`: No such file"):
+    with pytest.raises(StorageError, match=r"cannot create `.*folder/out\.job`: No such file"):
         preprocess(path, tmp_path / "folder" / "out", words)
     assert leftovers(tmp_path, path) == []
 

@@ -96,7 +96,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, words):
     lines = path.read_bytes()
     path.write_bytes(lines + b"bad\n" + lines)
     with pytest.raises(InputError, match=r"line 31: not JSON"):
-        preprocess(path, tmp_path / "out", words, shard_bytes=100, num_workers=1)
+        preprocess(path, tmp_path / "out", words, shard_bytes=100, num_processes=1)
     assert leftovers(tmp_path, path) == ["out.job"]
     parts = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out.job").glob("*.bin")}
     assert len(parts) >= 5
@@ -117,7 +117,7 @@ def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> N
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        preprocess(*arguments, **options, num_workers=1, progress=interrupt)  # type: ignore[arg-type]
+        preprocess(*arguments, **options, num_processes=1, num_workers=1, progress=interrupt)  # type: ignore[arg-type]
 
 
 def test_an_interrupted_job_goes_on(tmp_path: Path, words):
@@ -133,7 +133,7 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, words):
 def test_other_settings_are_refused_while_a_job_is_unfinished(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20 + [b"bad"])
     with pytest.raises(InputError):
-        preprocess(path, tmp_path / "out", words, shard_bytes=50, num_workers=1)
+        preprocess(path, tmp_path / "out", words, shard_bytes=50, num_processes=1)
     with pytest.raises(ConfigError, match=r"other settings: append_eod was False, and is True; eod was None, and is 1"):
         preprocess(path, tmp_path / "out", words, shard_bytes=50, append_eod=True, bad_records=BadRecordBudget())
     assert (tmp_path / "out.job").exists()
@@ -144,7 +144,7 @@ def test_only_the_shards_of_inputs_that_changed_are_done_again(tmp_path: Path, w
     with paths[2].open("ab") as stream:
         stream.write(b"bad\n")
     with pytest.raises(InputError, match=r"part-2\.jsonl` line 21: not JSON"):
-        preprocess(paths, tmp_path / "out", words, shard_bytes=80, num_workers=1)
+        preprocess(paths, tmp_path / "out", words, shard_bytes=80, num_processes=1)
     num_done = len(list((tmp_path / "out.job").glob("*.bin")))
     write_lines(paths[2], [{"text": "beta"}] * 3)
     summary = preprocess(paths, tmp_path / "out", words, shard_bytes=80)

@@ -13,7 +13,8 @@ from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, 
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
-from tokenloom.indexed.merge import merge_datasets, prefixes_in
+from tokenloom.indexed.merge import merge_datasets
+from tokenloom.indexed.prefixes import prefixes_in
 
 FIRST = [[[1, 2], [3]], []]
 SECOND = [[[4]], [[], [5, 6]]]

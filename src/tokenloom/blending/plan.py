@@ -167,7 +167,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: Po
             lengths = [data.sequence_lengths[rows.start : rows.stop]]
             found[quota.split, number] = (
                 len(rows),
-                epochs_of(config, quota.split, _count_tokens(data, rows), lengths, policy),
+                epochs_of(config, quota.split, data.count_tokens(rows), lengths, policy),
             )
     return BuildPlan(
         sequence_length=config.sequence_length,
@@ -178,13 +178,6 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: Po
             for quota in wanted
         ),
     )
-
-
-def _count_tokens(data: IndexedDataset, rows: range) -> int:
-    """Returns the tokens of consecutive rows, in O(1): sequences lie back to back in the `.bin` file."""
-    pointers, num_bytes = data.index.sequence_pointers, data.bin_reader.num_bytes
-    begin, end = (int(pointers[row]) if row < len(data) else num_bytes for row in (rows.start, rows.stop))
-    return (end - begin) // data.dtype.itemsize
 
 
 def epochs_of(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tokenloom.cli import (
+    catalogue,
     demo,
     info,
     merge,
@@ -28,6 +29,7 @@ COMMANDS = (
     preprocess_chat,
     preprocess_multimodal,
     merge,
+    catalogue,
     info,
     plan,
     pack_report,

@@ -8,8 +8,9 @@ from typing import Any
 
 from tokenloom import demo
 from tokenloom.cli.show import print_pieces
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.inspect.show import sample_pieces
-from tokenloom.preprocess.pipeline import preprocess_jsonl
 from tokenloom.storage.atomic import storage_errors
 
 
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     tokenizer = demo.train_tokenizer(os.path.join(folder, "tokenizer.json"), vocab_size=options.vocab_size)
 
     print("3. Preprocess: text to .bin/.idx")
-    summary = preprocess_jsonl(corpus, prefix, tokenizer, append_eod=True)
+    summary = preprocess_corpus(corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True)
     data = f"{prefix}_text_document"
     print(
         f"   {data}.bin/.idx: {summary.num_documents} documents, {summary.num_tokens} tokens of {summary.dtype}, "

@@ -1,43 +1,59 @@
-"""`tokenloom merge`: several pairs into one."""
+"""`tokenloom merge`: several datasets into one pair, or into pairs of a wanted size."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.indexed.layout import bin_path, prefix_of
-from tokenloom.indexed.merge import merge_datasets, prefixes_in
-from tokenloom.storage.resolve import exists, size_of
+from tokenloom.cli.dataset_options import add_dataset_options, byte_count, chosen_prefixes
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.merge import merge_datasets
 
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
-        "merge", help="join datasets into one", description="Join datasets, in the order given, into one."
+        "merge",
+        help="join datasets into one",
+        description="Join datasets, in the order given, into one pair, or into pairs of a wanted size.",
     )
-    parser.add_argument("prefixes", nargs="*", metavar="PREFIX", help="datasets to join")
-    parser.add_argument("--input", metavar="FOLDER", help="join all datasets of a folder, sorted by name")
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="where the result goes")
-    parser.add_argument("--multimodal", action="store_true", help="the indexes hold sequence modes")
+    add_dataset_options(parser, what="join")
+    parser.add_argument(
+        "--part-bytes",
+        type=byte_count,
+        metavar="SIZE",
+        help="write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB",
+    )
+    parser.add_argument("--verify", action="store_true", help="read the result back and compare it with the inputs")
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Merges and prints what came out."""
-    if bool(options.prefixes) == bool(options.input):
-        options.parser.error("name either datasets or a folder with --input")
-    prefixes = prefixes_in(options.input) if options.input else [prefix_of(prefix) for prefix in options.prefixes]
-    sizes = {prefix: size_of(bin_path(prefix)) for prefix in prefixes if exists(bin_path(prefix))}
-    with console.byte_progress(f"merge {len(prefixes)} datasets", total=sum(sizes.values())) as advance:
+    prefixes = chosen_prefixes(options)
+    total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
+    started = time.perf_counter()
+    with console.byte_progress(f"merge {len(prefixes)} datasets", total=total) as advance:
         merged = merge_datasets(
             prefixes,
             options.output_prefix,
             multimodal=options.multimodal,
-            progress=lambda prefix: advance(sizes.get(prefix, 0)),
+            part_bytes=options.part_bytes,
+            advance=advance,
+            verify=options.verify,
         )
+    seconds = time.perf_counter() - started
+    datasets = [merged] if isinstance(merged, IndexedDataset) else merged
+    for dataset in datasets:
+        print(
+            f"{dataset.path_prefix}: {dataset.num_documents} documents, {len(dataset)} sequences, "
+            f"{dataset.num_tokens} tokens, {dataset.dtype.name}"
+        )
+    compared = ", compared with the inputs" if options.verify else ""
     print(
-        f"{merged.path_prefix}: {merged.num_documents} documents, {len(merged)} sequences, {merged.num_tokens} tokens, "
-        f"{merged.dtype.name}"
+        f"{len(prefixes)} datasets, {total:,} bytes of tokens in {seconds:.1f} s, "
+        f"{total / 1e6 / seconds:,.0f} MB/s{compared}"
     )
     return 0

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from tokenloom.corpus.run import Runner
     from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
+    from tokenloom.preprocess.preview import DocumentPreview
     from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 _FORMATS = ("jsonl", "text-lines", "text-files", "parquet", "arrow")  # repeated: help must not import the readers
+_SHOWN_CHARACTERS = 200
 _MOST_SHOWN = 20
 """Datasets listed in the summary."""
 
@@ -154,22 +156,39 @@ def _runner(options: argparse.Namespace) -> Runner | None:
 def _show_documents(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
     from tokenloom.corpus.preview import preview_corpus
 
-    preview = preview_corpus(options.inputs, tokenizer, settings, count=options.dry_run)
-    for document in preview.documents:
-        where = f"{document.path} {document.unit} {document.number}, {document.key!r}"
-        ratio = (
-            f"{document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else "empty"
+    preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, settings, count=options.dry_run)
+    for path, key, document in preview.documents:
+        per_token = (
+            f"{document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else ""
         )
-        print(f"{where}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens, {ratio}")
-        print(f"  ids:  {document.shown_ids}")
-        print(f"  text: {document.shown_text}")
-    for record in preview.bad_records:
-        print(f"bad: {record.path} {record.unit} {record.number}: {record.reason}")
+        print(f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens {per_token}")
+        print(f"  ids:  {_ids_in_words(document)}")
+        print(f"  text: {_shortened(document.text)!r}")
+        if document.is_doubled:
+            print("  its text already spells out a token that is added")
+        if not document.is_exact:
+            print("  decoding does not give the text back: the tokenizer normalises it, or lacks characters")
+    for bad in preview.bad_lines:
+        print(f"{bad.path} {bad.unit} {bad.line}: {bad.reason}")
     print(f"\nengine {preview.engine}: {preview.engine_reason}")
     print(
-        f"{preview.num_files:,} input files, {preview.num_ignored:,} ignored, {preview.num_shards:,} shards; nothing was written"
+        f"tokens would be stored as {preview.dtype}; input: {preview.num_files:,} files, {preview.num_bytes:,} bytes, "
     )
+    print(f"{preview.num_shards:,} shards, {preview.num_ignored:,} other files ignored; nothing was written")
     return 0
+
+
+def _ids_in_words(document: DocumentPreview) -> str:
+    shown = list(map(str, document.first_ids))
+    if document.num_tokens > len(document.first_ids):
+        rest = document.last_ids[-(document.num_tokens - len(document.first_ids)) :]
+        shown += ([] if len(rest) < len(document.last_ids) else ["…"]) + list(map(str, rest))
+    return " ".join(shown)
+
+
+def _shortened(text: str) -> str:
+    half = _SHOWN_CHARACTERS // 2
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
 def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:

@@ -1,11 +1,10 @@
-"""The parts of a job's shards into its datasets: whole parts linked or copied by the kernel, or chosen documents of them."""
+"""The parts of a job's shards into its datasets: whole parts by their names or bytes, or chosen documents of them."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +13,18 @@ from numpy.typing import NDArray
 
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import CorpusPlan, PlannedOutput, PlannedShard
+from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import hashes_path, part_pair
-from tokenloom.corpus.summary import DatasetSummary
+from tokenloom.corpus.summary import DatasetSummary, dataset_summary
 from tokenloom.errors import InputError
-from tokenloom.indexed.concatenate import ConcatenatedPart, write_concatenated
+from tokenloom.indexed.concatenate import write_concatenated
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.manifest_file import remove_pair, write_manifest
+from tokenloom.indexed.selection import ConcatenatedPart
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.selection import first_occurrences, split_of
 from tokenloom.storage.addresses import is_remote
@@ -48,6 +52,16 @@ class DonePart:
     kept: Mask | None
     splits: NDArray[np.int8] | None
 
+    @property
+    def num_duplicates(self) -> int:
+        """Documents that are left out."""
+        return 0 if self.kept is None else int(np.count_nonzero(~self.kept))
+
+    def num_chosen(self, split: int | None) -> int:
+        """Returns how many documents a dataset takes."""
+        mask = self.chosen(split)
+        return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
+
     def chosen(self, split: int | None) -> Mask | None:
         """Returns the documents that a dataset takes: bool[num_documents], None for all."""
         if split is None or self.splits is None:
@@ -62,13 +76,11 @@ class AssembledOutput:
 
     Attributes:
         datasets: one per key and split.
-        parts: they were made of.
         num_duplicates: documents left out.
         rejected_path: of the bad records; None if there are none.
     """
 
     datasets: tuple[DatasetSummary, ...]
-    parts: tuple[DonePart, ...]
     num_duplicates: int
     rejected_path: str | None
 
@@ -86,7 +98,7 @@ def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]
         StorageError: reading or writing failed.
     """
     parts = _parts(plan, folder, reports)
-    _require_documents(plan, parts)
+    _require_documents(plan, folder, parts)
     by_number = {part.shard.number: part for part in parts}
     assembled: list[AssembledOutput] = []
     written: list[str] = []
@@ -96,9 +108,7 @@ def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]
             assembled.append(_assemble_output(plan, output, mine, written))
     except BaseException:
         for prefix in written:
-            for name in (idx_path(prefix), bin_path(prefix)):
-                with suppress(OSError):
-                    remove(name)
+            remove_pair(prefix)
         raise
     return assembled
 
@@ -120,7 +130,7 @@ def _parts(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) 
     ]
 
 
-def _require_documents(plan: CorpusPlan, parts: Sequence[DonePart]) -> None:
+def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[DonePart]) -> None:
     num_documents = sum(part.report.num_documents for part in parts)
     num_bad = sum(part.report.num_rejected for part in parts)
     num_blank = sum(part.report.num_blank_lines for part in parts)
@@ -128,6 +138,7 @@ def _require_documents(plan: CorpusPlan, parts: Sequence[DonePart]) -> None:
     name = f"`{plan.files[0].path}`" if len(plan.files) == 1 else f"{len(plan.files)} files"
     first = next((f"; the first is {record}" for record in map(_in_words, _rejected(parts))), "")
     if not num_documents:
+        folder.remove()  # there is nothing to go on with
         message = f"{name} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
         raise InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
     if budget.is_exceeded(num_bad, num_documents + num_bad):
@@ -147,40 +158,56 @@ def _assemble_output(
         for column, key in enumerate(settings.keys):
             prefix = output.dataset_prefix(key, level=settings.level, split=split)
             written.append(prefix)
-            chosen = [ConcatenatedPart(part_pair(part.prefix, column), documents=part.chosen(number)) for part in parts]
-            datasets.append(_write_dataset(chosen, prefix, key=key, split=split))
-    rejected = _write_rejected(output, parts)
-    num_duplicates = sum(0 if part.kept is None else int(np.count_nonzero(~part.kept)) for part in parts)
-    num_found = sum(part.report.num_documents for part in parts)
-    for key in settings.keys:
-        num_written = sum(dataset.num_documents for dataset in datasets if dataset.key == key)
-        assert num_written + num_duplicates == num_found, (key, num_written, num_duplicates, num_found)
+            chosen = [
+                ConcatenatedPart(prefix=part_pair(part.prefix, column), kept_documents=part.chosen(number))
+                for part in parts
+            ]
+            engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
+            ledger = _ledger(parts, number)
+            make = manifest_maker(plan, output.files, key=key, split=split, ledger=ledger, engine=engines)
+            datasets.append(dataset_summary(_write_dataset(chosen, prefix, make), key=key, split=split))
     return AssembledOutput(
-        datasets=tuple(datasets), parts=tuple(parts), num_duplicates=num_duplicates, rejected_path=rejected
+        datasets=tuple(datasets),
+        num_duplicates=sum(part.num_duplicates for part in parts),
+        rejected_path=_write_rejected(output, parts),
     )
 
 
-def _write_dataset(parts: Sequence[ConcatenatedPart], prefix: str, *, key: str, split: str | None) -> DatasetSummary:
-    if not (len(parts) == 1 and parts[0].documents is None and _link_pair(parts[0].prefix, prefix)):
-        write_concatenated(parts, prefix)
-    dataset = IndexedDataset(prefix)
-    return DatasetSummary(
-        key=key,
-        split=split,
-        prefix=prefix,
-        num_documents=dataset.num_documents,
-        num_sequences=len(dataset),
-        num_tokens=dataset.num_tokens,
-        num_bytes=dataset.bin_reader.num_bytes,
+def _ledger(parts: Sequence[DonePart], split: int | None) -> DocumentLedger:
+    """Returns what became of all records, as the dataset of a split sees it; it is an error if it does not balance."""
+    num_found = sum(part.report.num_documents for part in parts)
+    num_kept = sum(part.num_chosen(split) for part in parts)
+    num_duplicates = sum(part.num_duplicates for part in parts)
+    num_blank = sum(part.report.num_blank_lines for part in parts)
+    num_rejected = sum(part.report.num_rejected for part in parts)
+    return DocumentLedger(
+        num_read=num_found + num_blank + num_rejected,
+        num_kept=num_kept,
+        num_duplicates=num_duplicates,
+        num_elsewhere=num_found - num_kept - num_duplicates,
+        num_blank=num_blank,
+        num_rejected=num_rejected,
     )
 
 
-def _link_pair(source: str, target: str) -> bool:
-    """Gives a pair of the same filesystem its final name, the index last; False where that cannot be."""
-    if is_remote(target):
+def _write_dataset(
+    parts: Sequence[ConcatenatedPart], prefix: str, make: Callable[[PairFacts], Manifest]
+) -> IndexedDataset:
+    if len(parts) == 1 and parts[0].is_whole and not is_remote(prefix) and _link_pair(parts[0].prefix, prefix, make):
+        return IndexedDataset(prefix)
+    return write_concatenated(parts, prefix, manifest=make)
+
+
+def _link_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]) -> bool:
+    """Gives a pair its final name, with its own manifest and the index last; False where that cannot be."""
+    found = manifest_of(IndexedDataset(source))
+    if found is None:
         return False
     remove(idx_path(target))
-    return publish_link(bin_path(source), bin_path(target)) and publish_link(idx_path(source), idx_path(target))
+    if not publish_link(bin_path(source), bin_path(target)):
+        return False
+    write_manifest(target, make(found.pair))
+    return publish_link(idx_path(source), idx_path(target))
 
 
 def _write_rejected(output: PlannedOutput, parts: Sequence[DonePart]) -> str | None:

@@ -83,7 +83,7 @@ class JobFolder:
             raise ConfigError(message, hint=hint)
 
     def _leave(self, descriptor: int, lock_path: str) -> None:
-        """Removes the folder if this is the last process and no shard is done; what is done waits to be gone on with."""
+        """Removes the folder if this is the last process and no shard is done."""
         if any(True for _ in self._done_keys()):
             return
         with suppress(OSError):  # somebody else takes part, or is removing it too

@@ -1,4 +1,4 @@
-"""Whether the part of a shard is still what its report says.
+"""Whether the part of a shard is still what was written.
 
 Parts are not flushed to the disk one by one, which would cost more than doing a few again after a loss of power.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
-from tokenloom.corpus.report import ShardReport, boot_id
+from tokenloom.corpus.report import boot_id
 from tokenloom.corpus.shard import part_pair
 from tokenloom.errors import TokenloomError
-from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import bin_path
+from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.tally import PairTally
 
 
 def damaged_parts(plan: CorpusPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
-    """Returns the shards whose files are not what their reports say, and in what.
+    """Returns the shards whose files are not what was written, and in what.
 
     Sizes are compared for all; the bytes are read only of parts that this machine, as it runs now, did not write: what
     it wrote it still has in memory, or on disk.
@@ -30,28 +32,23 @@ def _problem(plan: CorpusPlan, folder: JobFolder, shard: PlannedShard, here: str
     if report is None:
         return "its report is missing"
     try:
-        return next(
-            (
-                problem
-                for number in range(len(plan.settings.keys))
-                if (problem := _pair_problem(report, number, folder.part_prefix(shard), reads=report.boot_id != here))
-            ),
-            None,
-        )
+        for number in range(len(plan.settings.keys)):
+            problem = _pair_problem(part_pair(folder.part_prefix(shard), number), reads=report.boot_id != here)
+            if problem is not None:
+                return problem
     except TokenloomError as error:
         return error.message
+    return None
 
 
-def _pair_problem(report: ShardReport, number: int, part_prefix: str, *, reads: bool) -> str | None:
-    prefix, expected = part_pair(part_prefix, number), report.columns[number]
+def _pair_problem(prefix: str, *, reads: bool) -> str | None:
     dataset = IndexedDataset(prefix)
-    found = (dataset.num_documents, len(dataset), dataset.num_tokens)
-    promised = (report.num_documents, expected.num_sequences, expected.num_tokens)
-    if found != promised:
-        return f"`{prefix}`: expected {promised} documents, sequences and tokens, found {found}"
+    manifest = manifest_of(dataset)
+    if manifest is None:
+        return f"`{prefix}` has no manifest"
     if reads:
-        tally = FileTally()
-        tally.add_source(dataset.bin_reader)
-        if tally.crc32 != expected.bin_crc32:
-            return f"`{prefix}`: expected tokens with the checksum {expected.bin_crc32:08x}, found {tally.crc32:08x}"
+        tally = PairTally(dataset.dtype)
+        tally.add_file(bin_path(prefix), 0, dataset.bin_reader.num_bytes)
+        if tally.facts_with(dataset.index_source()) != manifest.pair:
+            return f"`{prefix}` does not hold what its manifest says"
     return None

@@ -54,6 +54,11 @@ class PlannedOutput:
     prefix: str
     shards: tuple[PlannedShard, ...]
 
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """The input files, each once, in order."""
+        return tuple(dict.fromkeys(slice_.file for shard in self.shards for slice_ in shard.slices))
+
     def dataset_prefix(self, key: str, *, level: str, split: str | None = None) -> str:
         """Returns the prefix of the dataset of a key, and of a split if there are any."""
         return "_".join([self.prefix, *([] if split is None else [split]), key, level])

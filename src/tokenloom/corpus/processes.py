@@ -63,7 +63,9 @@ def work_in_processes(
                 num_deaths += 1
                 message = f"a process that worked on {_place(plan, child.shard)} died ({_cause(child.returncode)})"
                 if num_deaths >= _MOST_DEATHS_PER_PROCESS * num_processes:
-                    hint = "was it ended for want of memory? use fewer workers or smaller `memory_bytes`; what was finished is kept"
+                    hint = (
+                        "was it for want of memory? use fewer workers, or smaller `memory_bytes`; what is done is kept"
+                    )
                     raise WorkerError(message, hint=hint)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
@@ -190,8 +192,20 @@ def _error_of(told: dict[str, Any]) -> Exception:
 
 def _end_with_parent() -> None:
     """Waits for the end of standard input, which comes when the parent ends."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1):
+        pass
     os._exit(1)
+
+
+def _read(length: int) -> bytes:
+    """Returns bytes from the parent; not through `sys.stdin`, whose lock a waiting thread would hold at our end."""
+    data = b""
+    while len(data) < length:
+        more = os.read(0, length - len(data))
+        if not more:
+            os._exit(1)  # the parent ended
+        data += more
+    return data
 
 
 def _place(plan: CorpusPlan, number: int | None) -> str:

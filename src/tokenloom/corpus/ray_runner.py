@@ -21,8 +21,8 @@ class RayRunner:
     """Does the shards of a job as tasks of Ray, on as many processors as the cluster has.
 
     The job is the same as on one machine: shards, parts and datasets, byte for byte. A task whose process dies is
-    started again elsewhere, as are those of a machine that is lost. Inputs and the job's folder must be at the same path
-    on all machines, such as on a shared filesystem.
+    started again elsewhere, as are those of a machine that is lost. Inputs and the job's folder must be at the same
+    path on all machines, such as on a shared filesystem.
 
     Args:
         address: of the cluster; None for one that is running already, or else one on this machine.

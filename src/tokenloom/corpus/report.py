@@ -13,22 +13,6 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnReport:
-    """The pair of a key: its counts, and what its files must be to be trusted.
-
-    Attributes:
-        num_sequences, num_tokens: in it.
-        largest_token: -1 without tokens.
-        bin_crc32: of the bytes of tokens.
-    """
-
-    num_sequences: int
-    num_tokens: int
-    largest_token: int
-    bin_crc32: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
     """What came out of a shard.
 
@@ -40,7 +24,7 @@ class ShardReport:
         num_rejected: bad records set aside.
         num_doubled: documents whose text already spells out a token that was added to it.
         num_text_bytes: read, after decompression.
-        columns: one per key.
+        num_tokens: over all keys.
         engine, engine_reason: what tokenised, and why.
         seconds: the shard took.
         boot_id: of the machine that did it, see `parts`.
@@ -53,16 +37,11 @@ class ShardReport:
     num_rejected: int
     num_doubled: int
     num_text_bytes: int
-    columns: tuple[ColumnReport, ...]
+    num_tokens: int
     engine: str
     engine_reason: str
     seconds: float
     boot_id: str
-
-    @property
-    def num_tokens(self) -> int:
-        """Over all keys."""
-        return sum(column.num_tokens for column in self.columns)
 
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
@@ -79,8 +58,7 @@ class ShardReport:
             values: dict[str, Any] = json.loads(data)
             if values.pop("version") != _VERSION:
                 raise ValueError("another version")  # noqa: TRY301, EM101 - worded below
-            columns = tuple(ColumnReport(**column) for column in values.pop("columns"))
-            return cls(columns=columns, slice_rows=tuple(values.pop("slice_rows")), **values)
+            return cls(slice_rows=tuple(values.pop("slice_rows")), **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"`{path}` is not the report of a shard: {error}"
             raise StorageError(message, hint="remove it; the shard is then done again") from error

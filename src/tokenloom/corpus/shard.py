@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
-from tokenloom.corpus.report import ColumnReport, ShardReport, boot_id
+from tokenloom.corpus.recording import manifest_maker
+from tokenloom.corpus.report import ShardReport, boot_id
+from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import InputError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.optional import require
+from tokenloom.indexed.manifest import DocumentLedger
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
 from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
@@ -67,7 +69,7 @@ class ShardWorker:
             stack.enter_context(one_thread_per_call())
             self._executor = stack.enter_context(worker_threads(self._num_workers))
             # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
-            self._choice = self._executor.submit(_choose_engine, self._plan).result()
+            self._choice = self._executor.submit(choose_engine_of, self._plan).result()
             self._tokenise = _tokeniser(self._plan, self._choice, num_workers=self._num_workers)
             self._stack = stack.pop_all()
         return self
@@ -114,7 +116,7 @@ class ShardWorker:
             num_rejected=part.rejected.count,
             num_doubled=part.num_doubled,
             num_text_bytes=reading.num_text_bytes,
-            columns=tuple(column.report() for column in part.columns),
+            num_tokens=part.num_tokens,
             engine=self._choice.name,
             engine_reason=self._choice.reason,
             seconds=seconds,
@@ -122,7 +124,7 @@ class ShardWorker:
         )
 
 
-def _choose_engine(plan: CorpusPlan) -> EngineChoice:
+def choose_engine_of(plan: CorpusPlan) -> EngineChoice:
     """Returns the engine, checked on the beginning of the corpus: the same in every process.
 
     Of what can be read once only nothing is looked at first; every block is checked as it comes, anyhow.
@@ -148,10 +150,15 @@ def _tokeniser(plan: CorpusPlan, choice: EngineChoice, *, num_workers: int) -> B
         keys=settings.keys,
         dtype=plan.dtype,
         document_tokens=plan.document_tokens,
-        splitter=SentenceSplitter(keep_newlines=settings.keep_newlines) if settings.split_sentences else None,
+        splitter=splitter_of(settings),
         hash_documents=settings.hashes_documents,
         num_workers=num_workers,
     )
+
+
+def splitter_of(settings: CorpusSettings) -> SentenceSplitter | None:
+    """Returns what cuts texts into sentences; None if nothing does."""
+    return SentenceSplitter(keep_newlines=settings.keep_newlines) if settings.split_sentences else None
 
 
 class _Reading:
@@ -177,7 +184,7 @@ class _Reading:
         """Read so far, after decompression."""
         return self._num_text_bytes + (0 if self._reader is None else self._reader.num_text_bytes)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Generator[Block]:
         """Yields all blocks, in order."""
         for slice_ in self._shard.slices:
             reader = open_slice(
@@ -193,33 +200,6 @@ class _Reading:
 
 
 @dataclass(slots=True)
-class _Column:
-    """The pair of a key as it is written."""
-
-    builder: IndexedDatasetBuilder
-    prefix: str
-    crc32: Callable[[Any, int], int]
-    num_tokens: int = 0
-    largest_token: int = -1
-    checksum: int = 0
-
-    def write(self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]) -> None:
-        self.builder.append_block(tokens, lengths, document_ends=document_ends)
-        self.num_tokens += len(tokens)
-        self.checksum = self.crc32(tokens.data, self.checksum)
-        if len(tokens):
-            self.largest_token = max(self.largest_token, int(tokens.max()))
-
-    def report(self) -> ColumnReport:
-        return ColumnReport(
-            num_sequences=self.builder.num_sequences,
-            num_tokens=self.num_tokens,
-            largest_token=self.largest_token,
-            bin_crc32=self.checksum,
-        )
-
-
-@dataclass(slots=True)
 class _Part:
     """The files of a part. The report comes last, so that a part without one is as if it were not there.
 
@@ -232,18 +212,18 @@ class _Part:
     num_documents: int = 0
     num_blank_lines: int = 0
     num_doubled: int = 0
-    columns: list[_Column] = field(default_factory=list)
+    num_tokens: int = 0
+    builders: list[IndexedDatasetBuilder] = field(default_factory=list)
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     rejected: RejectedLines = field(init=False)
 
     def __enter__(self) -> Self:
-        crc32 = require("isal.isal_zlib", extra="preprocess").crc32
         with ExitStack() as stack:  # undoes what was opened if one fails
             for number in range(len(self.plan.settings.keys)):
-                prefix = part_pair(self.prefix, number)
-                builder = IndexedDatasetBuilder(bin_path(prefix), dtype=self.plan.dtype, durable=False)
-                self.columns.append(_Column(stack.enter_context(builder), prefix, crc32))
+                path = bin_path(part_pair(self.prefix, number))
+                builder = IndexedDatasetBuilder(path, dtype=self.plan.dtype, checksums=True, durable=False)
+                self.builders.append(stack.enter_context(builder))
             self.rejected = RejectedLines(self.prefix, skip=not self.plan.settings.bad_records.allows_none)
             stack.callback(self.rejected.close)
             self.stack = stack.pop_all()
@@ -254,8 +234,9 @@ class _Part:
 
     def write(self, block: TokenisedBlock) -> None:
         """Appends the documents of a block, and sets its bad records aside."""
-        for column, made in zip(self.columns, block.columns, strict=True):
-            column.write(made.tokens, made.lengths, made.document_ends)
+        for builder, column in zip(self.builders, block.columns, strict=True):
+            builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends)
+            self.num_tokens += len(column.tokens)
         if block.hashes is not None:
             self.hashes.append(block.hashes)
         self.num_documents += block.num_documents
@@ -285,14 +266,23 @@ class _Part:
             num_file_bytes=num_file_bytes,
             num_text_bytes=num_text_bytes,
             num_documents=self.num_documents,
-            num_tokens=sum(column.num_tokens for column in self.columns),
+            num_tokens=self.num_tokens,
             num_rejected=self.rejected.count,
         )
 
     def publish(self, report: ShardReport) -> ShardReport:
         """Makes the files appear, the report last, and returns it."""
-        for column in self.columns:
-            column.builder.finalize(idx_path(column.prefix))
+        ledger = DocumentLedger(
+            num_read=self.num_documents + self.num_blank_lines + self.rejected.count,
+            num_kept=self.num_documents,
+            num_blank=self.num_blank_lines,
+            num_rejected=self.rejected.count,
+        )
+        files = tuple(slice_.file for slice_ in self.shard.slices)
+        for number, builder in enumerate(self.builders):
+            key = self.plan.settings.keys[number]
+            make = manifest_maker(self.plan, files, key=key, split=None, ledger=ledger, engine=report.engine)
+            builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make)
         if self.plan.settings.hashes_documents:
             with PendingFile(hashes_path(self.prefix), durable=False) as file:
                 np.save(file.stream, np.concatenate([np.empty((0, 2), dtype=np.uint64), *self.hashes]))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from tokenloom.indexed.dataset import IndexedDataset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSummary:
@@ -26,6 +30,20 @@ class DatasetSummary:
     num_sequences: int
     num_tokens: int
     num_bytes: int
+
+
+def dataset_summary(dataset: IndexedDataset, *, key: str, split: str | None) -> DatasetSummary:
+    """Returns what a dataset holds."""
+    return DatasetSummary(
+        key=key,
+        split=split,
+        prefix=dataset.path_prefix,
+        num_documents=dataset.num_documents,
+        num_empty=int(np.count_nonzero(np.diff(dataset.document_indices) == 0)),
+        num_sequences=len(dataset),
+        num_tokens=dataset.num_tokens,
+        num_bytes=dataset.num_tokens * dataset.dtype.itemsize,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest import START_LENGTHS, Manifest, PairFacts
-from tokenloom.indexed.manifest_file import manifest_bytes, manifest_path
-from tokenloom.indexed.tally import PairTally, Writable
-from tokenloom.indexed.verify import index_problems
+from tokenloom.indexed.concatenate import open_checked, put_piece
+from tokenloom.indexed.index_writer import IndexWriter, publish_pair
+from tokenloom.indexed.layout import DType, Header, idx_path
+from tokenloom.indexed.manifest import Manifest, PairFacts
+from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.selection import byte_pieces
+from tokenloom.indexed.tally import PairTally
 from tokenloom.kernels import RecordBuilder
-from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.local import ByteSource
-from tokenloom.storage.resolve import open_pending, remove
+from tokenloom.storage.local import MappedFile
+from tokenloom.storage.resolve import open_pending
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
-_REMOTE_BYTES = 64 << 20  # read as several ranges at once
 _ROWS_PER_WRITE = 1 << 20
 _LONGEST = 2**31 - 1  # lengths are stored as int32
 
@@ -57,6 +57,7 @@ class IndexedDatasetBuilder:
         dtype: of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
         checksums: whether to compute what a manifest says of both files; costs some 0.6 ns per byte.
+        durable: whether the files survive a loss of power once they have appeared; see `PendingFile`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class IndexedDatasetBuilder:
         multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
         *,
         checksums: bool = False,
+        durable: bool = True,
     ) -> None:
         self._dtype_code = DType.code_from_dtype(dtype)
         self.dtype = np.dtype(dtype).newbyteorder("=")
@@ -74,7 +76,8 @@ class IndexedDatasetBuilder:
         self._add = self._records.add
         self._finished = False
         self._tally = PairTally(self.dtype) if checksums else None
-        self._bin_file = open_pending(os.fspath(bin_path))
+        self._durable = durable
+        self._bin_file = open_pending(os.fspath(bin_path), durable=durable)
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
         """Appends one sequence; `end_document` closes the document it belongs to.
@@ -200,22 +203,18 @@ class IndexedDatasetBuilder:
             DatasetFormatError: the pair is damaged, or its dtype is not this builder's. Nothing was added.
         """
         self._check_open()
-        dataset = IndexedDataset(path_prefix, multimodal=self.multimodal)
+        dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         prefix, arrays = dataset.path_prefix, dataset.index.arrays
         if dataset.dtype != self.dtype:
             message = f"`{idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             raise DatasetFormatError(
                 message, hint="datasets of one dtype only can be merged; tokenise one of them again"
             )
-        if problem := next(index_problems(dataset), None):
-            raise DatasetFormatError(problem, hint=f"run `tokenloom verify {prefix}`")
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()
         try:
-            if dataset.is_remote:
-                self._copy_remote(dataset.bin_reader)
-            else:
-                self._copy_bytes(bin_path(prefix), dataset.bin_reader.num_bytes)
+            for piece in byte_pieces(dataset, 0, dataset.extents.num_bytes):
+                put_piece(piece, self._bin_file)
             if self._tally is not None:
                 self._tally.add_pair(dataset)
         except BaseException:
@@ -225,50 +224,28 @@ class IndexedDatasetBuilder:
     def finalize(
         self, idx_path: str | os.PathLike[str], *, manifest: Callable[[PairFacts], Manifest] | None = None
     ) -> None:
-        """Writes the index and makes the pair appear: the `.bin` file first, the `.idx` file last.
-
-        An old index of that name is removed first, so that no moment exists at which an index meets foreign tokens. An
-        old manifest goes after it, and a new one comes before the new index: where there is an index, the manifest
-        beside it is its own.
+        """Writes the index and makes the pair appear, as `publish_pair` does: tokens, manifest, index.
 
         Args:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
         """
         self._check_open()
-        index_path = os.fspath(idx_path)
-        record_path = manifest_path(prefix_of(index_path))
         self._finished = True
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._bin_file.discard)
             self._flush()
-            with open_pending(index_path) as index_file:
-                record = self._write_files(index_file, manifest)
-                index_file.sync()
-                self._bin_file.sync()
-                remove(index_path)
-                remove(record_path)
-                self._bin_file.publish()
-                if record is not None:
-                    with open_pending(record_path) as record_file:
-                        record_file.write(record)
-        except BaseException:
-            self._bin_file.discard()
-            raise
-
-    def _write_files(
-        self, index_file: PendingFile | PendingObject, manifest: Callable[[PairFacts], Manifest] | None
-    ) -> bytes | None:
-        """Writes the index; returns the manifest as it will be written."""
-        if manifest is None:
+            index_file = open_pending(os.fspath(idx_path), durable=self._durable)
+            stack.callback(index_file.discard)
             self._write_index(index_file)
-            return None
+            record = None if manifest is None else manifest_bytes(manifest(self._facts(index_file)))
+            publish_pair(self._bin_file, index_file, manifest=record)
+
+    def _facts(self, index_file: PendingFile | PendingObject) -> PairFacts:
         if self._tally is None:
             message = "expected `checksums=True` on a builder that is to write a manifest, found none"
             raise ConfigError(message)
-        self._write_index(self._tally.counted(index_file))
-        lengths = np.empty(min(self.num_sequences, START_LENGTHS), dtype=np.int32)
-        self._records.copy_lengths(0, lengths)
-        return manifest_bytes(manifest(self._tally.facts(self._header(), lengths)))
+        return self._tally.facts_with(MappedFile(index_file.stream.name))
 
     def abort(self) -> None:
         """Gives up: removes what was written. Harmless after `finalize`."""
@@ -355,61 +332,30 @@ class IndexedDatasetBuilder:
             self.abort()
             raise
 
-    def _copy_bytes(self, path: str, num_bytes: int) -> None:
-        """Copies a file to the end of the tokens without passing it through Python."""
-        with storage_errors("copy", path), open(path, "rb") as source:
-            target = self._bin_file.stream
-            target.flush()
-            copied = 0
-            while copied < num_bytes:
-                try:
-                    count = os.copy_file_range(source.fileno(), target.fileno(), num_bytes - copied)
-                except OSError:
-                    count = 0
-                copied += count
-                if count == 0:  # not every pair of filesystems can; the portable copy continues where it stopped
-                    source.seek(copied)
-                    shutil.copyfileobj(source, target, 1 << 20)
-                    target.flush()
-                    copied = source.tell()
-                    break
-        if copied != num_bytes:
-            message = f"`{path}`: expected {num_bytes} bytes, found {copied}"
-            raise StorageError(message, hint="the file changed while it was read")
-
-    def _copy_remote(self, source: ByteSource) -> None:
-        """Copies an object to the end of the tokens."""
-        for begin in range(0, source.num_bytes, _REMOTE_BYTES):
-            self._bin_file.write(source.read(begin, min(_REMOTE_BYTES, source.num_bytes - begin)).data)
-
-    def _header(self) -> Header:
-        return Header(
+    def _write_index(self, index_file: PendingFile | PendingObject) -> None:
+        records = self._records
+        header = Header(
             dtype_code=self._dtype_code,
-            num_sequences=self._records.num_sequences,
-            num_boundaries=self._records.num_document_boundaries,
+            num_sequences=records.num_sequences,
+            num_boundaries=records.num_document_boundaries,
         )
-
-    def _write_index(self, index_file: Writable) -> None:
-        records, header = self._records, self._header()
-        index_file.write(header.pack())
-        for block in _blocks(records.copy_lengths, header.num_sequences, np.int32):
-            index_file.write(block.data)
-        pointer = 0
-        for block in _blocks(records.copy_lengths, header.num_sequences, np.int32):
-            ends = np.cumsum(block, dtype=np.int64) * self.dtype.itemsize + pointer
-            pointers = np.concatenate([np.array([pointer], dtype=np.int64), ends[:-1]])
-            index_file.write(pointers.data)
-            pointer = int(ends[-1])
-        for block in _blocks(records.copy_document_ends, header.num_boundaries, np.int64):
-            index_file.write(block.data)
-        if self.multimodal:
-            for block in _blocks(records.copy_modes, header.num_sequences, np.int8):
-                index_file.write(block.data)
+        rows = IndexWriter(index_file, header, multimodal=self.multimodal)
+        for begin, lengths in _blocks(records.copy_lengths, header.num_sequences, np.int32):
+            modes = None
+            if self.multimodal:
+                modes = np.empty(len(lengths), dtype=np.int8)
+                records.copy_modes(begin, modes)
+            rows.add_rows(lengths, modes)
+        for begin, ends in _blocks(records.copy_document_ends, header.num_boundaries, np.int64):
+            rows.add_boundaries(ends[1:] if begin == 0 else ends)  # the first, 0, is there
+        rows.finish()
 
 
-def _blocks(copy: Callable[[int, NDArray[Any]], None], count: int, dtype: type[Any]) -> Iterable[NDArray[Any]]:
-    """Yields the rows of a record array in bounded pieces."""
+def _blocks(
+    copy: Callable[[int, NDArray[Any]], None], count: int, dtype: type[Any]
+) -> Iterable[tuple[int, NDArray[Any]]]:
+    """Yields the rows of a record array in bounded pieces, each with its first row."""
     for begin in range(0, count, _ROWS_PER_WRITE):
         block = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=dtype)
         copy(begin, block)
-        yield block
+        yield begin, block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
@@ -11,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, MissingObjectError, StorageError
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed.byte_ranges import ByteRanges
+from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path
 from tokenloom.indexed.layout import (
     HEADER_BYTES,
     Header,
-    IndexArrays,
+    Index,
     bin_path,
     idx_path,
     parse_header,
@@ -23,54 +24,15 @@ from tokenloom.indexed.layout import (
     prefix_of,
 )
 from tokenloom.indexed.manifest_file import ManifestHead, read_manifest_head, read_manifest_head_once
+from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.copies import local_copy
-from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_file
-from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import exists, names_in
+from tokenloom.storage.extents import Extents, ExtentSource, extents_of
+from tokenloom.storage.local import ByteSource, MappedFile
+from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
 
 Tokens = NDArray[Any]
-
-_MOST_BLOCKS = 4
-"""A block that a long sequence makes larger than so many is not fetched as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """The contents of an `.idx` file: its header and read-only views of its arrays."""
-
-    header: Header
-    arrays: IndexArrays
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the tokens."""
-        return self.header.dtype
-
-    @property
-    def sequence_lengths(self) -> NDArray[np.int32]:
-        """int32[num_sequences], tokens per sequence."""
-        return self.arrays.lengths
-
-    @property
-    def sequence_pointers(self) -> NDArray[np.int64]:
-        """int64[num_sequences], byte offset of each sequence in the `.bin` file."""
-        return self.arrays.pointers
-
-    @property
-    def document_indices(self) -> NDArray[np.int64]:
-        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
-        return self.arrays.boundaries
-
-    @property
-    def sequence_modes(self) -> NDArray[np.int8] | None:
-        """int8[num_sequences], or None for text-only data."""
-        return self.arrays.modes
-
-    def __len__(self) -> int:
-        return self.header.num_sequences
 
 
 class IndexedDataset:
@@ -82,6 +44,8 @@ class IndexedDataset:
     Data in object storage are named by address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
     `msc://profile/prefix`): the index is mapped from a local copy, tokens are read by range. All processes that a
     dataset is pickled to read the version that was opened first; once it is replaced, reading is an error.
+
+    A catalogue, see `build_catalogue`, is opened as the pair is whose place it takes.
 
     Example:
         >>> import tempfile
@@ -128,39 +92,25 @@ class IndexedDataset:
         self.sequences_per_dataset = sequences_per_dataset
         self.dtype_code = dtype_code
         self.object_storage = object_storage
-        self._objects: tuple[RemoteFile, RemoteFile] | None = None  # tokens and index, of one version for all processes
-        self._block_starts: dict[int, NDArray[np.int64]] = {}
+        self._files = DatasetFiles(self.path_prefix, mmap=mmap, settings=object_storage)
         self._open()
 
     def _open(self) -> None:
-        tokens_path, index_path = bin_path(self.path_prefix), idx_path(self.path_prefix)
-        self.bin_reader: ByteSource
-        try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
-            self.bin_reader, data = self._open_bytes(tokens_path, index_path)
-        except StorageError as error:
-            if self.is_remote and not isinstance(error, MissingObjectError):
-                raise
-            settings = self.object_storage
-            missing = [path for path in (index_path, tokens_path) if not exists(path, settings=settings)]
-            if not missing:
-                raise
-            message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
-            raise DatasetNotFoundError(message, hint=_missing_hint(self.path_prefix, missing)) from None
-        header = parse_header(data[:HEADER_BYTES].tobytes(), path=index_path)
-        self._check_promises(header, index_path)
+        self.bin_reader, data = self._files.open()
+        header = parse_header(data[:HEADER_BYTES].tobytes(), path=self.idx_path)
+        self._check_promises(header)
+        if self.catalogue is not None:
+            self.catalogue.check_header(header, prefix=self.path_prefix)
         arrays = parse_index(
-            data, header, path=index_path, bin_bytes=self.bin_reader.num_bytes, multimodal=self.multimodal
+            data,
+            header,
+            path=self.idx_path,
+            bin_bytes=self.bin_reader.num_bytes,
+            multimodal=self.multimodal,
+            tokens_path=self.tokens_path,
         )
         self.index = Index(header, arrays)
-
-    def _open_bytes(self, tokens_path: str, index_path: str) -> tuple[ByteSource, Bytes]:
-        if not self.is_remote:
-            return MappedFile(tokens_path) if self.mmap else PositionalFile(tokens_path), map_file(index_path)
-        if self._objects is None:
-            settings = self.object_storage
-            self._objects = RemoteFile(tokens_path, settings), RemoteFile(index_path, settings)
-        tokens, index = self._objects
-        return tokens, map_file(local_copy(index))
+        self._ranges = ByteRanges(arrays, self.bin_reader, itemsize=header.dtype.itemsize)
 
     @property
     def is_remote(self) -> bool:
@@ -170,7 +120,39 @@ class IndexedDataset:
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
+        if isinstance(self.bin_reader, ExtentSource):
+            return self.bin_reader.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The catalogue that names the pairs; None for a pair."""
+        return self._files.catalogue
+
+    @property
+    def tokens_path(self) -> str:
+        """The path of the tokens, or of the catalogue that says where they are."""
+        return bin_path(self.path_prefix) if self.catalogue is None else catalogue_path(self.path_prefix)
+
+    @property
+    def extents(self) -> Extents:
+        """Where the tokens of each pair lie among the bytes that pointers lead into; one whole, but for a catalogue."""
+        return extents_of(self.bin_reader)
+
+    @property
+    def sections(self) -> list[Section]:
+        """What lies in one file each; one section, but for a catalogue."""
+        if self.catalogue is not None:
+            return self.catalogue.sections
+        rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.bin_reader.num_bytes
+        return [Section(prefix=self.path_prefix, start=0, num_bytes=num_bytes, rows=rows, documents=documents)]
+
+    def count_tokens(self, rows: range) -> int:
+        """Returns the tokens of consecutive sequences, in O(1) and without reading their lengths."""
+        pointers, extents = self.index.arrays.pointers, self.extents
+        ends = (int(pointers[row]) if row < len(self) else extents.num_bytes for row in (rows.start, rows.stop))
+        begin, end = map(extents.held_before, ends)
+        return (end - begin) // self.dtype.itemsize
 
     def will_need(
         self,
@@ -189,45 +171,19 @@ class IndexedDataset:
             block_bytes: fetch the blocks, of about this size, in which the sequences lie, because nearly all of each
                 will be read soon, here or in another process of the node; None fetches the spans alone.
         """
-        if not isinstance(self.bin_reader, RemoteFile):
-            return
-        offsets, num_bytes = self._byte_ranges(sequences, starts, lengths)
-        if block_bytes is None:
-            self.bin_reader.will_need(offsets, num_bytes)
-            return
-        bounds = np.append(self.block_starts(block_bytes), self.bin_reader.num_bytes)
-        numbers = self.block_numbers(sequences, block_bytes)
-        starts, stops = bounds[numbers], bounds[numbers + 1]
-        vast = stops - starts > _MOST_BLOCKS * block_bytes  # the block of a very long sequence
-        self.bin_reader.will_need(offsets[~vast], num_bytes[~vast], blocks=(starts[~vast], stops[~vast]))
-        self.bin_reader.will_need(offsets[vast], num_bytes[vast])
-
-    def block_starts(self, block_bytes: int) -> NDArray[np.int64]:
-        """Returns where the blocks of whole sequences begin, in bytes: int64[num_blocks]; one pass, remembered.
-
-        A sequence belongs to the block of `block_bytes` in which its first byte lies, so that none is in two.
-        """
-        if block_bytes not in self._block_starts:
-            pointers = np.array(self.index.arrays.pointers)  # aligned
-            self._block_starts[block_bytes] = pointers[np.flatnonzero(np.diff(pointers // block_bytes, prepend=-1))]
-        return self._block_starts[block_bytes]
+        self._ranges.announce(sequences, starts, lengths, block_bytes=block_bytes)
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
-        """Returns the numbers of the blocks of sequences, see `block_starts`: int64[count]."""
-        starts = self.index.arrays.pointers[sequences]
-        numbers: NDArray[np.int64] = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
-        return numbers
+        """Returns the numbers of the blocks of whole sequences, each about `block_bytes` large: int64[count]."""
+        return self._ranges.block_numbers(sequences, block_bytes)
 
-    def _byte_ranges(
-        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns where spans lie in the `.bin` file: offsets and lengths."""
-        itemsize = self.dtype.itemsize
-        return self.index.arrays.pointers[sequences] + starts * itemsize, lengths * itemsize
+    def block_starts(self, block_bytes: int) -> NDArray[np.int64]:
+        """Returns where these blocks begin, in bytes: int64[num_blocks]; one pass, remembered."""
+        return self._ranges.block_starts(block_bytes)
 
     def index_source(self) -> ByteSource:
         """Returns the bytes of the index."""
-        return MappedFile(self.idx_path if self._objects is None else local_copy(self._objects[1]))
+        return MappedFile(self._files.index_file())
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
@@ -238,13 +194,13 @@ class IndexedDataset:
         Raises:
             DatasetFormatError: the manifest is damaged.
         """
-        if self._objects is None:
+        if not is_remote(self.path_prefix):
             return read_manifest_head(self.path_prefix)
-        copy = local_copy(self._objects[1])
+        copy = self._files.index_file()
         return read_manifest_head_once(self.path_prefix, copy=copy, settings=self.object_storage)
 
-    def _check_promises(self, header: Header, path: str) -> None:
-        found = (header.num_sequences, header.num_boundaries)
+    def _check_promises(self, header: Header) -> None:
+        path, found = self.idx_path, (header.num_sequences, header.num_boundaries)
         if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != found:
             message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {found}"
             raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
@@ -253,7 +209,7 @@ class IndexedDataset:
             raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("bin_reader", "index")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("bin_reader", "index", "_ranges")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -330,7 +286,7 @@ class IndexedDataset:
             )
             return out
         filled = 0
-        offsets, num_bytes = self._byte_ranges(sequences, starts, lengths)
+        offsets, num_bytes = self._ranges.of_spans(sequences, starts, lengths)
         for part in self.bin_reader.read_many(offsets.tolist(), num_bytes.tolist()):
             tokens = part.view(self.dtype)
             out[filled : filled + len(tokens)] = tokens
@@ -376,8 +332,9 @@ class IndexedDataset:
             return []
         pointers = self.index.arrays.pointers
         lengths = self.index.arrays.lengths[start:stop].astype(np.int64)
-        num_bytes = int(lengths.sum()) * self.dtype.itemsize
-        tokens = self.bin_reader.read(int(pointers[start]), num_bytes).view(self.dtype)
+        begin, end = int(pointers[start]), int(pointers[stop - 1]) + int(lengths[-1]) * self.dtype.itemsize
+        read = self.bin_reader.read_held if isinstance(self.bin_reader, ExtentSource) else self.bin_reader.read
+        tokens = read(begin, end - begin).view(self.dtype)
         return np.split(tokens, np.cumsum(lengths)[:-1])
 
     @property
@@ -392,8 +349,8 @@ class IndexedDataset:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the `.bin` file."""
-        return self.bin_reader.num_bytes // self.dtype.itemsize
+        """The number of tokens of all sequences."""
+        return self.extents.num_held_bytes // self.dtype.itemsize
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
@@ -434,20 +391,6 @@ class IndexedDataset:
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
-        """Whether both files of the pair exist."""
+        """Whether both files of the pair exist, or of a catalogue."""
         prefix = prefix_of(path_prefix)
-        return exists(idx_path(prefix)) and exists(bin_path(prefix))
-
-
-def _missing_hint(prefix: str, missing: list[str]) -> str:
-    if len(missing) == 2:
-        folder, name = os.path.split(prefix)
-        try:
-            candidates = [entry for entry in names_in(folder or ".") if entry.endswith(".idx")]
-        except (StorageError, ConfigError):  # no such folder, or no permission to list it
-            return "check the folder; a prefix is the path without `.bin` or `.idx`"
-        near = [entry.removesuffix(".idx") for entry in candidates if entry.startswith(name)]
-        if near:
-            return f"did you mean `{os.path.join(folder, near[0])}`?"
-        return "a prefix is the path without `.bin` or `.idx`"
-    return "the pair is incomplete: it was not finished, or one file was moved"
+        return exists(idx_path(prefix)) and (exists(bin_path(prefix)) or exists(catalogue_path(prefix)))

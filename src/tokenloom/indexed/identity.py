@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash_of
 
@@ -14,7 +15,8 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
 
     JSON-serialisable; the same for a copy elsewhere, whatever the times of the files. Reads a fixed number of bytes.
     Two pairs that differ only between the samples look alike. Tokens in object storage are told by their etag instead,
-    where the store has one: samples of them would cost a round trip each.
+    where the store has one: samples of them would cost a round trip each. Of a catalogue, each pair is told by what was
+    recorded of it, which it must still be.
     """
     header = dataset.index.header
     index, tokens = dataset.index_source(), dataset.bin_reader
@@ -23,9 +25,12 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
         "num_sequences": header.num_sequences,
         "num_boundaries": header.num_boundaries,
         "idx_bytes": index.num_bytes,
-        "bin_bytes": tokens.num_bytes,
+        "bin_bytes": dataset.extents.num_held_bytes,
         "idx_sample": sampled_hash_of(index),
     }
+    if isinstance(tokens, ExtentSource) and dataset.catalogue is not None:
+        tokens.check()
+        return {**identity, "pairs": dataset.catalogue.identity()}
     if isinstance(tokens, RemoteFile) and tokens.version.etag is not None:
         return {**identity, "bin_etag": tokens.version.etag}
     return {**identity, "bin_sample": sampled_hash_of(tokens)}

@@ -158,7 +158,45 @@ class IndexArrays:
     modes: NDArray[np.int8] | None
 
 
-def parse_index(data: Bytes, header: Header, *, path: str, bin_bytes: int, multimodal: bool) -> IndexArrays:
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The contents of an `.idx` file: its header and read-only views of its arrays."""
+
+    header: Header
+    arrays: IndexArrays
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tokens."""
+        return self.header.dtype
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_sequences], tokens per sequence."""
+        return self.arrays.lengths
+
+    @property
+    def sequence_pointers(self) -> NDArray[np.int64]:
+        """int64[num_sequences], byte offset of each sequence in the `.bin` file."""
+        return self.arrays.pointers
+
+    @property
+    def document_indices(self) -> NDArray[np.int64]:
+        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
+        return self.arrays.boundaries
+
+    @property
+    def sequence_modes(self) -> NDArray[np.int8] | None:
+        """int8[num_sequences], or None for text-only data."""
+        return self.arrays.modes
+
+    def __len__(self) -> int:
+        return self.header.num_sequences
+
+
+def parse_index(
+    data: Bytes, header: Header, *, path: str, bin_bytes: int, multimodal: bool, tokens_path: str | None = None
+) -> IndexArrays:
     """Returns the arrays of an `.idx` file after checking, in O(1), that they and the `.bin` file belong together.
 
     Args:
@@ -167,6 +205,7 @@ def parse_index(data: Bytes, header: Header, *, path: str, bin_bytes: int, multi
         path: of the `.idx` file, for messages.
         bin_bytes: the real size of the `.bin` file.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
+        tokens_path: of what holds the tokens, for messages; None for the `.bin` file beside the index.
 
     Raises:
         DatasetFormatError: naming the file, the field, what was expected and what was found.
@@ -208,17 +247,17 @@ def parse_index(data: Bytes, header: Header, *, path: str, bin_bytes: int, multi
         promised = int(arrays.pointers[-1]) + int(arrays.lengths[-1]) * header.dtype.itemsize
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if promised != bin_bytes:
-        tokens = bin_path(path.removesuffix(".idx"))
+        tokens = tokens_path or bin_path(path.removesuffix(".idx"))
         kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
         message = f"`{tokens}`: expected {promised} bytes ({source}), found {bin_bytes}"
-        raise DatasetFormatError(message, hint=f"the .bin file is {kind}; write the pair again")
+        raise DatasetFormatError(message, hint=f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again")
     return arrays
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix for a prefix, or for the path of either file of a pair."""
+    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue."""
     text = os.fspath(path)
-    for suffix in (".bin", ".idx"):
+    for suffix in (".bin", ".idx", ".catalogue"):
         if text.endswith(suffix):
             return text.removesuffix(suffix)
     return text

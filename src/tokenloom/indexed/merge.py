@@ -1,34 +1,48 @@
-"""Several pairs into one."""
+"""Several datasets into one pair, or into pairs of a wanted size."""
 
 from __future__ import annotations
 
+import bisect
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
-from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.indexed.concatenate import check_inputs, check_output, write_checked, write_concatenated
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.storage.addresses import canonical_path
-from tokenloom.storage.resolve import names_in
+from tokenloom.indexed.layout import bin_path, prefix_of
+from tokenloom.indexed.selection import ConcatenatedPart
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.resolve import is_missing, names_in
+
+_NUM_DIGITS = 5
 
 
-def prefixes_in(folder: str) -> list[str]:
-    """Returns the prefixes of all pairs in a folder, sorted by name; an incomplete pair is an error.
+@overload
+def merge_datasets(
+    prefixes: Sequence[str],
+    output_prefix: str,
+    *,
+    multimodal: bool = False,
+    part_bytes: None = None,
+    progress: Callable[[str], None] | None = None,
+    advance: Callable[[int], None] | None = None,
+    verify: bool = False,
+) -> IndexedDataset: ...
 
-    Raises:
-        DatasetNotFoundError: the folder holds no pair, or half of one.
-    """
-    names = [name for name in names_in(folder) if not name.startswith(".")]
-    prefixes = sorted({prefix_of(name) for name in names if name.endswith((".bin", ".idx"))})
-    for prefix in prefixes:
-        if missing := [name for name in (bin_path(prefix), idx_path(prefix)) if name not in names]:
-            message = f"`{folder}` holds half of the pair `{prefix}`: `{missing[0]}` is missing"
-            raise DatasetNotFoundError(message, hint="remove the half, or finish writing the pair")
-    if not prefixes:
-        message = f"`{folder}` holds no .bin/.idx pair"
-        raise DatasetNotFoundError(message)
-    return [os.path.join(folder, prefix) for prefix in prefixes]
+
+@overload
+def merge_datasets(
+    prefixes: Sequence[str],
+    output_prefix: str,
+    *,
+    multimodal: bool = False,
+    part_bytes: int,
+    progress: Callable[[str], None] | None = None,
+    advance: Callable[[int], None] | None = None,
+    verify: bool = False,
+) -> list[IndexedDataset]: ...
 
 
 def merge_datasets(
@@ -36,40 +50,111 @@ def merge_datasets(
     output_prefix: str,
     *,
     multimodal: bool = False,
+    part_bytes: int | None = None,
     progress: Callable[[str], None] | None = None,
-) -> IndexedDataset:
-    """Writes the documents of all pairs, in order, as one pair, and returns it opened.
+    advance: Callable[[int], None] | None = None,
+    verify: bool = False,
+) -> IndexedDataset | list[IndexedDataset]:
+    """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
-    All inputs are opened and checked before the first byte is written. Token bytes are copied by the operating system.
+    All inputs are opened and checked before the first byte is written. Token bytes are copied by the operating system,
+    rows pass in blocks; roles beside the inputs are joined too if all have them.
+
+    With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
+    of them. They are cut between documents; one that is larger by itself is alone. Each appears whole, one after
+    the other.
 
     Args:
         prefixes: of the inputs, in the order wanted.
         output_prefix: of the result; must not be one of the inputs.
-        multimodal: whether the pairs hold modes.
-        progress: called with each prefix once it is copied.
+        multimodal: whether the datasets hold modes.
+        part_bytes: of tokens in each pair at most; None writes one pair.
+        progress: called with each prefix once it is copied; with `part_bytes`, once per pair that it goes to.
+        advance: called with the bytes of tokens copied since the last call.
+        verify: read the tokens back from the disk and compare them with those of the inputs.
 
     Raises:
-        ConfigError: nothing to merge, the output is also an input, or the dtypes differ.
+        ConfigError: nothing to merge, the output is also an input, the dtypes differ, only some have roles, or pairs of
+            an earlier merge would stay among the new ones.
         DatasetFormatError: an input is damaged.
+        StorageError: reading or writing fails; what was not complete is removed.
     """
-    if not prefixes:
-        message = "expected at least one dataset to merge, got none"
-        raise ConfigError(message)
     chosen = [prefix_of(prefix) for prefix in prefixes]
-    target = prefix_of(output_prefix)
-    if canonical_path(target) in map(canonical_path, chosen):
-        message = f"the output `{target}` is also an input"
-        raise ConfigError(message, hint="choose another output prefix")
-    first = IndexedDataset(chosen[0], multimodal=multimodal)
-    for prefix in chosen[1:]:
-        found = IndexedDataset(prefix, multimodal=multimodal).dtype
-        if found != first.dtype:
-            message = f"`{prefix}` holds {found} tokens, but `{chosen[0]}` holds {first.dtype}"
-            raise ConfigError(message, hint="datasets of one dtype only can be merged; tokenise one of them again")
-    with IndexedDatasetBuilder(bin_path(target), dtype=first.dtype, multimodal=multimodal) as builder:
-        for prefix in chosen:
-            builder.add_index(prefix)
-            if progress is not None:
-                progress(prefix)
-        builder.finalize(idx_path(target))
-    return IndexedDataset(target, multimodal=multimodal)
+    if part_bytes is None:
+        return write_concatenated(
+            [ConcatenatedPart(prefix=prefix) for prefix in chosen],
+            output_prefix,
+            multimodal=multimodal,
+            progress=progress,
+            advance=advance,
+            verify=verify,
+        )
+    if part_bytes < 1:
+        message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
+        raise ConfigError(message)
+    check_output(output_prefix, chosen)
+    dtype = check_inputs(chosen, multimodal=multimodal)
+    pairs = list(_cut(chosen, part_bytes))
+    outputs = [f"{prefix_of(output_prefix)}_{number:0{_NUM_DIGITS}}" for number in range(len(pairs))]
+    for output in outputs:
+        check_output(output, chosen)
+    _check_no_others(prefix_of(output_prefix), outputs)
+    return [
+        write_checked(
+            parts, output, dtype=dtype, multimodal=multimodal, progress=progress, advance=advance, verify=verify
+        )
+        for parts, output in zip(pairs, outputs, strict=True)
+    ]
+
+
+def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[ConcatenatedPart]]:
+    """Yields what each pair is made of: as many whole documents as fit, at least one; O(log documents) per cut."""
+    parts: list[ConcatenatedPart] = []
+    room = part_bytes
+    for prefix in prefixes:
+        dataset = IndexedDataset(prefix)
+        first = 0
+        while first < dataset.num_documents:
+            last = _last_that_fits(dataset, first, room)
+            if last == first and parts:
+                yield parts
+                parts, room = [], part_bytes
+                continue
+            last = max(last, first + 1)
+            parts.append(ConcatenatedPart(prefix=prefix, documents=range(first, last)))
+            room -= _bytes_before(dataset, last) - _bytes_before(dataset, first)
+            first = last
+    if parts:
+        yield parts
+    elif not any(IndexedDataset(prefix).num_documents for prefix in prefixes):
+        yield [ConcatenatedPart(prefix=prefixes[0])]
+
+
+def _last_that_fits(dataset: IndexedDataset, first: int, room: int) -> int:
+    """Returns one past the last document that ends within so many bytes from the start of another."""
+    most = _bytes_before(dataset, first) + room
+    documents = range(dataset.num_documents + 1)
+    return bisect.bisect_right(documents, most, lo=first, key=lambda document: _bytes_before(dataset, document)) - 1
+
+
+def _bytes_before(dataset: IndexedDataset, document: int) -> int:
+    """Returns the bytes of all documents before one."""
+    row = int(dataset.document_indices[document])
+    return dataset.count_tokens(range(row)) * dataset.dtype.itemsize
+
+
+def _check_no_others(output_prefix: str, outputs: Sequence[str]) -> None:
+    """Refuses to write among the pairs of an earlier merge that had more of them."""
+    folder, name = output_prefix.rpartition("/")[::2] if is_remote(output_prefix) else os.path.split(output_prefix)
+    try:
+        names = names_in(folder or ".")
+    except StorageError as error:
+        if is_missing(error):
+            return  # writing will say so
+        raise
+    numbered = re.compile(rf"{re.escape(name)}_\d{{{_NUM_DIGITS},}}\.(bin|idx)")
+    ours = {os.path.basename(output) for output in outputs}
+    others = sorted({prefix_of(each) for each in names if numbered.fullmatch(each)} - ours)
+    if others:
+        message = f"`{bin_path(os.path.join(folder, others[0]))}` would stay among the {len(outputs)} new pairs"
+        raise ConfigError(message, hint="it is left from an earlier merge; remove it, or choose another output prefix")

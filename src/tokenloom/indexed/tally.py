@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.checksums import joined_crc32
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import Header
-from tokenloom.indexed.manifest import FileChecksum, PairFacts, index_start_crc32
+from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
+from tokenloom.indexed.manifest import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32
 from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.storage.local import ByteSource, map_file
 
 _BYTES = 16 << 20
 """Read at once; a multiple of every token's width."""
-
-
-class Writable(Protocol):
-    """Takes bytes."""
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        """Appends bytes."""
 
 
 class FileTally:
@@ -76,9 +70,23 @@ class PairTally:
         for begin in range(0, source.num_bytes, _BYTES):
             self.add_tokens(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
 
-    def counted(self, index_file: Writable) -> Writable:
-        """Returns what writes to an index and takes note of it."""
-        return _Counted(index_file, self._index)
+    def read_index(self, source: ByteSource) -> None:
+        """Takes note of a whole index, which is read for that."""
+        for begin in range(0, source.num_bytes, _BYTES):
+            self._index.add(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
+
+    def add_file(self, path: str, offset: int, length: int) -> None:
+        """Takes note of the tokens in some bytes of a local file, which are read for that."""
+        data = map_file(path)[offset : offset + length]
+        for begin in range(0, length, _BYTES):
+            self.add_tokens(data[begin : begin + _BYTES].data)
+
+    def facts_with(self, index: ByteSource) -> PairFacts:
+        """Returns what the pair holds: all its tokens were noted, and this is its index, which is read for that."""
+        self.read_index(index)
+        header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)).tobytes(), path="index")
+        num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
+        return self.facts(header, index.read(header.lengths_offset, num_bytes).view(np.int32))
 
     def facts(self, header: Header, lengths: NDArray[np.int32]) -> PairFacts:
         """Returns what the pair holds, all of which was written.
@@ -101,13 +109,3 @@ class PairTally:
     def _take_largest(self, token: int | None) -> None:
         if token is not None and (self._largest is None or token > self._largest):
             self._largest = token
-
-
-class _Counted:
-    def __init__(self, file: Writable, tally: FileTally) -> None:
-        self._file = file
-        self._tally = tally
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        self._file.write(data)
-        self._tally.add(data)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.roles import has_roles, role_problems
+from tokenloom.storage.extents import ExtentSource
 
 _ROWS = 1 << 20
 _BYTES = 16 << 20
@@ -47,6 +48,7 @@ def verify_dataset(
 ) -> VerifyReport:
     """Reads the whole pair, and roles beside it, and reports every kind of defect once, with the first row of it.
 
+    Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
     One sequential pass over both files in bounded memory; roles are looked at as a whole. Opening errors are raised,
     not reported.
 
@@ -60,31 +62,35 @@ def verify_dataset(
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
-    tokens_path = bin_path(dataset.path_prefix)
+    tokens_path = dataset.tokens_path
     problems = list(index_problems(dataset))
     if has_roles(dataset):
         problems += role_problems(dataset)
+    lost = list(dataset.bin_reader.problems()) if isinstance(dataset.bin_reader, ExtentSource) else []
+    problems += lost
     smallest: int | float | None = None
     largest: int | float | None = None
     itemsize = dataset.dtype.itemsize
-    num_bytes = dataset.bin_reader.num_bytes
-    if num_bytes % itemsize:
-        problems.append(f"`{tokens_path}`: expected a whole number of {dataset.dtype} tokens, found {num_bytes} bytes")
-    for begin in range(0, num_bytes - num_bytes % itemsize, _BYTES):
-        count = min(_BYTES, num_bytes - num_bytes % itemsize - begin)
-        tokens = dataset.bin_reader.read(begin, count).view(dataset.dtype)
-        low, high = tokens.min().item(), tokens.max().item()
-        smallest = low if smallest is None else min(smallest, low)
-        largest = high if largest is None else max(largest, high)
-        if progress is not None:
-            progress(count)
+    for section in dataset.sections if not lost else []:
+        if odd := section.num_bytes % itemsize:
+            found = f"found {section.num_bytes} bytes"
+            problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found}")
+        stop = section.start + section.num_bytes - odd
+        for begin in range(section.start, stop, _BYTES):
+            count = min(_BYTES, stop - begin)
+            tokens = dataset.bin_reader.read(begin, count).view(dataset.dtype)
+            low, high = tokens.min().item(), tokens.max().item()
+            smallest = low if smallest is None else min(smallest, low)
+            largest = high if largest is None else max(largest, high)
+            if progress is not None:
+                progress(count)
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:
             problems.append(f"`{tokens_path}`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
         if smallest < 0:
             problems.append(f"`{tokens_path}`: expected tokens from 0 on, found {smallest}")
     return VerifyReport(
-        num_tokens=num_bytes // itemsize,
+        num_tokens=dataset.num_tokens,
         smallest_token=smallest,
         largest_token=largest,
         problems=tuple(problems),
@@ -113,17 +119,21 @@ def _length_problems(dataset: IndexedDataset) -> Iterator[str]:
 
 
 def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
-    expected = 0
-    for begin, lengths in _rows(dataset.sequence_lengths):
-        ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
-        pointers = dataset.index.sequence_pointers[begin : begin + len(lengths)]
-        starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
-        for row in np.flatnonzero(pointers != starts):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected pointer {starts[row]} "
-                f"(the end of the sequence before), found {pointers[row]} for sequence {begin + row}"
-            )
-        expected = int(ends[-1])
+    where = f"`{idx_path(dataset.path_prefix)}`: expected"
+    for section in dataset.sections:
+        expected = section.start
+        for begin, lengths in _rows(dataset.sequence_lengths[section.rows.start : section.rows.stop]):
+            first = section.rows.start + begin
+            ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
+            pointers = dataset.index.sequence_pointers[first : first + len(lengths)]
+            starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
+            for row in np.flatnonzero(pointers != starts):
+                is_start = begin + row == 0 and section.start > 0
+                before = "the start of its pair" if is_start else "the end of the sequence before"
+                yield f"{where} pointer {starts[row]} ({before}), found {pointers[row]} for sequence {first + row}"
+            expected = int(ends[-1])
+        if expected != (end := section.start + section.num_bytes):
+            yield f"{where} the sequences of `{section.path}` to end at byte {end}, found {expected}"
 
 
 def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:

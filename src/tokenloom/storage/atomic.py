@@ -73,16 +73,16 @@ class PendingFile:
             self.stream.write(data)
 
     def sync(self) -> None:
-        """Makes what was written durable, still under the temporary name."""
+        """Makes what was written durable, if the file is to be, still under the temporary name."""
         with storage_errors("write", self.path):
             self.stream.flush()
-            os.fsync(self.stream.fileno())
+            if self._durable:
+                os.fsync(self.stream.fileno())
 
     def publish(self) -> None:
         """Makes the file durable and gives it its name, replacing what had it."""
         try:
-            if self._durable:
-                self.sync()
+            self.sync()
             with storage_errors("write", self.path):
                 self.stream.close()
             with storage_errors("publish", self.path):
@@ -144,6 +144,32 @@ def publish_bytes(path: str, data: bytes) -> None:
             with suppress(OSError):
                 os.unlink(temporary_path)
             raise
+
+
+def publish_link(source: str, path: str) -> bool:
+    """Gives a local file a second name, in one step and durably, replacing what had it; False where that cannot be.
+
+    Another filesystem, or one without hard links, is where it cannot be. Afterwards either name may go.
+    """
+    folder, name = os.path.split(path)
+    temporary_path = _temporary_path(folder, name)
+    try:
+        os.link(source, temporary_path)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS):
+            return False
+        with storage_errors("publish", path):
+            raise
+    try:
+        with storage_errors("publish", path):
+            with open(temporary_path, "rb") as stream:
+                os.fsync(stream.fileno())
+            os.replace(temporary_path, path)
+    finally:
+        with suppress(FileNotFoundError):  # left where both names are of one file already
+            os.unlink(temporary_path)
+    _sync_folder(folder or ".")
+    return True
 
 
 def _temporary_path(folder: str, name: str) -> str:

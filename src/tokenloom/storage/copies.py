@@ -42,7 +42,7 @@ def local_copy(remote: RemoteFile) -> str:
 
 
 def scratch_folder(path: str, settings: ObjectStorageSettings | None = None) -> str:
-    """Returns a local folder, made if need be, for what becomes the objects of an address; the same for the same one."""
+    """Returns a local folder, made if need be, for what becomes objects; the same for the same address."""
     storage = object_storage(settings or ObjectStorageSettings())
     return _folder(storage, os.path.join("jobs", short_hash(path)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -88,8 +89,8 @@ class MappedFile:
         return map(self.read, offsets, lengths)
 
 
-_HANDLES = HandlePool(256)
-"""Shared by all files that are read by position: far below the usual limit of 1024 descriptors."""
+_HANDLES = HandlePool(min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+"""Shared by all files that are read by position: far below the limit of descriptors, usually 1024."""
 
 
 class PositionalFile:
@@ -103,6 +104,7 @@ class PositionalFile:
         self._key = object()
         status = self._status()
         self._num_bytes = status.st_size
+        self.modified_ns = status.st_mtime_ns
         self._identity = (status.st_dev, status.st_ino)
 
     def _status(self) -> os.stat_result:

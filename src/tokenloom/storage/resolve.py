@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import MissingObjectError
+from tokenloom.errors import MissingObjectError, StorageError
 from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject, local_copy
@@ -59,6 +59,11 @@ def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
     return True
 
 
+def is_missing(error: StorageError) -> bool:
+    """Whether an error says that there is no such file or object."""
+    return isinstance(error, MissingObjectError) or isinstance(error.__cause__, FileNotFoundError)
+
+
 def size_of(path: str, *, settings: ObjectStorageSettings | None = None) -> int:
     """Returns the size of a file or object in bytes."""
     if is_remote(path):
@@ -101,9 +106,11 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
-def open_pending(path: str, *, settings: ObjectStorageSettings | None = None) -> PendingFile | PendingObject:
-    """Returns a file or object that appears, whole, when it is published."""
-    return PendingObject(path, settings) if is_remote(path) else PendingFile(path)
+def open_pending(
+    path: str, *, settings: ObjectStorageSettings | None = None, durable: bool = True
+) -> PendingFile | PendingObject:
+    """Returns a file or object that appears, whole, when it is published; see `PendingFile` for `durable`."""
+    return PendingObject(path, settings) if is_remote(path) else PendingFile(path, durable=durable)
 
 
 def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:

@@ -11,14 +11,15 @@ _NUM_PIECES = 32
 _PIECE_BYTES = 512
 
 
-def sampled_hash(read: Callable[[int, int], Bytes], num_bytes: int) -> str:
+def sampled_hash(read: Callable[[int, int], Bytes], num_bytes: int, *, num_pieces: int = _NUM_PIECES) -> str:
     """Returns the SHA-256 of pieces spread evenly, the first and the last bytes among them; all of it up to 16 KiB.
 
     Args:
         read: returns bytes [offset, offset + length).
         num_bytes: in all.
+        num_pieces: of 512 bytes, at least 2; what is no larger than all of them together is hashed as a whole.
     """
-    return _hash(read(*piece) for piece in _pieces(num_bytes))
+    return _hash(read(*piece) for piece in _pieces(num_bytes, num_pieces))
 
 
 def sampled_hash_of(source: ByteSource) -> str:
@@ -27,12 +28,12 @@ def sampled_hash_of(source: ByteSource) -> str:
     return _hash(source.read_many(offsets, lengths))
 
 
-def _pieces(num_bytes: int) -> list[tuple[int, int]]:
+def _pieces(num_bytes: int, num_pieces: int = _NUM_PIECES) -> list[tuple[int, int]]:
     """Returns the offset and the length of each piece."""
-    if num_bytes <= _NUM_PIECES * _PIECE_BYTES:
+    if num_bytes <= num_pieces * _PIECE_BYTES:
         return [(0, num_bytes)]
     last = num_bytes - _PIECE_BYTES
-    return [(last * piece // (_NUM_PIECES - 1), _PIECE_BYTES) for piece in range(_NUM_PIECES)]
+    return [(last * piece // (num_pieces - 1), _PIECE_BYTES) for piece in range(num_pieces)]
 
 
 def _hash(pieces: Iterable[Bytes]) -> str:

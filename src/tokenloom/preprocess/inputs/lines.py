@@ -177,7 +177,8 @@ def _refuse_utf16(head: bytes, path: str) -> None:
 def count_lines_before(slice_: InputSlice) -> int:
     """Returns how many lines of a file begin before a slice, which is read up to there for that: for errors alone."""
     source = open_source(slice_.file.path, mmap=False)
-    starts = range(0, slice_.start, _COUNT_BYTES)
-    return sum(
-        int(np.count_nonzero(source.read(at, min(_COUNT_BYTES, slice_.start - at)) == ord("\n"))) for at in starts
-    )
+    stop = slice_.start - 1  # a newline there ends the last of them
+    if stop < 0:
+        return 0
+    newlines = (source.read(at, min(_COUNT_BYTES, stop - at)) == ord("\n") for at in range(0, stop, _COUNT_BYTES))
+    return 1 + sum(int(np.count_nonzero(found)) for found in newlines)

@@ -1,0 +1,40 @@
+"""`tokenloom catalogue`: many datasets as one, without copying their tokens."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from tokenloom.cli import console
+from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes
+from tokenloom.indexed.catalogue_builder import build_catalogue
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "catalogue",
+        help="make many datasets one without copying tokens",
+        description="Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, "
+        "in the order given. Their tokens stay where they are.",
+    )
+    add_dataset_options(parser, what="list")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the catalogue and prints what it holds."""
+    prefixes = chosen_prefixes(options)
+    started = time.perf_counter()
+    with console.byte_progress(f"catalogue of {len(prefixes)} datasets", total=len(prefixes)) as advance:
+        dataset = build_catalogue(
+            prefixes, options.output_prefix, multimodal=options.multimodal, progress=lambda _: advance(1)
+        )
+    seconds = time.perf_counter() - started
+    print(
+        f"{dataset.path_prefix}: {len(dataset.sections)} pairs, {dataset.num_documents} documents, "
+        f"{len(dataset)} sequences, {dataset.num_tokens} tokens, {dataset.dtype.name}, "
+        f"{dataset.extents.num_held_bytes:,} bytes of tokens in {seconds:.1f} s"
+    )
+    return 0

@@ -1,0 +1,54 @@
+"""Naming datasets on the command line: one by one, as globs and folders, or in a file."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
+
+_UNITS = {"": 1} | {
+    f"{letter}{kind}B": base ** (power + 1)
+    for power, letter in enumerate("KMGT")
+    for kind, base in (("", 1000), ("i", 1024))
+}
+
+
+def add_dataset_options(parser: argparse.ArgumentParser, *, what: str) -> None:
+    """Declares the inputs of a command that takes many datasets, and where its result goes.
+
+    Args:
+        parser: of the command.
+        what: it does with them.
+    """
+    parser.add_argument("prefixes", nargs="*", metavar="PREFIX", help=f"datasets to {what}; globs and folders too")
+    parser.add_argument("--input", metavar="FOLDER", help=f"{what} all datasets of a folder, sorted by name")
+    parser.add_argument("--list", metavar="FILE", help=f"{what} what a file names, a prefix, glob or folder per line")
+    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="where the result goes")
+    parser.add_argument("--multimodal", action="store_true", help="the indexes hold sequence modes")
+
+
+def chosen_prefixes(options: argparse.Namespace) -> list[str]:
+    """Returns the datasets that the options name; exits with the usage unless they do so in one way.
+
+    Raises:
+        DatasetNotFoundError, ConfigError, StorageError: what they name is not there, or stands for too much.
+    """
+    if sum(map(bool, (options.prefixes, options.input, options.list))) != 1:
+        options.parser.error("name either datasets or a folder with --input, or a file with --list")
+    if options.input:
+        return prefixes_in(options.input)
+    return expand_prefixes(prefixes_listed(options.list) if options.list else options.prefixes)
+
+
+def byte_count(text: str) -> int:
+    """Returns the bytes that a text such as 500MB or 10GiB stands for.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or less than one byte.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)?", text)
+    if match is None or (count := int(float(match[1]) * _UNITS[match[2] or ""])) < 1:
+        message = f"expected a number of bytes such as 500MB or 10GiB, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return count

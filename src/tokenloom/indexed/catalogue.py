@@ -1,0 +1,248 @@
+"""Many pairs as one dataset without copying a token: `PREFIX.catalogue`, which takes the place of `PREFIX.bin`.
+
+`PREFIX.idx` is the index of all pairs together. Its pointers lead into one range of bytes in which the tokens of each
+pair begin at a multiple of `ALIGNMENT`, so that all `.bin` files can be mapped side by side and every kernel works on
+them as on one file. FORMAT.md describes the file; this module is its owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.indexed.layout import Header, bin_path, idx_path
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.extents import Extents, ExtentSource, RecordedFile
+from tokenloom.storage.resolve import is_missing, map_whole
+from tokenloom.storage.settings import ObjectStorageSettings
+
+MAGIC = "tokenloom catalogue"
+VERSION = 1
+ALIGNMENT = 65536
+"""Bytes: no machine that Linux runs on has larger pages."""
+
+
+def catalogue_path(prefix: str) -> str:
+    """Returns the path of the catalogue of a prefix."""
+    return prefix + ".catalogue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A run of whole documents of a dataset whose tokens lie in one file: all of a pair, one of many of a catalogue.
+
+    Attributes:
+        prefix: of the pair that holds the tokens.
+        start: where its bytes begin among those that pointers lead into.
+        num_bytes: how many they are.
+        rows: its sequences.
+        documents: its documents.
+    """
+
+    prefix: str
+    start: int
+    num_bytes: int
+    rows: range
+    documents: range
+
+    @property
+    def path(self) -> str:
+        """The path of the tokens."""
+        return bin_path(self.prefix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CataloguePart:
+    """A pair that a catalogue names.
+
+    Attributes:
+        file: its tokens.
+        num_sequences: rows of its index.
+        num_documents: its documents.
+    """
+
+    file: RecordedFile
+    num_sequences: int
+    num_documents: int
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the pair."""
+        return self.file.path.removesuffix(".bin")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The pairs that a dataset consists of, in order."""
+
+    parts: Sequence[CataloguePart]
+
+    @cached_property
+    def extents(self) -> Extents:
+        """Where the tokens of each lie."""
+        return Extents.aligned([part.file.num_bytes for part in self.parts], alignment=ALIGNMENT)
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of all pairs."""
+        return sum(part.num_sequences for part in self.parts)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents of all pairs."""
+        return sum(part.num_documents for part in self.parts)
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """What each pair contributes."""
+        row = document = 0
+        sections = []
+        for part, start in zip(self.parts, self.extents.starts.tolist(), strict=True):
+            rows = range(row, row + part.num_sequences)
+            documents = range(document, document + part.num_documents)
+            sections.append(
+                Section(prefix=part.prefix, start=start, num_bytes=part.file.num_bytes, rows=rows, documents=documents)
+            )
+            row, document = rows.stop, documents.stop
+        return sections
+
+    def identity(self) -> str:
+        """Returns a hash of what tells the tokens of all pairs from others; the same for a copy elsewhere."""
+        digest = hashlib.sha256()
+        for part in self.parts:
+            digest.update(f"{part.file.num_bytes} {part.file.sample} {part.file.etag}\n".encode())
+        return digest.hexdigest()
+
+    def check_header(self, header: Header, *, prefix: str) -> None:
+        """Checks that an index is that of the catalogue beside it.
+
+        Raises:
+            DatasetFormatError: it has other counts.
+        """
+        expected = header.num_sequences, header.num_boundaries - 1
+        if (found := (self.num_sequences, self.num_documents)) != expected:
+            message = (
+                f"`{catalogue_path(prefix)}`: expected pairs of {expected[0]} sequences and {expected[1]} documents in "
+                f"all, as `{idx_path(prefix)}` has, found {found[0]} and {found[1]}"
+            )
+            raise DatasetFormatError(message, hint="the two files do not belong together; write the catalogue again")
+
+    def source(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ExtentSource:
+        """Returns the tokens of all pairs; opens none of them.
+
+        Args:
+            prefix: of the catalogue.
+            mmap: whether to map them.
+            settings: of object storage.
+        """
+        files = [part.file for part in self.parts]
+        return ExtentSource(files, self.extents, recorded_in=catalogue_path(prefix), mmap=mmap, settings=settings)
+
+    def pack(self, prefix: str) -> bytes:
+        """Returns the bytes of the file, a line per pair.
+
+        Args:
+            prefix: of the catalogue, from which pairs below its folder are named.
+
+        Raises:
+            ConfigError: a catalogue in object storage would name local files.
+        """
+        lines = []
+        for part in self.parts:
+            facts = {name: value for name, value in asdict(part.file).items() if name != "path" and value is not None}
+            counts = {"num_sequences": part.num_sequences, "num_documents": part.num_documents}
+            lines.append(json.dumps({"prefix": _relative(part.prefix, prefix), **counts, **facts}))
+        start = json.dumps({"format": MAGIC, "version": VERSION, "alignment": ALIGNMENT})[:-1]
+        return f'{start}, "parts": [\n{f",{chr(10)}".join(lines)}\n]}}\n'.encode()
+
+
+def read_catalogue(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Catalogue | None:
+    """Returns the catalogue of a prefix, None if there is none; opens no pair.
+
+    Raises:
+        DatasetFormatError: it is foreign, truncated, or was written by something newer.
+        StorageError: it cannot be read.
+    """
+    try:
+        data = map_whole(catalogue_path(prefix), settings=settings)
+    except StorageError as error:
+        if is_missing(error):
+            return None
+        raise
+    return parse_catalogue(data.tobytes(), prefix=prefix)
+
+
+def parse_catalogue(data: bytes, *, prefix: str) -> Catalogue:
+    """Returns the catalogue that a file holds.
+
+    Args:
+        data: the whole file.
+        prefix: of the catalogue.
+
+    Raises:
+        DatasetFormatError: it is foreign, truncated, or was written by something newer.
+    """
+    path = catalogue_path(prefix)
+    hint = "the file is truncated, damaged, or no catalogue; write it again"
+    try:
+        content = json.loads(data)
+        found = content["format"], content["version"], content["alignment"]
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"`{path}`: expected the JSON of a catalogue, found {data[:40]!r} ({error})"
+        raise DatasetFormatError(message, hint=hint) from error
+    if found != (MAGIC, VERSION, ALIGNMENT):
+        expected = (MAGIC, VERSION, ALIGNMENT)
+        message = f"`{path}`: expected format, version and alignment {expected}, found {found}"
+        raise DatasetFormatError(message, hint="the file was written by something newer, or is damaged")
+    try:
+        return Catalogue([_parse_part(part, prefix) for part in content["parts"]])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        message = f"`{path}`: expected pairs with prefix, sizes and counts ({error})"
+        raise DatasetFormatError(message, hint=hint) from error
+
+
+def _parse_part(part: dict[str, Any], prefix: str) -> CataloguePart:
+    counts = part["num_bytes"], part["num_sequences"], part["num_documents"]
+    if not all(type(count) is int and count >= 0 for count in counts):
+        message = f"found counts {counts} for {part['prefix']!r}"
+        raise ValueError(message)
+    file = RecordedFile(
+        path=bin_path(_absolute(part["prefix"], prefix)),
+        num_bytes=counts[0],
+        modified_ns=part.get("modified_ns"),
+        sample=part.get("sample"),
+        etag=part.get("etag"),
+    )
+    return CataloguePart(file=file, num_sequences=counts[1], num_documents=counts[2])
+
+
+def _relative(pair: str, prefix: str) -> str:
+    """Returns how a catalogue names a pair: from its own folder on if the pair lies below it, else as a whole."""
+    if is_remote(prefix):
+        folder = prefix.rpartition("/")[0] + "/"
+        if not is_remote(pair):
+            message = f"a catalogue in object storage would name the local pair `{pair}`, which others cannot read"
+            raise ConfigError(message, hint="write the catalogue beside the pairs, or store the pairs first")
+        return pair.removeprefix(folder)
+    if is_remote(pair):
+        return pair
+    relative = os.path.relpath(pair, os.path.dirname(prefix) or ".")
+    return os.path.abspath(pair) if relative.split(os.sep, 1)[0] == os.pardir else relative
+
+
+def _absolute(name: str, prefix: str) -> str:
+    """Returns the prefix of a pair from the name that a catalogue has for it."""
+    if is_remote(name):
+        return name
+    if is_remote(prefix):
+        if name.startswith("/") or os.pardir in name.split("/"):
+            message = f"the local pair {name!r} in object storage"
+            raise ValueError(message)
+        return f"{prefix.rpartition('/')[0]}/{name}"
+    return os.path.join(os.path.dirname(prefix), name)

@@ -1,0 +1,117 @@
+"""Writing a catalogue: an index of many pairs, and where their tokens are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
+from tokenloom.indexed.concatenate import check_output, checked_inputs
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.index_writer import IndexWriter, publish_pair
+from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
+from tokenloom.indexed.roles_concatenation import ConcatenatedRoles
+from tokenloom.indexed.selection import ConcatenatedPart, Selection
+from tokenloom.storage.extents import record_file
+from tokenloom.storage.resolve import exists, open_pending
+
+
+def build_catalogue(
+    prefixes: Sequence[str],
+    output_prefix: str,
+    *,
+    multimodal: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> IndexedDataset:
+    """Makes many datasets one without copying a token, and returns it opened.
+
+    The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md. Its prefix is as
+    good as that of a pair. Pairs below the folder of the catalogue are named from there, so that the folder can be
+    moved; others by their whole path or address. A pair that changes later is an error when it is read. Catalogues
+    among the inputs are resolved to their pairs; roles beside the inputs are joined if all have them.
+
+    Every row of the inputs is checked, and rows pass in blocks, one input after the other.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenloom import IndexedDatasetBuilder, build_catalogue
+        >>> folder = tempfile.mkdtemp()
+        >>> for name in ("a", "b"):
+        ...     builder = IndexedDatasetBuilder(f"{folder}/{name}.bin")
+        ...     builder.add_documents([[1, 2], [3]])
+        ...     builder.finalize(f"{folder}/{name}.idx")
+        >>> dataset = build_catalogue([f"{folder}/a", f"{folder}/b"], f"{folder}/all")
+        >>> len(dataset), dataset.num_tokens, dataset[2].tolist()
+        (4, 6, [1, 2])
+
+    Args:
+        prefixes: of the inputs, in the order wanted.
+        output_prefix: of the catalogue.
+        multimodal: whether the datasets hold modes.
+        progress: called with each prefix once it is recorded.
+
+    Raises:
+        ConfigError: there are no inputs, the output is one of them or a pair, the dtypes differ, only some have roles,
+            or a catalogue in object storage would name local files.
+        DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
+        StorageError: reading or writing fails, or an input changes meanwhile.
+    """
+    target = prefix_of(output_prefix)
+    check_output(target, prefixes)
+    if exists(bin_path(target)):
+        message = f"a catalogue `{target}` would take the place of `{bin_path(target)}`, which is there"
+        raise ConfigError(message, hint="choose another output prefix, or remove the pair")
+    recorded, code = _record(prefixes, multimodal=multimodal, progress=progress)
+    inputs = [ConcatenatedPart(prefix=prefix_of(prefix)) for prefix in prefixes]
+    catalogue = Catalogue([part for each in inputs for part in recorded[each.prefix]])
+    content = catalogue.pack(target)
+    roles = ConcatenatedRoles(inputs, target, multimodal=multimodal)
+    with ExitStack() as stack:
+        file = open_pending(catalogue_path(target))
+        stack.callback(file.discard)
+        index = open_pending(idx_path(target))
+        stack.callback(index.discard)
+        file.write(content)
+        header = Header(
+            dtype_code=code, num_sequences=catalogue.num_sequences, num_boundaries=catalogue.num_documents + 1
+        )
+        rows = IndexWriter(index, header, multimodal=multimodal)
+        starts = iter(catalogue.extents.starts.tolist())
+        for each in inputs:
+            dataset = IndexedDataset(each.prefix, multimodal=multimodal)
+            for section in dataset.sections:
+                rows.move_to(next(starts))
+                chosen = ConcatenatedPart(prefix=each.prefix, documents=section.documents)
+                for block in Selection(dataset, chosen).blocks():
+                    rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
+                    rows.add_rows(block.lengths, block.modes)
+        rows.finish()
+        roles.remove_old()
+        publish_pair(file, index)
+    roles.publish()
+    return IndexedDataset(target, multimodal=multimodal)
+
+
+def _record(
+    prefixes: Sequence[str], *, multimodal: bool, progress: Callable[[str], None] | None
+) -> tuple[dict[str, list[CataloguePart]], int]:
+    """Returns the pairs that each dataset consists of, after checking all, and the dtype code of their tokens."""
+    recorded: dict[str, list[CataloguePart]] = {}
+    code = 0
+    for dataset in checked_inputs(prefixes, multimodal=multimodal):
+        code = DType.code_from_dtype(dataset.dtype)
+        recorded[dataset.path_prefix] = parts = []
+        for section in dataset.sections:
+            file = record_file(section.path)
+            if file.num_bytes != section.num_bytes:
+                message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
+                raise StorageError(message, hint="the file changed while it was recorded")
+            parts.append(
+                CataloguePart(file=file, num_sequences=len(section.rows), num_documents=len(section.documents))
+            )
+        if progress is not None:
+            progress(dataset.path_prefix)
+    return recorded, code

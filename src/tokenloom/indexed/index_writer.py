@@ -1,0 +1,118 @@
+"""Writing an `.idx` file in one pass over its rows, whatever their number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import StorageError
+from tokenloom.indexed.layout import Header, prefix_of
+from tokenloom.indexed.manifest_file import manifest_path
+from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.locks import write_at
+from tokenloom.storage.resolve import open_pending, remove
+
+
+class IndexWriter:
+    """Writes the arrays of an index side by side: each block of rows goes to its place in all of them.
+
+    Args:
+        file: to be written; empty. It is not published.
+        header: with the final counts.
+        multimodal: whether there are modes.
+    """
+
+    def __init__(self, file: PendingFile | PendingObject, header: Header, *, multimodal: bool) -> None:
+        self._file = file
+        self._header = header
+        self._multimodal = multimodal
+        self._num_rows = 0
+        self._num_boundaries = 0
+        self._pointer = 0
+        file.write(header.pack())
+        file.sync()
+        self.add_boundaries(np.zeros(1, dtype=np.int64))
+
+    @property
+    def num_rows(self) -> int:
+        """Sequences written so far."""
+        return self._num_rows
+
+    @property
+    def pointer(self) -> int:
+        """Where the next sequence begins, in bytes."""
+        return self._pointer
+
+    def move_to(self, pointer: int) -> None:
+        """Says where the next sequence begins, in bytes, if not where the last one ended."""
+        self._pointer = pointer
+
+    def add_rows(self, lengths: NDArray[np.int32], modes: NDArray[np.int8] | None = None) -> None:
+        """Appends sequences that lie back to back.
+
+        Args:
+            lengths: int32[count], tokens of each.
+            modes: int8[count], in a multimodal dataset.
+        """
+        if not len(lengths):
+            return
+        header, row = self._header, self._num_rows
+        ends = np.cumsum(lengths, dtype=np.int64) * header.dtype.itemsize + self._pointer
+        pointers = np.concatenate([np.array([self._pointer], dtype=np.int64), ends[:-1]])
+        self._put(header.lengths_offset + 4 * row, lengths)
+        self._put(header.pointers_offset + 8 * row, pointers)
+        if self._multimodal:
+            assert modes is not None
+            self._put(header.modes_offset + row, modes)
+        self._num_rows += len(lengths)
+        self._pointer = int(ends[-1])
+
+    def add_boundaries(self, ends: NDArray[np.int64]) -> None:
+        """Appends the ends of documents: int64[count], the sequences before each; the first boundary, 0, is there."""
+        self._put(self._header.boundaries_offset + 8 * self._num_boundaries, ends)
+        self._num_boundaries += len(ends)
+
+    def finish(self) -> None:
+        """Makes the bytes durable, under the temporary name.
+
+        Raises:
+            StorageError: there were other counts than the header says.
+        """
+        expected = self._header.num_sequences, self._header.num_boundaries
+        if (found := (self._num_rows, self._num_boundaries)) != expected:
+            message = f"`{self._file.path}`: expected {expected} sequences and boundaries, found {found}"
+            raise StorageError(message, hint="an input changed while it was read")
+        self._file.sync()
+
+    def _put(self, offset: int, values: NDArray[Any]) -> None:
+        if len(values):
+            with storage_errors("write", self._file.path):
+                write_at(self._file.stream.fileno(), np.ascontiguousarray(values).view(np.uint8).data, offset)
+
+
+def publish_pair(
+    tokens: PendingFile | PendingObject, index: PendingFile | PendingObject, *, manifest: bytes | None = None
+) -> None:
+    """Makes both files appear under their names: the tokens first, the index last, and both durable before that.
+
+    An old index of that name is removed first, so that no moment exists at which an index meets foreign tokens. An old
+    manifest goes after it, and a new one comes before the new index: where there is an index, the manifest beside it is
+    its own.
+
+    Args:
+        tokens, index: written, and not published.
+        manifest: the contents of the manifest; None for none.
+    """
+    record_path = manifest_path(prefix_of(index.path))
+    index.sync()
+    tokens.sync()
+    remove(index.path)
+    remove(record_path)
+    tokens.publish()
+    if manifest is not None:
+        with open_pending(record_path) as record:
+            record.write(manifest)
+    index.publish()

@@ -1,0 +1,93 @@
+"""The datasets that folders, globs and lists stand for."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Iterable, Sequence
+
+from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.indexed.catalogue import catalogue_path
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.resolve import exists, names_in
+
+
+def prefixes_in(folder: str) -> list[str]:
+    """Returns the prefixes of all datasets in a folder, sorted by name; an incomplete pair is an error.
+
+    Raises:
+        DatasetNotFoundError: the folder holds no pair, or half of one.
+        ConfigError: it holds pairs and catalogues, which may name the same documents.
+    """
+    names = {name for name in names_in(folder) if not name.startswith(".")}
+    prefixes = sorted({prefix_of(name) for name in names if name.endswith((".bin", ".idx"))})
+    for prefix in prefixes:
+        tokens = catalogue_path(prefix) if catalogue_path(prefix) in names else bin_path(prefix)
+        if missing := [name for name in (tokens, idx_path(prefix)) if name not in names]:
+            message = f"`{folder}` holds half of the pair `{prefix}`: `{missing[0]}` is missing"
+            raise DatasetNotFoundError(message, hint="remove the half, or finish writing the pair")
+    if not prefixes:
+        message = f"`{folder}` holds no .bin/.idx pair"
+        raise DatasetNotFoundError(message)
+    check_mixture(f"`{folder}` holds", prefixes, [name for name in prefixes if bin_path(name) not in names])
+    return [os.path.join(folder, prefix) for prefix in prefixes]
+
+
+def prefixes_matching(pattern: str) -> list[str]:
+    """Returns the prefixes that match a glob, sorted by name; in a store, of objects right below one key.
+
+    Raises:
+        ConfigError: pairs and catalogues match, which may name the same documents.
+    """
+    wanted = idx_path(prefix_of(pattern))
+    if is_remote(pattern):
+        folder, _, name = wanted.rpartition("/")
+        found = [f"{folder}/{prefix_of(name)}" for name in fnmatch.filter(names_in(folder), name)]
+    else:
+        found = sorted(prefix_of(path) for path in glob.glob(wanted, recursive=True))
+    check_mixture(f"{pattern!r} matches", found, [prefix for prefix in found if not exists(bin_path(prefix))])
+    return found
+
+
+def check_mixture(where: str, prefixes: Sequence[str], catalogues: Sequence[str]) -> None:
+    """Refuses datasets found together of which some are catalogues, and may hold the documents of the others.
+
+    Raises:
+        ConfigError: it is so.
+    """
+    if catalogues and len(catalogues) < len(prefixes):
+        message = f"{where} pairs and the catalogue `{catalogues[0]}`, whose documents may be those of the pairs"
+        raise ConfigError(message, hint="name either the catalogue or the pairs")
+
+
+def expand_prefixes(entries: Iterable[str]) -> list[str]:
+    """Returns the datasets that entries stand for, in their order: prefixes, globs of prefixes, and folders.
+
+    Raises:
+        DatasetNotFoundError: nothing is there.
+        ConfigError: a folder or glob stands for pairs and catalogues at once.
+    """
+    found: list[str] = []
+    for entry in entries:
+        prefix = prefix_of(entry)
+        if (is_remote(entry) and entry.endswith("/")) or (not is_remote(entry) and os.path.isdir(entry)):
+            found += [prefix] if IndexedDataset.exists(prefix) else prefixes_in(entry)
+        elif glob.has_magic(entry) and (is_remote(entry) or not IndexedDataset.exists(prefix)):
+            matching = prefixes_matching(entry)
+            if not matching:
+                message = f"{entry!r} matches no pair"
+                raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+            found += matching
+        else:
+            found.append(prefix)
+    return found
+
+
+def prefixes_listed(path: str) -> list[str]:
+    """Returns the entries of a text file, one a line, without empty lines and those that begin with `#`."""
+    with storage_errors("read", path), open(path, encoding="utf-8") as lines:
+        return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -1,0 +1,199 @@
+"""Some documents of a dataset, in their order: their rows and their bytes, in bounded memory."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.local import Bytes
+
+_BLOCK_ROWS = 1 << 20
+_LONG_RUN_BYTES = 256 << 10
+"""From here on a run is copied by the kernel; shorter ones are gathered: a call for each would cost more than it."""
+_GATHERED_BYTES = 16 << 20
+_READ_BYTES = 64 << 20  # of an object: read as several ranges at once
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Bytes of a local file that are copied without being read: [offset, offset + length)."""
+
+    path: str
+    offset: int
+    length: int
+
+
+Piece = FilePiece | Bytes
+"""Where bytes are, or the bytes."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ConcatenatedPart:
+    """A dataset, or some documents of it, as a part of something larger. A dataset may be in several parts.
+
+    Attributes:
+        prefix: of the dataset.
+        documents: those that belong to the part; None for all.
+        kept_documents: bool[num_documents of the dataset], false for those that are left out; None keeps all.
+    """
+
+    prefix: str
+    documents: range | None = None
+    kept_documents: NDArray[np.bool_] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole dataset."""
+        return self.documents is None and self.kept_documents is None
+
+
+class Selection:
+    """The documents of a part, read block by block.
+
+    Args:
+        dataset: opened from the part's prefix; every row of its index must have been checked.
+        part: which documents.
+
+    Raises:
+        ConfigError: the part names documents that the dataset does not have.
+    """
+
+    def __init__(self, dataset: IndexedDataset, part: ConcatenatedPart) -> None:
+        self.dataset = dataset
+        count = dataset.num_documents
+        self._documents = range(count) if part.documents is None else part.documents
+        if self._documents.step != 1 or not 0 <= self._documents.start <= self._documents.stop <= count:
+            message = f"`{part.prefix}`: expected documents from 0 to {count}, found {self._documents}"
+            raise ConfigError(message)
+        self._kept = part.kept_documents
+        if self._kept is not None and (self._kept.dtype != np.bool_ or self._kept.shape != (count,)):
+            found = f"{self._kept.dtype}{list(self._kept.shape)}"
+            message = f"`{part.prefix}`: expected bool[{count}], a value per document, found {found}"
+            raise ConfigError(message)
+
+    def count(self) -> tuple[int, int]:
+        """Returns how many documents and sequences there are; one pass over the boundaries if some are left out."""
+        if self._kept is None:
+            first, last = self.dataset.document_indices[[self._documents.start, self._documents.stop]].tolist()
+            return len(self._documents), last - first
+        documents = sequences = 0
+        for block in self.blocks():
+            documents += block.num_documents
+            sequences += int(block.counts.sum())
+        return documents, sequences
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields the documents in blocks of about a million sequences."""
+        boundaries, stop = self.dataset.document_indices, self._documents.stop
+        first = self._documents.start
+        while first < stop:
+            limit = int(boundaries[first]) + _BLOCK_ROWS
+            last = bisect.bisect_right(boundaries, limit, first + 1, min(stop, first + _BLOCK_ROWS) + 1) - 1
+            last = max(last, first + 1)
+            kept = None if self._kept is None else self._kept[first:last]
+            yield Block(self.dataset, range(first, last), kept)
+            first = last
+
+
+class Block:
+    """Consecutive documents, some of them left out.
+
+    Args:
+        dataset: that holds them.
+        documents: which.
+        kept: bool[len(documents)], or None if all are kept.
+
+    Attributes:
+        num_documents: that are kept.
+    """
+
+    def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_] | None) -> None:
+        self._dataset = dataset
+        self._boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
+        self._kept = None if kept is None or kept.all() else kept
+        self._rows = slice(int(self._boundaries[0]), int(self._boundaries[-1]))
+        self.num_documents = len(documents) if self._kept is None else int(np.count_nonzero(self._kept))
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """int64[num_documents], the sequences of each kept document."""
+        counts = np.diff(self._boundaries)
+        return counts if self._kept is None else counts[self._kept]
+
+    @cached_property
+    def kept_rows(self) -> NDArray[np.bool_]:
+        """bool[rows of the block], whether each belongs to a kept document."""
+        if self._kept is None:
+            return np.ones(self._rows.stop - self._rows.start, dtype=np.bool_)
+        return np.repeat(self._kept, np.diff(self._boundaries))
+
+    @property
+    def rows(self) -> slice:
+        """The sequences of all documents of the block, the dropped ones included."""
+        return self._rows
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """int32[kept sequences], tokens of each."""
+        lengths = self._dataset.sequence_lengths[self._rows]
+        return lengths if self._kept is None else lengths[self.kept_rows]
+
+    @property
+    def modes(self) -> NDArray[np.int8] | None:
+        """int8[kept sequences] of a multimodal dataset."""
+        modes = self._dataset.index.arrays.modes
+        return None if modes is None else modes[self._rows][self.kept_rows]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields the bytes of the kept sequences, in order: long runs as they lie in files, short ones gathered."""
+        starts, stops, sizes = self._runs()
+        position, long_runs = 0, np.flatnonzero(sizes >= _LONG_RUN_BYTES).tolist()
+        for run in [*long_runs, len(sizes)]:
+            yield from self._gathered(starts[position:run], stops[position:run], sizes[position:run])
+            if run < len(sizes):
+                begin = int(self._dataset.index.sequence_pointers[starts[run]])
+                yield from byte_pieces(self._dataset, begin, int(sizes[run]))
+            position = run + 1
+
+    def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the runs of kept rows: first row, one past the last, and bytes from the first to the last."""
+        edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self._rows.start
+        starts, stops = edges[::2], edges[1::2]
+        index, itemsize = self._dataset.index, self._dataset.dtype.itemsize
+        ends = index.sequence_pointers[stops - 1] + index.sequence_lengths[stops - 1].astype(np.int64) * itemsize
+        return starts, stops, ends - index.sequence_pointers[starts]
+
+    def _gathered(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> Iterator[Piece]:
+        """Yields the bytes of short runs, many at a time."""
+        sums, first = np.cumsum(sizes), 0
+        while first < len(starts):
+            before = int(sums[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(sums, before + _GATHERED_BYTES, side="right")))
+            begin, end = int(starts[first]), int(stops[last - 1])
+            rows = np.flatnonzero(self.kept_rows[begin - self._rows.start : end - self._rows.start]) + begin
+            lengths = self._dataset.sequence_lengths[rows].astype(np.int64)
+            yield self._dataset.gather(rows, np.zeros_like(rows), lengths).view(np.uint8)
+            first = last
+
+
+def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Piece]:
+    """Yields what lies in bytes [begin, begin + length), among those that pointers lead into, without gaps."""
+    sections = dataset.sections
+    for number, offset, count in dataset.extents.pieces(begin, length):
+        path = sections[number].path
+        if not is_remote(path):
+            yield FilePiece(path, offset, count)
+            continue
+        first = sections[number].start + offset
+        for at in range(first, first + count, _READ_BYTES):
+            yield dataset.bin_reader.read(at, min(_READ_BYTES, first + count - at))

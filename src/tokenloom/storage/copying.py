@@ -1,0 +1,124 @@
+"""Bytes from one file to another without passing through this process, where the system can."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tokenloom import kernels
+from tokenloom.errors import StorageError
+from tokenloom.storage.atomic import storage_errors
+
+_STEP_BYTES = 64 << 20
+"""Per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
+
+_BUFFER_BYTES = 1 << 20
+
+_REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
+"""What filesystems answer that cannot copy in the kernel, or not to each other."""
+
+
+def copy_range(
+    path: str,
+    target: int,
+    *,
+    offset: int,
+    length: int,
+    target_path: str,
+    advance: Callable[[int], None] | None = None,
+) -> None:
+    """Copies bytes [offset, offset + length) of a file to the end of another, where its descriptor stands.
+
+    By `copy_file_range`, which some filesystems do without copying at all; else by `sendfile`; else through a buffer.
+    The kernel begins to write back at once, so that a later `fsync` has little left to do.
+
+    Args:
+        path: of the source.
+        target: descriptor, open for writing.
+        offset: of the first byte.
+        length: how many.
+        target_path: for messages.
+        advance: called with the bytes copied since the last call.
+
+    Raises:
+        StorageError: reading or writing fails, or the source is too short.
+    """
+    with storage_errors("open", path):
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with storage_errors(f"copy `{path}` to", target_path):
+            copied = _copy(source, target, offset, length, advance or _ignore)
+    finally:
+        os.close(source)
+    if copied != length:
+        message = f"`{path}` ended at byte {offset + copied} while bytes [{offset}, {offset + length}) were copied"
+        raise StorageError(message, hint="the file was truncated while it was read")
+
+
+def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
+    """Returns where a file first differs from what it should hold; None if it does not.
+
+    What is cached of the file is let go first, so that its bytes come from the disk.
+
+    Args:
+        path: of the file; its bytes must be durable.
+        contents: what it should hold from the start on, in pieces.
+    """
+    offset = 0
+    with storage_errors("read", path), open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for piece in contents:
+            wanted = np.frombuffer(piece, dtype=np.uint8)
+            found = np.frombuffer(file.read(len(wanted)), dtype=np.uint8)
+            if len(found) < len(wanted):
+                return offset + len(found)
+            if len(wrong := np.flatnonzero(found != wanted)):
+                return offset + int(wrong[0])
+            offset += len(wanted)
+    return None
+
+
+def _copy(source: int, target: int, offset: int, length: int, advance: Callable[[int], None]) -> int:
+    """Returns the bytes copied: fewer than asked for only at the end of the source."""
+    copied = 0
+    ways: list[Callable[[int, int, int, int], int]] = [_by_copy_file_range, _by_sendfile, _by_buffer]
+    start = os.lseek(target, 0, os.SEEK_CUR)
+    while copied < length:
+        try:
+            count = ways[0](source, target, offset + copied, min(_STEP_BYTES, length - copied))
+        except OSError as error:
+            if len(ways) == 1 or error.errno not in _REFUSALS:
+                raise
+            count = 0
+        if count == 0:
+            if len(ways) == 1:
+                break
+            ways.pop(0)  # refused, or nothing came, as from some special filesystems; the next way goes on from here
+            continue
+        kernels.start_writing_back(target, start + copied, count)
+        copied += count
+        advance(count)
+    return copied
+
+
+def _ignore(_: int) -> None:
+    """Nobody wants to know."""
+
+
+def _by_copy_file_range(source: int, target: int, offset: int, count: int) -> int:
+    return os.copy_file_range(source, target, count, offset)
+
+
+def _by_sendfile(source: int, target: int, offset: int, count: int) -> int:
+    return os.sendfile(target, source, offset, count)
+
+
+def _by_buffer(source: int, target: int, offset: int, count: int) -> int:
+    data = memoryview(os.pread(source, min(count, _BUFFER_BYTES), offset))
+    written = 0
+    while written < len(data):  # a disk that fills up takes a part
+        written += os.write(target, data[written:])
+    return written

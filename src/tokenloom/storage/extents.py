@@ -1,0 +1,310 @@
+"""Many files or objects as one: each has its place in one range of bytes, and what lies between them reads as zeros."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.errors import StorageError
+from tokenloom.storage.addresses import ObjectVersion, is_remote
+from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.sampling import sampled_hash
+from tokenloom.storage.settings import ObjectStorageSettings
+
+_NUM_PIECES = 8
+"""Of a file whose time of change is not the recorded one: tokens that differ at all differ nearly everywhere, and ten
+thousand files are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFile:
+    """A file or object, and what tells it from another that took its place.
+
+    Attributes:
+        path: where it is, or its address.
+        num_bytes: its size.
+        modified_ns: when a file was changed last, since 1970. One that was copied has another, and then `sample` tells.
+        sample: a hash of pieces of a file.
+        etag: of an object, where its store has them.
+    """
+
+    path: str
+    num_bytes: int
+    modified_ns: int | None = None
+    sample: str | None = None
+    etag: str | None = None
+
+
+def record_file(path: str, *, settings: ObjectStorageSettings | None = None) -> RecordedFile:
+    """Returns what a file or object is now; reads 4 KiB of a file, and asks a store once.
+
+    Raises:
+        StorageError: it cannot be opened.
+    """
+    if is_remote(path):
+        version = RemoteFile(path, settings).version
+        return RecordedFile(path=path, num_bytes=version.num_bytes, etag=version.etag)
+    source = PositionalFile(path)
+    return RecordedFile(
+        path=path,
+        num_bytes=source.num_bytes,
+        modified_ns=source.modified_ns,
+        sample=_sample(source.read, source.num_bytes),
+    )
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Where parts lie in a range of bytes, one after the other; between them may be gaps.
+
+    Attributes:
+        starts: int64[num_parts], the first byte of each, rising; parts without bytes share it with others.
+        sizes: int64[num_parts], bytes of each.
+    """
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    @classmethod
+    def aligned(cls, sizes: Sequence[int], *, alignment: int) -> Extents:
+        """Returns parts that begin at multiples of the alignment; those without bytes stay where the last one ended."""
+        starts, stop = [], 0
+        for size in sizes:
+            start = -(-stop // alignment) * alignment if size else stop
+            starts.append(start)
+            stop = start + size
+        return cls(np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64))
+
+    @classmethod
+    def whole(cls, num_bytes: int) -> Extents:
+        """Returns one part without gaps."""
+        return cls(np.zeros(1, dtype=np.int64), np.array([num_bytes], dtype=np.int64))
+
+    @property
+    def num_bytes(self) -> int:
+        """From the first byte to the end of the last part, gaps included."""
+        return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
+
+    @cached_property
+    def _sums(self) -> NDArray[np.int64]:
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.sizes)])
+
+    @property
+    def num_held_bytes(self) -> int:
+        """Bytes of all parts, without the gaps."""
+        return int(self._sums[-1])
+
+    def parts_at(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the part that holds each byte, or lies before the gap around it: int64[count]."""
+        found: NDArray[np.int64] = np.searchsorted(self.starts, offsets, side="right") - 1
+        return found
+
+    def held_before(self, offset: int) -> int:
+        """Returns the bytes of parts that lie before an offset, without the gaps."""
+        if not len(self.starts):
+            return 0
+        part = int(self.parts_at(np.array([offset]))[0])
+        return int(self._sums[part]) + min(offset - int(self.starts[part]), int(self.sizes[part]))
+
+    def pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
+        """Yields (part, first byte in the part, length) for what parts hold of bytes [offset, offset + length)."""
+        if length == 0:
+            return
+        first, last = self.parts_at(np.array([offset, offset + length - 1])).tolist()
+        for part in range(first, last + 1):
+            start = int(self.starts[part])
+            begin, end = max(offset - start, 0), min(offset + length - start, int(self.sizes[part]))
+            if begin < end:
+                yield part, begin, end - begin
+
+
+class ExtentSource:
+    """Files and objects at their places in one range of bytes; a `ByteSource`.
+
+    Local files are mapped side by side into one range of addresses when a byte is first read, without holding a
+    descriptor, and are compared with what was recorded of them; they take two mappings each. Without a mapping, or with
+    an object among them, parts are opened and compared one by one, when they are first read. Safe from several threads
+    and after a fork.
+
+    Args:
+        files: the parts, as they were recorded.
+        extents: their places; for a mapping, multiples of the page size.
+        recorded_in: what recorded them, for messages.
+        mmap: whether local files are mapped.
+        settings: of object storage.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[RecordedFile],
+        extents: Extents,
+        *,
+        recorded_in: str,
+        mmap: bool,
+        settings: ObjectStorageSettings | None = None,
+    ) -> None:
+        self.files = files
+        self.extents = extents
+        self.recorded_in = recorded_in
+        self.remote_paths = [file.path for file in files if is_remote(file.path)]
+        self._is_mapped = mmap and not self.remote_paths
+        self._settings = settings
+        self._bytes: Bytes | None = None
+        self._sources: dict[int, ByteSource] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        return self.extents.num_bytes
+
+    @property
+    def mapped(self) -> Bytes | None:
+        if self._bytes is None and self._is_mapped:
+            self._bytes = self._map()
+        return self._bytes
+
+    def read(self, offset: int, length: int) -> Bytes:
+        if offset < 0 or length < 0 or offset + length > self.num_bytes:
+            raise outside(self.recorded_in, offset, length, self.num_bytes)
+        if (data := self.mapped) is not None:
+            return data[offset : offset + length]
+        found = np.zeros(length, dtype=np.uint8)
+        for part, begin, count in self.extents.pieces(offset, length):
+            data = self.source(part).read(begin, count)
+            if count == length:
+                return data
+            at = int(self.extents.starts[part]) + begin - offset
+            found[at : at + count] = data
+        return found
+
+    def read_held(self, offset: int, length: int) -> Bytes:
+        """Returns what parts hold of bytes [offset, offset + length), without the gaps between them."""
+        starts = self.extents.starts
+        pieces = self.extents.pieces(offset, length)
+        parts = [self.read(int(starts[part]) + begin, count) for part, begin, count in pieces]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *parts])
+
+    def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
+        """Yields many ranges, in their order; neighbours in one object are fetched at the same time."""
+        if self._is_mapped or not len(offsets):
+            yield from map(self.read, offsets, lengths)
+            return
+        parts = self.extents.parts_at(np.asarray(offsets, dtype=np.int64)).tolist()
+        for part, numbers in groupby(range(len(parts)), key=parts.__getitem__):
+            run = list(numbers)
+            start, size = int(self.extents.starts[part]), int(self.extents.sizes[part])
+            begins, counts = [offsets[number] - start for number in run], [lengths[number] for number in run]
+            if all(begin + count <= size for begin, count in zip(begins, counts, strict=True)):
+                yield from self.source(part).read_many(begins, counts)
+            else:  # some reach beyond the part
+                yield from (self.read(offsets[number], lengths[number]) for number in run)
+
+    def will_need(
+        self,
+        offsets: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        blocks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Announces reads to come, in their order, as `RemoteFile.will_need` does; none may leave its part.
+
+        Nothing happens for those in local files. The order counts within each object.
+        """
+        if not self.remote_paths:
+            return
+        parts = self.extents.parts_at(offsets)
+        for part in dict.fromkeys(parts[lengths > 0].tolist()):
+            if is_remote(self.files[part].path) and isinstance(source := self.source(part), RemoteFile):
+                mine, start = (parts == part) & (lengths > 0), int(self.extents.starts[part])
+                around = None if blocks is None else (blocks[0][mine] - start, blocks[1][mine] - start)
+                source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
+
+    def check(self) -> None:
+        """Makes sure that all files are those that were recorded; objects are held to their etags when they are read.
+
+        Raises:
+            StorageError: one is missing, or is another one.
+        """
+        if self.mapped is None:
+            for part in range(len(self.files)):
+                self.source(part)
+
+    def problems(self) -> Iterator[str]:
+        """Yields one sentence for each file that is missing, or is not the one that was recorded."""
+        for file in self.files:
+            try:
+                self._open(file)
+            except StorageError as error:
+                yield error.message
+
+    def source(self, part: int) -> ByteSource:
+        """Returns the bytes of one part, after comparing it with what was recorded."""
+        if (source := self._sources.get(part)) is None:
+            source = self._sources[part] = self._open(self.files[part])
+        return source
+
+    def _open(self, file: RecordedFile) -> ByteSource:
+        if is_remote(file.path):
+            return RemoteFile(file.path, self._settings, ObjectVersion(num_bytes=file.num_bytes, etag=file.etag))
+        try:
+            source = PositionalFile(file.path)
+        except StorageError as error:
+            raise StorageError(error.message, hint=self._missing_hint()) from error
+        self._compare(file, source.read, num_bytes=source.num_bytes, modified_ns=source.modified_ns)
+        return source
+
+    def _map(self) -> Bytes:
+        places = np.stack([self.extents.starts, self.extents.sizes])
+        try:
+            data, found = kernels.map_extents([file.path for file in self.files], places, num_bytes=self.num_bytes)
+        except OSError as error:
+            hint = self._missing_hint()
+            if error.errno == errno.ENOMEM:
+                hint = (
+                    f"`{self.recorded_in}` takes up to {2 * len(self.files)} mappings: raise vm.max_map_count, merge "
+                    f"datasets, or set `mmap_bin_files=False`"
+                )
+            message = f"cannot open `{error.filename}`: {error.strerror}"
+            raise StorageError(message, hint=hint) from error
+        recorded = [(file.num_bytes, file.modified_ns) for file in self.files]
+        for part in np.flatnonzero((found != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)).tolist():
+            start, (num_bytes, modified_ns) = int(self.extents.starts[part]), found[part].tolist()
+            self._compare(self.files[part], partial(_cut, data, start), num_bytes=num_bytes, modified_ns=modified_ns)
+        return data
+
+    def _missing_hint(self) -> str:
+        return f"`{self.recorded_in}` names it; put it back, or write `{self.recorded_in}` again"
+
+    def _compare(
+        self, file: RecordedFile, read: Callable[[int, int], Bytes], *, num_bytes: int, modified_ns: int
+    ) -> None:
+        """Checks that a file is the one that was recorded."""
+        expected, found = f"{file.num_bytes} bytes", f"{num_bytes}"
+        if num_bytes == file.num_bytes:
+            if modified_ns == file.modified_ns or _sample(read, num_bytes) == file.sample:
+                return
+            expected, found = "the bytes that it had then", f"others, {num_bytes} of them as before"
+        recorded = f"the file that `{self.recorded_in}` was written for"
+        message = f"`{file.path}` is not {recorded}: expected {expected}, found {found}"
+        hint = f"it was truncated or replaced; put it back, or write `{self.recorded_in}` again"
+        raise StorageError(message, hint=hint)
+
+
+def extents_of(source: ByteSource) -> Extents:
+    """Returns where the parts of a source lie; one that has no parts is one."""
+    return source.extents if isinstance(source, ExtentSource) else Extents.whole(source.num_bytes)
+
+
+def _sample(read: Callable[[int, int], Bytes], num_bytes: int) -> str:
+    return sampled_hash(read, num_bytes, num_pieces=_NUM_PIECES)
+
+
+def _cut(data: Bytes, start: int, offset: int, length: int) -> Bytes:
+    return data[start + offset : start + offset + length]
