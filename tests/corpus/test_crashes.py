@@ -61,32 +61,38 @@ def start(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
+def kill_after_changes(process: subprocess.Popen[bytes], folder: Path, num_changes: int) -> bool:
+    """Kills a command once it has made or renamed so many files of its job; False if it ended first."""
+    seen: set[str] = set()
+    before = {path.name for path in folder.glob(".*")} | {path.name for path in folder.glob("*")}
+    while len(seen) < num_changes:
+        if process.poll() is not None:
+            return False
+        time.sleep(0.002)
+        seen |= ({path.name for path in folder.glob(".*")} | {path.name for path in folder.glob("*")}) - before
+    os.killpg(process.pid, signal.SIGKILL)
+    return True
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(corpus: Path, tmp_path: Path, processes: int, seed: int):
     rng = np.random.default_rng(seed)
-    command = arguments(corpus, tmp_path / "out", "--processes", processes, "--workers", 1)
-    num_kills = 0
-    done_before = 0
+    folder = tmp_path / "out.job"
+    num_kills = num_done = 0
     while True:
-        process = start(command)
-        try:
-            # Long enough for a start and a shard or two; later ones find fewer shards to do.
-            output, _ = process.communicate(timeout=rng.uniform(0.3, 1.2) + 0.05 * num_kills)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            num_kills += 1
-            folder = tmp_path / "out.job"
-            done = len(list(folder.glob("[0-9a-f]*.json"))) if folder.exists() else 0
-            assert done >= done_before or not folder.exists()
-            done_before = done
-            assert num_kills < 60
-            continue
-        assert process.returncode == 0, output.decode()
-        break
+        process = start(arguments(corpus, tmp_path / "out", "--processes", processes, "--workers", 1))
+        was_killed = kill_after_changes(process, folder, int(rng.integers(1, 80)))
+        output, _ = process.communicate()
+        if not was_killed:
+            assert process.returncode == 0, output.decode()
+            break
+        num_kills += 1
+        reports = len(list(folder.glob("?" * 24 + ".json")))
+        assert reports >= num_done  # what is done stays
+        num_done = reports
     assert num_kills
     assert files_of(tmp_path) == files_of(corpus / "expected")
-    assert not (tmp_path / "out.job").exists()
+    assert not folder.exists()
 
 
 def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):

@@ -54,7 +54,7 @@ def corpus_of(folder: Path, documents: list[str], *, num_files: int = 3) -> list
     ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     documents=st.lists(st.one_of(st.text(max_size=60), st.sampled_from(["", "same"])), min_size=1, max_size=40),
     num_files=st.integers(1, 4),

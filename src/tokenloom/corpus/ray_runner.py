@@ -56,7 +56,7 @@ class RayRunner:
             TokenloomError: what the first task raised; what the others finished is kept.
         """
         if plan.reads_streams:
-            message = "expected inputs that all machines can read, got standard input"
+            message = "expected inputs that all machines can read, got a stream"
             raise ConfigError(message, hint="write it to a file first, or do without Ray")
         ray = require("ray", extra="ray")
         if not ray.is_initialized():

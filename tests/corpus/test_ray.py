@@ -1,0 +1,101 @@
+"""The same job on Ray, with a worker that is killed in the middle of a shard."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.corpus.jobs import files_of, preprocess
+from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
+
+from tokenloom.corpus.ray_runner import RayRunner
+from tokenloom.errors import ConfigError
+
+# In a process of its own: Ray leaves warnings and threads behind, and this one is to stay clean.
+SCRIPT = """
+import sys
+from tests.corpus.jobs import preprocess
+from tokenloom.corpus.ray_runner import RayRunner
+from tokenloom.errors import InputError
+from tokenloom.preprocess.tokenizers import load_tokenizer
+
+folder = sys.argv[1]
+tokenizer = load_tokenizer(f"{folder}/tokenizer.json")
+options = {"num_cpus": 2, "include_dashboard": False, "_temp_dir": sys.argv[2], "_node_ip_address": "127.0.0.1"}
+runner = RayRunner(init_options=options)
+try:
+    preprocess(f"{folder}/bad.jsonl", f"{folder}/bad", tokenizer, runner=runner)
+except InputError as error:
+    print(error.message)
+summary = preprocess(f"{folder}/in.jsonl", f"{folder}/ray", tokenizer, shard_bytes=400_000, runner=runner)
+print(summary.num_documents, summary.num_shards)
+"""
+
+
+def ray_workers(root: int) -> list[int]:
+    """Returns the processes of a Ray that are working on a shard."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes()
+            group = os.getpgid(int(entry.name)) if entry.name.isdigit() else -1
+        except (OSError, ValueError):
+            continue
+        if line.startswith(b"ray::_do_shard") and os.getsid(group) == root:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short path: Ray makes sockets in it, whose paths may have 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path, short_folder: Path):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    write_lines(tmp_path / "bad.jsonl", [{"text": "fine"}, b"bad"])
+    documents = [f"document {number} " * 400 for number in range(1000)]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), str(short_folder)],
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    killed = False
+    while process.poll() is None:
+        time.sleep(0.002)
+        if not killed and (tmp_path / "ray.job").exists() and (workers := ray_workers(process.pid)):
+            os.kill(workers[0], signal.SIGKILL)
+            killed = True
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert killed
+    told = output.splitlines()  # Ray tells of the worker in between
+    assert told[0] == f"`{tmp_path / 'bad.jsonl'}` line 2: not JSON: Expecting value at column 1"
+    assert told[-1] == f"1000 {-(-path.stat().st_size // 400_000)}"
+    preprocess(path, tmp_path / "local", make_tokenizer(byte_level_json()), num_processes=1)
+    found = files_of(tmp_path)
+    for suffix in ("bin", "idx"):
+        assert found[f"ray_text_document.{suffix}"] == found[f"local_text_document.{suffix}"]
+
+
+def test_standard_input_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="expected inputs that all machines can read, got a stream"):
+        preprocess("-", tmp_path / "out", make_tokenizer(byte_level_json()), runner=RayRunner(), input_format="jsonl")
+
+
+def test_numbers_are_checked():
+    with pytest.raises(ConfigError, match="expected num_workers of at least 1, got 0"):
+        RayRunner(num_workers=0)
