@@ -36,7 +36,7 @@ from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.threads import in_order, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, require_hugging_face
 
-_BLOCK_BYTES = 256 << 10  # as for `tokenizers` in `preprocess_jsonl`
+_BLOCK_BYTES = 256 << 10  # as the slow engines take
 
 _REASON = "which tokens belong to an answer is told by their offsets, which other libraries do not give"
 
