@@ -20,6 +20,7 @@ from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import DType, bin_path, idx_path
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
+from tokenloom.preprocess.inputs import InputFormat
 from tokenloom.preprocess.inputs.blocks import Block
 from tokenloom.preprocess.inputs.cut import whole_file
 from tokenloom.preprocess.inputs.detect import inspect_input
@@ -95,6 +96,7 @@ def preprocess_jsonl(
     output_prefix: str | os.PathLike[str],
     tokenizer: HuggingFaceTokenizer,
     *,
+    input_format: InputFormat | None = "jsonl",
     keys: Sequence[str] = ("text",),
     append_eod: bool = False,
     num_workers: int | None = None,
@@ -115,7 +117,8 @@ def preprocess_jsonl(
         input_path: of the file; `.gz`, `.zst`, `.bz2` and `.xz` are decompressed.
         output_prefix: of the outputs; their folder must exist.
         tokenizer: from `load_tokenizer`.
-        keys: of the texts.
+        input_format: of its records; None to tell, see `inspect_input`.
+        keys: of the texts; `meta.text` is `text` in the object under `meta`.
         append_eod: whether the tokenizer's `eod` ends each document that has tokens.
         num_workers: threads that tokenise; None for one per usable processor.
         engine: `auto` takes `gigatoken` if it gives the same ids, else `tokenizers`, and says why in the summary.
@@ -136,7 +139,7 @@ def preprocess_jsonl(
     eod = tokenizer.eod if append_eod else None
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
     first_bytes = _FIRST_BLOCK_BYTES if block_bytes is None else min(block_bytes, _FIRST_BLOCK_BYTES)
-    slice_ = whole_file(inspect_input(path, input_format="jsonl"))
+    slice_ = whole_file(inspect_input(path, input_format=input_format))
     with (
         closing(open_slice(slice_, block_bytes=first_bytes, keys=keys)) as reader,
         one_thread_per_call(),
