@@ -7,6 +7,7 @@ import json
 
 import pytest
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
+from tests.preprocess.inputs.corpora import write_parquet
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.preprocess.chat import preprocess_chat
@@ -62,6 +63,11 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
     for suffix in (".bin", ".idx", ".roles"):
         assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
+    write_parquet(tmp_path / "chat.parquet", [json.loads(line) for line in text.splitlines()])
+    table = bucket.put("chat.parquet", (tmp_path / "chat.parquet").read_bytes())
+    preprocess_chat(table, tmp_path / "table", tokenizer, chat_template="chatml")
+    assert (tmp_path / "table.bin").read_bytes() == (tmp_path / "out.bin").read_bytes()
+    bucket.boto3.delete_object(Bucket=bucket.name, Key="chat.parquet")
     bucket.put("chat", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 201"):
         preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")

@@ -21,6 +21,7 @@ from tokenloom.storage.resolve import RemoteRandomAccess
 
 _READ_BYTES = 1 << 20
 """Of a column chunk, read at once: without, `pyarrow` reads whole chunks, which may be as large as the file."""
+_REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
 _MOST_BATCH_ROWS = 4096
 _ARROW_FILE_MAGIC = b"ARROW1"
@@ -159,7 +160,10 @@ class ParquetReader(TableReader):
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         parquet = require("pyarrow.parquet", extra="parquet")
         self._file = parquet.ParquetFile(
-            self._source, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
+            self._source,
+            pre_buffer=False,
+            buffer_size=_REMOTE_READ_BYTES if is_remote(self._path) else _READ_BYTES,
+            page_checksum_verification=True,
         )
         self._names = None if keys is None else columns_of(self._file.schema_arrow, keys, self._path)
         metadata = self._file.metadata
