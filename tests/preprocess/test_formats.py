@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +22,8 @@ from tokenloom.errors import InputError
 from tokenloom.preprocess.inputs.cut import cut_inputs
 from tokenloom.preprocess.inputs.find import find_inputs
 from tokenloom.preprocess.pipeline import preprocess_jsonl
+from tokenloom.preprocess.records import BadLine
+from tokenloom.preprocess.rejected import RejectedLines
 
 TEXTS = [
     f"document {number} " + ("def f(x):\t return é中 " * (number % 9)) + EOD * (number % 2) for number in range(400)
@@ -106,3 +110,19 @@ def test_bad_rows_are_named_and_set_aside_like_lines(tmp_path: Path, tokenizer):
     assert (summary.num_documents, summary.num_rejected) == (2, 1)
     record = f'{{"file": "{tmp_path}/a.parquet", "row": 2, "reason": "{reason}", "text": "{{\\"text\\": null}}"}}\n'
     assert (tmp_path / "out.rejected.jsonl").read_text() == record
+
+
+def test_a_bad_file_of_text_is_named_and_set_aside_by_its_path(tmp_path: Path, tokenizer):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(InputError) as caught:
+        preprocess_jsonl(path, tmp_path / "out", tokenizer, input_format="text-files")
+    assert caught.value.message == f"`{path}`: not UTF-8: byte 0xe9 at column 4"
+    with pytest.raises(InputError, match=r"holds no documents: .* 1 bad lines; the first is `.*a\.txt`: not UTF-8"):
+        preprocess_jsonl(path, tmp_path / "out", tokenizer, input_format="text-files", skip_bad_lines=True)
+    rejected = RejectedLines(str(tmp_path / "out"), skip=True)
+    reason, data = "not UTF-8", b"caf\xe9"
+    rejected.add(BadLine(path=str(path), unit="file", line=1, reason=reason, data=data))
+    rejected.publish()
+    record = json.loads((tmp_path / "out.rejected.jsonl").read_text())
+    assert record == {"file": str(path), "reason": reason, "base64": base64.b64encode(data).decode()}
