@@ -17,7 +17,7 @@ def add_parser(commands: Any) -> None:
         description="Tokenise a file of JSON lines into PREFIX_KEY_document.bin and .idx.",
     )
     parser.add_argument(
-        "input", metavar="INPUT", help="file with one JSON object per line: .jsonl, .jsonl.gz, .jsonl.zst"
+        "input", metavar="INPUT", help="file with one JSON object per line: .jsonl; also .gz, .zst, .bz2, .xz"
     )
     parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys to tokenise (text)")
     parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
