@@ -32,6 +32,8 @@ from tokenloom import (
 from tokenloom.cli import main
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.indexed.identity import dataset_identity
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import objects_below
 
 
 @pytest.fixture
@@ -220,6 +222,9 @@ def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monke
         merge_datasets([address], "msc://bucket/copy")
         assert bucket.get("copy.bin") == bucket.get("data/corpus.bin")
         assert parse_blend(["msc://bucket/data/"])["blend"] == ([address], None)
+        assert {path: RemoteFile(path).version for path in (f"{address}.bin", f"{address}.idx")} == objects_below(
+            "msc://bucket/data/"
+        )
         bucket.put("data/corpus.bin", b"\1" * dataset.bin_reader.num_bytes)
         with pytest.raises(ReplacedObjectError):
             dataset[3:9]

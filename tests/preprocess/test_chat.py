@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from tests.preprocess.corpus import (
     word_level_json,
     write_lines,
 )
+from tests.preprocess.inputs.corpora import write_arrow
 from tests.support import StandInTokenizer
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig
@@ -230,6 +233,21 @@ def test_parquet_comes_to_the_same_as_json(tmp_path, tokenizer):
     summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
     assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
     assert summary.num_documents == 1500
+
+
+@pytest.mark.parametrize("name", ["chat.arrow", "chat.arrows", "chat.jsonl.bz2", "chat.jsonl.xz"])
+def test_other_formats_come_to_the_same_as_json(tmp_path, tokenizer, name):
+    lines = [messages(f"Hi {number}", "Ho" * number, "And?", "So.") for number in range(300)]
+    write_lines(tmp_path / "chat.jsonl", lines)
+    preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "lines", tokenizer, chat_template="chatml")
+    if ".arrow" in name:
+        write_arrow(tmp_path / name, lines, batch_rows=70, stream=name.endswith("s"))
+    else:
+        data = (tmp_path / "chat.jsonl").read_bytes()
+        (tmp_path / name).write_bytes(bz2.compress(data) if name.endswith("bz2") else lzma.compress(data))
+    preprocess_chat(tmp_path / name, tmp_path / "other", tokenizer, chat_template="chatml")
+    for suffix in (".bin", ".idx", ".roles"):
+        assert (tmp_path / f"other{suffix}").read_bytes() == (tmp_path / f"lines{suffix}").read_bytes()
 
 
 def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):

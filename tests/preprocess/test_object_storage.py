@@ -6,8 +6,9 @@ import gzip
 import json
 
 import pytest
+from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
-from tokenloom.preprocess.pipeline import preprocess_jsonl
+from tests.preprocess.inputs.corpora import write_parquet
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.preprocess.chat import preprocess_chat
@@ -24,13 +25,13 @@ def text() -> bytes:
 def test_the_result_is_that_of_local_files(bucket, text, tmp_path, compress):
     tokenizer = make_tokenizer(byte_level_json())
     (tmp_path / "text.jsonl").write_bytes(text)
-    local = preprocess_jsonl(tmp_path / "text.jsonl", tmp_path / "out", tokenizer, append_eod=True)
+    local = preprocess(tmp_path / "text.jsonl", tmp_path / "out", tokenizer, append_eod=True)
     source = bucket.put("text", compress(text))
     seen = []
-    summary = preprocess_jsonl(source, bucket.url("out"), tokenizer, append_eod=True, progress=seen.append)
-    assert [each.num_tokens for each in summary.outputs] == [each.num_tokens for each in local.outputs]
-    assert seen[-1].total_file_bytes == len(compress(text)) == seen[-1].num_file_bytes
-    assert bucket.keys() == ["out_text_document.bin", "out_text_document.idx", "text"]
+    summary = preprocess(source, bucket.url("out"), tokenizer, append_eod=True, progress=seen.append)
+    assert [each.num_tokens for each in summary.datasets] == [each.num_tokens for each in local.datasets]
+    assert seen[-1].total_file_bytes == len(compress(text)) == seen[-1].counts.num_file_bytes
+    assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in ("bin", "idx", "manifest.json")), "text"]
     for suffix in (".bin", ".idx"):
         assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()
     assert len(IndexedDataset(bucket.url("out_text_document"))) == len(
@@ -42,13 +43,13 @@ def test_what_fails_writes_nothing(bucket, text):
     tokenizer = make_tokenizer(byte_level_json())
     source = bucket.put("text", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 501"):
-        preprocess_jsonl(source, bucket.url("out"), tokenizer)
+        preprocess(source, bucket.url("out"), tokenizer)
     assert bucket.keys() == ["text"]
     with pytest.raises(MissingObjectError):
-        preprocess_jsonl(bucket.url("none"), bucket.url("out"), tokenizer)
-    summary = preprocess_jsonl(source, bucket.url("out"), tokenizer, skip_bad_lines=True)
+        preprocess(bucket.url("none"), bucket.url("out"), tokenizer)
+    summary = preprocess(source, bucket.url("out"), tokenizer, skip_bad_records=True)
     assert json.loads(bucket.get("out.rejected.jsonl"))["line"] == 501
-    assert summary.rejected_path == bucket.url("out.rejected.jsonl")
+    assert summary.rejected_paths == (bucket.url("out.rejected.jsonl"),)
 
 
 def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path):
@@ -62,6 +63,11 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
     for suffix in (".bin", ".idx", ".roles"):
         assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
+    write_parquet(tmp_path / "chat.parquet", [json.loads(line) for line in text.splitlines()])
+    table = bucket.put("chat.parquet", (tmp_path / "chat.parquet").read_bytes())
+    preprocess_chat(table, tmp_path / "table", tokenizer, chat_template="chatml")
+    assert (tmp_path / "table.bin").read_bytes() == (tmp_path / "out.bin").read_bytes()
+    bucket.boto3.delete_object(Bucket=bucket.name, Key="chat.parquet")
     bucket.put("chat", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 201"):
         preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")

@@ -28,6 +28,7 @@ from tokenloom import (
 )
 from tokenloom.storage.copies import local_copy
 from tokenloom.storage.objects import RemoteFile, close_storages, object_storage
+from tokenloom.storage.resolve import objects_below
 from tokenloom.storage.statistics import forget_statistics
 
 BLOCK = 1 << 14
@@ -277,13 +278,18 @@ def test_a_forked_child_reads_through_a_helper(bucket, remote, data, tmp_path):
                 RemoteFile(bucket.url("none"), SETTINGS)
             except MissingObjectError as error:
                 parts.append(error.message.encode())
+            parts.append(objects_below(bucket.url("some/"), settings=SETTINGS))
             result.write_bytes(pickle.dumps(parts))
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     expected = [data[offset : offset + 100] for offset in (BLOCK, 3 * BLOCK, 6 * BLOCK)]
-    assert pickle.loads(result.read_bytes()) == [*expected, f"no object `{bucket.url('none')}`".encode()]
+    assert pickle.loads(result.read_bytes()) == [
+        *expected,
+        f"no object `{bucket.url('none')}`".encode(),
+        {bucket.url("some/object"): remote.version},
+    ]
     assert read(remote, 5 * BLOCK, 10) == data[5 * BLOCK :][:10]  # the parent's own connections are as they were
 
 

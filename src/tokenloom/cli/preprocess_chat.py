@@ -20,7 +20,9 @@ def add_parser(commands: Any) -> None:
         description="Tokenise conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the "
         "assistant said.",
     )
-    parser.add_argument("input", metavar="INPUT", help="JSON lines (.jsonl, .jsonl.gz, .jsonl.zst), or .parquet")
+    parser.add_argument(
+        "input", metavar="INPUT", help="JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow"
+    )
     parser.add_argument(
         "--chat-template",
         metavar="TEMPLATE",

@@ -238,5 +238,5 @@ def _rejected(parts: Sequence[DonePart]) -> Iterator[dict[str, Any]]:
 
 
 def _in_words(record: dict[str, Any]) -> str:
-    unit = next(unit for unit in ("line", "row", "file_number", "pair") if unit in record)
-    return f"{unit} {record[unit]} of `{record['file']}`: {record['reason']}"
+    place = next((f" {unit} {record[unit]}" for unit in ("line", "row") if unit in record), "")
+    return f"`{record['file']}`{place}: {record['reason']}"

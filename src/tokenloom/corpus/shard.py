@@ -247,13 +247,13 @@ class _Part:
 
     def _reject(self, bad_line: BadLine) -> None:
         budget = self.plan.settings.bad_records
-        if budget.allows_none:
+        too_many = budget.is_exceeded(self.rejected.count + 1)
+        if too_many:  # an error tells its place in the file; otherwise, that is known in the end
             bad_line = replace(bad_line, line=bad_line.line + self._num_before(bad_line.path))
-        self.rejected.add(bad_line)
-        if budget.is_exceeded(self.rejected.count):
-            place = f"{bad_line.unit} {bad_line.line + self._num_before(bad_line.path)}"
-            message = f"expected {budget} bad records at most, found more: `{bad_line.path}` {place}: {bad_line.reason}"
+        if too_many and not budget.allows_none:
+            message = f"expected {budget} of bad records at most, found one more: {bad_line.place}: {bad_line.reason}"
             raise InputError(message, hint="allow more, or correct the input")
+        self.rejected.add(bad_line)
 
     def _num_before(self, path: str) -> int:
         """Returns the number of lines of a file before this shard, where the shard does not count them."""

@@ -22,10 +22,9 @@ from tokenloom.indexed.manifest_file import remove_pair
 from tokenloom.indexed.roles import PartKind, RolesWriter
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
-from tokenloom.preprocess.inputs import TEXT_FORMATS, InputFormat
 from tokenloom.preprocess.inputs.blocks import Block
 from tokenloom.preprocess.inputs.cut import whole_file
-from tokenloom.preprocess.inputs.detect import formats_by_name, inspect_input
+from tokenloom.preprocess.inputs.detect import inspect_input
 from tokenloom.preprocess.inputs.reading import open_slice
 from tokenloom.preprocess.recording import input_record, manifest_of_run
 from tokenloom.preprocess.records import BadLine
@@ -127,7 +126,7 @@ def preprocess_chat(
     tokenizer = require_hugging_face(tokenizer, reason=_REASON)
     eod = tokenizer.eod
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
-    file = inspect_input(path, input_format=_format(path), default_format="jsonl")
+    file = inspect_input(path, default_format="jsonl")
     with (
         closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES)) as reader,
         one_thread_per_call(),
@@ -160,11 +159,6 @@ def preprocess_chat(
         template="none" if template is None else template.name,
         seconds=time.monotonic() - started,
     )
-
-
-def _format(path: str) -> InputFormat | None:
-    """Returns the format of text, which is JSON lines whatever its name; None for other names."""
-    return "jsonl" if set(formats_by_name(path)) & set(TEXT_FORMATS) else None
 
 
 def _sha256(text: str) -> str:

@@ -42,6 +42,11 @@ class BadLine:
     data: bytes
     unit: str = "line"
 
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return f"`{self.path}`" if self.unit == "file" else f"`{self.path}` {self.unit} {self.line}"
+
 
 class UnusableLineError(Exception):
     """A record holds no document; carries the reason."""
@@ -71,7 +76,9 @@ def records_of(block: Block, *, loads: Callable[[bytes], Any] | None = None) -> 
     elif block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     elif isinstance(block, FileBlock):
-        yield NumberedRecord(block.first_record, _text_of_file(block.data), block.data)
+        is_blank = not block.data.strip()
+        value = None if is_blank else _text_of_file(block.data)
+        yield NumberedRecord(block.first_record, value, block.data, is_blank=is_blank)
     else:
         yield from _lines(block, loads)
 

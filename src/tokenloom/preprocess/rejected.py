@@ -43,15 +43,16 @@ class RejectedLines:
         Raises:
             InputError: bad records are not to be skipped.
         """
-        unit, place = bad_line.unit, f"{bad_line.unit} {bad_line.line}"
+        unit = bad_line.unit
+        number = {} if unit == "file" else {unit: bad_line.line}
         if not self._skip:
-            message = f"`{bad_line.path}` {place}: {bad_line.reason}"
+            message = f"{bad_line.place}: {bad_line.reason}"
             hint = f"correct the {unit}, or let bad {unit}s be skipped: they are then set aside in a file"
             raise InputError(message, hint=hint)
         if self._file is None:
             self._file = open_pending(self._target)
-            self.first_reason = f"; the first is {place}: {bad_line.reason}"
-        record: dict[str, object] = {"file": bad_line.path, unit: bad_line.line, "reason": bad_line.reason}
+            self.first_reason = f"; the first is {bad_line.place}: {bad_line.reason}"
+        record: dict[str, object] = {"file": bad_line.path, **number, "reason": bad_line.reason}
         try:
             record["text"] = bad_line.data.decode("utf-8")
         except UnicodeDecodeError:

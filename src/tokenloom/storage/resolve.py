@@ -17,6 +17,8 @@ from tokenloom.storage.objects import RemoteFile, object_storage
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
+_TAIL_BYTES = 64 << 10
+"""Read behind the place where reading was to end; twice as much each time, for lines may be of any length."""
 
 
 def open_source(path: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ByteSource:
@@ -130,7 +132,7 @@ class RemoteStream(io.RawIOBase):
     Args:
         path: the address.
         start: the byte to begin with.
-        stop: what lies behind is fetched only when it is read; None for the end.
+        stop: what lies behind is fetched only when it is read, little by little; None for the end.
         version: of the object, where it is known.
         settings: of the storage.
     """
@@ -149,6 +151,7 @@ class RemoteStream(io.RawIOBase):
         self._step = self._remote.settings.block_bytes
         self._chunk: Bytes = np.empty(0, dtype=np.uint8)
         self._chunk_start = self._announced = self._position = start
+        self._tail_bytes = _TAIL_BYTES
         self._stop = self.num_bytes if stop is None else min(stop, self.num_bytes)
 
     @property
@@ -182,6 +185,9 @@ class RemoteStream(io.RawIOBase):
         return len(data)
 
     def _next_chunk(self) -> Bytes:
+        if self._position >= self._stop:
+            self._stop = min(self._position + self._tail_bytes, self.num_bytes)
+            self._tail_bytes = min(2 * self._tail_bytes, self._step)
         ahead = min(self._position + _STEPS_AHEAD * self._step, self._stop)
         if self._announced < ahead:
             starts = np.arange(self._announced, ahead, self._step, dtype=np.int64)
@@ -189,8 +195,7 @@ class RemoteStream(io.RawIOBase):
                 length = min(self._step, self._stop - start)
                 self._remote.will_need(np.array([start]), np.array([length]))
                 self._announced = start + length
-        end = self._stop if self._position < self._stop else self.num_bytes
-        return self._remote.read(self._position, min(self._step, end - self._position))
+        return self._remote.read(self._position, min(self._step, self._stop - self._position))
 
 
 class RemoteRandomAccess(io.RawIOBase):

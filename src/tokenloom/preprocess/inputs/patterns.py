@@ -26,7 +26,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Whether an address matches a glob: `**` as a segment stands for any number of segments, `*` is within one.
+    """Whether an address matches a glob: `**` as a segment is any number of them, `*` is within one, hidden is hidden.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")
@@ -38,6 +38,10 @@ def matches(address: str, pattern: str) -> bool:
 def _match(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
     if not patterns:
         return not names
+    if patterns[0] == "**" and _match(names, patterns[1:]):
+        return True
+    if not names or (names[0].startswith(".") and not patterns[0].startswith(".")):  # hidden
+        return False
     if patterns[0] == "**":
-        return _match(names, patterns[1:]) or (bool(names) and _match(names[1:], patterns))
-    return bool(names) and fnmatch.fnmatchcase(names[0], patterns[0]) and _match(names[1:], patterns[1:])
+        return _match(names[1:], patterns)
+    return fnmatch.fnmatchcase(names[0], patterns[0]) and _match(names[1:], patterns[1:])

@@ -83,6 +83,7 @@ class _LinesWithin:
         self._stop = stop
         self._position = max(0, start - 1)  # of the next byte to come from the file
         self._has_begun = start == 0
+        self._rest = b""  # read behind the end of the line before
         self._is_within_line = False
         self._has_ended = start >= stop
 
@@ -90,8 +91,10 @@ class _LinesWithin:
         """Returns up to `count` bytes; b"" behind the last line."""
         if not self._has_begun:
             self._has_begun = True
-            if rest := self._first_line():
-                return self._noted(rest)
+            self._rest = self._first_line()
+        if self._rest:
+            chunk, self._rest = self._rest[:count], self._rest[count:]
+            return self._noted(chunk)
         if self._has_ended:
             return b""
         if self._position < self._stop:

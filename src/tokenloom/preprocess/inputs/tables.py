@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from tokenloom.storage.resolve import RemoteRandomAccess
 
 _READ_BYTES = 1 << 20
 """Of a column chunk, read at once: without, `pyarrow` reads whole chunks, which may be as large as the file."""
+_REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
 _MOST_BATCH_ROWS = 4096
 _ARROW_FILE_MAGIC = b"ARROW1"
@@ -52,6 +54,7 @@ class TableReader(ABC):
         self.block_bytes = block_bytes
         self.num_text_bytes = 0
         self.num_rows = 0
+        self._num_read_rows = 0
         self._arrow = require("pyarrow", extra="parquet")
         self._path = slice_.file.path
         self._slice = slice_
@@ -101,6 +104,7 @@ class TableReader(ABC):
                 batch = next(batches, None)
             if batch is None:
                 break
+            self._num_read_rows += len(batch)
             for piece in self._pieces(batch):
                 if pending and num_pending_bytes + piece.nbytes > self.block_bytes:
                     yield self._block(pending)
@@ -145,7 +149,7 @@ class TableReader(ABC):
             kind = self._slice.file.format.capitalize()
             if not hasattr(self, "_first_record"):
                 raise not_a_table(self._slice.file, error) from error
-            row = self._first_record + self.num_rows
+            row = self._first_record + self._num_read_rows
             message = f"`{self._path}` row {row} or later: the {kind} data is damaged: {error}"
             raise InputError(message) from error
 
@@ -156,7 +160,10 @@ class ParquetReader(TableReader):
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         parquet = require("pyarrow.parquet", extra="parquet")
         self._file = parquet.ParquetFile(
-            self._source, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
+            self._source,
+            pre_buffer=False,
+            buffer_size=_REMOTE_READ_BYTES if is_remote(self._path) else _READ_BYTES,
+            page_checksum_verification=True,
         )
         self._names = None if keys is None else columns_of(self._file.schema_arrow, keys, self._path)
         metadata = self._file.metadata
@@ -241,10 +248,10 @@ class ArrowReader(TableReader):
     def _batches(self) -> Iterator[Any]:
         if self._is_file:
             for number in range(self._num_batches):
-                yield self._table.get_batch(number)
+                yield _validated(self._table.get_batch(number), self._arrow)
                 self._num_done = number + 1
             return
-        for batch in self._table:
+        for batch in map(_validated, self._table, itertools.repeat(self._arrow)):
             if not self._slice.file.is_stream:
                 self._num_done = self._source.tell()
             yield batch
@@ -329,6 +336,17 @@ def _has(schema: Any, key: str) -> bool:
 
 def _columns(group: Any) -> list[Any]:
     return [group.column(number) for number in range(group.num_columns)]
+
+
+def _validated(batch: Any, arrow: Any) -> Any:
+    """Returns a record batch whose offsets lie within its bytes; text that is not UTF-8 is its reader's matter."""
+    for column in batch.columns:
+        try:
+            column.validate(full=True)
+        except arrow.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+    return batch
 
 
 def _check_end(source: Any, file: InputFile) -> None:

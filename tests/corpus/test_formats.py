@@ -1,0 +1,128 @@
+"""One corpus in every format, through the whole pipeline."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.corpus.jobs import preprocess
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, read_pair
+from tests.preprocess.inputs.corpora import (
+    COMPRESSIONS,
+    documents,
+    json_lines,
+    parse_slices,
+    write_arrow,
+    write_parquet,
+)
+
+from tokenloom.errors import InputError
+from tokenloom.preprocess.inputs.cut import cut_inputs
+from tokenloom.preprocess.inputs.find import find_inputs
+from tokenloom.preprocess.records import BadLine
+from tokenloom.preprocess.rejected import RejectedLines
+
+TEXTS = [
+    f"document {number} " + ("def f(x):\t return é中 " * (number % 9)) + EOD * (number % 2) for number in range(400)
+]
+TEXTS[7] = "x" * 5000
+ROWS = [{"id": number, "text": text, "meta": {"text": text}} for number, text in enumerate(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer(byte_level_json())
+
+
+def write_corpus(folder: Path, name: str) -> Path:
+    path = folder / name
+    if name == "saved":
+        datasets = pytest.importorskip("datasets")
+        datasets.disable_progress_bars()
+        datasets.Dataset.from_list(ROWS).save_to_disk(path)
+        [file] = find_inputs([str(path)]).files
+        return Path(file.path)
+    if name.endswith(".parquet"):
+        return write_parquet(path, ROWS, row_group_size=90)
+    if ".arrow" in name:
+        return write_arrow(path, ROWS, batch_rows=70, stream=name.endswith("s"))
+    suffix = path.suffix if path.suffix in COMPRESSIONS else ""
+    text = "".join(text + "\n" for text in TEXTS).encode()
+    path.write_bytes(COMPRESSIONS[suffix](text if ".txt" in name else json_lines(ROWS)))
+    return path
+
+
+FORMATS = [
+    *(f"a.jsonl{suffix}" for suffix in COMPRESSIONS),
+    *(f"a.txt{suffix}" for suffix in COMPRESSIONS),
+    "a.parquet",
+    "a.arrow",
+    "a.arrows",
+    "saved",
+]
+
+
+CASES = [(name, "text") for name in FORMATS[1:]]
+CASES += [(name, "meta.text") for name in FORMATS if ".txt" not in name]
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+def test_every_format_comes_to_the_same_bytes(tmp_path: Path, tokenizer, name: str, key: str):
+    options = {"append_eod": True, "num_workers": 2, "block_bytes": 3000}
+    preprocess(write_corpus(tmp_path, FORMATS[0]), tmp_path / "lines", tokenizer, **options)
+    path = write_corpus(tmp_path, name)
+    chosen = "text-lines" if ".txt" in name else None
+    summary = preprocess(path, tmp_path / "other", tokenizer, input_format=chosen, keys=[key], **options)
+    assert summary.num_documents == len(TEXTS)
+    assert read_pair(tmp_path / f"other_{key}_document") == read_pair(tmp_path / "lines_text_document")
+
+
+def test_files_of_text_are_the_same_documents(tmp_path: Path):
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number:04}.txt").write_text(text, encoding="utf-8")
+    shards = cut_inputs(find_inputs([str(tmp_path)], input_format="text-files").files, shard_bytes=2000)
+    assert 1 < len(shards) < len(TEXTS)
+    slices = [slice_ for shard in shards for slice_ in shard]
+    assert documents(parse_slices(slices, block_bytes=100)) == [[text] for text in TEXTS]
+
+
+def test_sentences_are_the_same_in_tables(tmp_path: Path, tokenizer):
+    rows = [{"text": [f"one {number}", "two", ""][: number % 4]} for number in range(100)]
+    (tmp_path / "a.jsonl").write_bytes(json_lines(rows))
+    write_parquet(tmp_path / "a.parquet", pa.table({"text": pa.array([row["text"] for row in rows])}))
+    for name in ("a.jsonl", "a.parquet"):
+        preprocess(tmp_path / name, tmp_path / name, tokenizer, input_format=None, block_bytes=200)
+    assert read_pair(tmp_path / "a.parquet_text_document") == read_pair(tmp_path / "a.jsonl_text_document")
+
+
+def test_bad_rows_are_named_and_set_aside_like_lines(tmp_path: Path, tokenizer):
+    write_parquet(tmp_path / "a.parquet", [{"text": "a"}, {"text": None}, {"text": "b"}])
+    with pytest.raises(InputError) as caught:
+        preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, input_format="parquet")
+    reason = "expected a string or an array of strings under 'text', found null"
+    assert caught.value.message == f"`{tmp_path}/a.parquet` row 2: {reason}"
+    assert caught.value.hint.startswith("correct the row, or let bad rows be skipped")
+    options = {"input_format": "parquet", "skip_bad_records": True}
+    summary = preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, **options)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    record = f'{{"file": "{tmp_path}/a.parquet", "row": 2, "reason": "{reason}", "text": "{{\\"text\\": null}}"}}\n'
+    assert (tmp_path / "out.rejected.jsonl").read_text() == record
+
+
+def test_a_bad_file_of_text_is_named_and_set_aside_by_its_path(tmp_path: Path, tokenizer):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(InputError) as caught:
+        preprocess(path, tmp_path / "out", tokenizer, input_format="text-files")
+    assert caught.value.message == f"`{path}`: not UTF-8: byte 0xe9 at column 4"
+    with pytest.raises(InputError, match=r"holds no documents: .* 1 bad records; the first is `.*a\.txt`: not UTF-8"):
+        preprocess(path, tmp_path / "out", tokenizer, input_format="text-files", skip_bad_records=True)
+    rejected = RejectedLines(str(tmp_path / "out"), skip=True)
+    reason, data = "not UTF-8", b"caf\xe9"
+    rejected.add(BadLine(path=str(path), unit="file", line=1, reason=reason, data=data))
+    rejected.publish()
+    record = json.loads((tmp_path / "out.rejected.jsonl").read_text())
+    assert record == {"file": str(path), "reason": reason, "base64": base64.b64encode(data).decode()}
