@@ -69,7 +69,7 @@ class TiktokenTokenizer(TokenRoles):
 
     kind: TokenizerKind = "tiktoken"
     engine_name = "tiktoken"
-    bytes_per_text_byte = 30
+    bytes_per_text_byte = 45  # measured: 4 for source code, 41 where no two bytes merge
 
     def __init__(self, path: str, data: bytes, description: TiktokenDescription) -> None:
         self.data = data
