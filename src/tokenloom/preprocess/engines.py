@@ -8,7 +8,6 @@ library silently, nor the other way round.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,6 +80,8 @@ def _load_gigatoken(module: Any, tokenizer: TextTokenizer) -> Any:
     scheme = GIGATOKEN_SCHEMES.get(tokenizer.pattern)
     if scheme is None:
         raise _unsupported(tokenizer, f"it does not know the pattern {tokenizer.pattern!r}")
+    import tempfile  # which brings compression and random numbers along
+
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads paths only; ours may have changed
         file.write(tokenizer.data)
         file.flush()
