@@ -16,8 +16,11 @@ from tests.preprocess.corpus import (
     byte_level_json,
     documents_of,
     leftovers,
+    make_sentencepiece,
     make_tokenizer,
     read_pair,
+    sentencepiece_model,
+    tiktoken_file,
     word_level_json,
     write_lines,
 )
@@ -218,3 +221,38 @@ def test_killed_command_leaves_nothing_that_opens(folder: Path):
         process.kill()
         process.communicate()
     assert all(name.startswith(".") and name.endswith(".tmp") for name in leftovers(out))
+
+
+def test_command_takes_every_kind_of_tokenizer(folder: Path, capsys: pytest.CaptureFixture[str]):
+    path = write_lines(folder / "in.jsonl", [{"text": "7 8"}, {"text": "9"}])
+    prefix = str(folder / "out" / "p")
+    (folder / "ranks.tiktoken").write_bytes(tiktoken_file())
+    (folder / "m.model").write_bytes(sentencepiece_model())
+    cases = {
+        "null:100": [[[7, 8, 100]], [[9, 100]]],
+        "byte": [[[55, 32, 56, 256]], [[57, 256]]],
+        str(folder / "m.model"): [
+            [[*make_sentencepiece().tokenize("7 8"), 2]],
+            [[*make_sentencepiece().tokenize("9"), 2]],
+        ],
+    }
+    for tokenizer, expected in cases.items():
+        words = ["preprocess", str(path), "--output-prefix", prefix, "--tokenizer", tokenizer, "--append-eod"]
+        assert main(words) == 0
+        assert documents_of(f"{prefix}_text_document") == expected
+    words = ["preprocess", str(path), "--output-prefix", prefix, "--tokenizer", str(folder / "ranks.tiktoken")]
+    assert main([*words, "--tiktoken-pattern", "cl100k", "--tokenizer-kind", "tiktoken"]) == 0
+    capsys.readouterr()
+    assert main(words) == 1
+    assert "nothing says how" in capsys.readouterr().err
+
+
+def test_command_begins_documents_and_splits_sentences(folder: Path, capsys: pytest.CaptureFixture[str]):
+    path = write_lines(folder / "in.jsonl", [{"text": "Rain falls.\nSnow melts."}])
+    prefix = str(folder / "out" / "p")
+    words = ["preprocess", str(path), "--output-prefix", prefix, "--tokenizer", "byte", "--prepend-bos"]
+    assert main([*words, "--bos-token", "<pad>", "--split-sentences", "--keep-newlines"]) == 0
+    assert documents_of(f"{prefix}_text_sentence") == [[[258, *b"Rain falls.\n"], [*b"Snow melts."]]]
+    assert "doubled bos or eod" in capsys.readouterr().out
+    assert main([*words, "--keep-newlines"]) == 1
+    assert "expected --split-sentences with --keep-newlines" in capsys.readouterr().err

@@ -116,3 +116,12 @@ def test_the_example_of_the_readme_runs(chat, tmp_path, capsys):
     exec(code, names)
     assert names["sample"]["tokens"].shape == (128,)
     assert "trained tokens" in capsys.readouterr().out
+
+
+def test_conversations_need_a_tokenizer_of_hugging_face(chat, capsys):
+    chat[chat.index("tokenizer.json")] = "byte"
+    assert cli.main(chat) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(
+        "error: expected a Hugging Face tokenizer, found `byte` of the kind 'byte'\nhint: which tokens"
+    )

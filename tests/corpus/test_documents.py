@@ -17,9 +17,12 @@ from tests.preprocess.corpus import (
     byte_level_json,
     documents_of,
     leftovers,
+    make_sentencepiece,
+    make_tiktoken,
     make_tokenizer,
     mistaken_json,
     read_pair,
+    sources,
     word_level_json,
     write_lines,
 )
@@ -29,6 +32,8 @@ from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
+from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 
 @pytest.fixture
@@ -349,4 +354,92 @@ def test_wrong_settings_are_refused(tmp_path: Path, words, options: dict, messag
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     with pytest.raises(ConfigError, match=message):
         preprocess(path, tmp_path / "out", words, **options)
+    assert leftovers(tmp_path, path) == []
+
+
+KINDS = {
+    "sentencepiece": make_sentencepiece(),
+    "tiktoken": make_tiktoken(bos_token="<|end|>"),
+    "byte": ByteTokenizer(),
+    "null": NullTokenizer(70_000),
+}
+
+
+@pytest.mark.parametrize("tokenizer", KINDS.values(), ids=KINDS)
+def test_every_kind_of_tokenizer_writes_its_ids(tmp_path: Path, tokenizer: TextTokenizer):
+    texts: list[str | list[str]] = [
+        "def f(): pass",
+        "",
+        "naïve 中文\x00 <|endoftext|>",
+        ["a", " ", "b\ud800"],
+        *sources(),
+    ]
+    if tokenizer.kind == "null":
+        texts = ["7 0 70000", "", [" ", "65536"], " ".join(map(str, range(3000)))]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    expected = build_by_hand(tmp_path / "hand", tokenizer, texts, eod=tokenizer.eod)
+    for workers, block_bytes in ((1, None), (2, 1000)):
+        summary = preprocess(
+            path,
+            tmp_path / "out",
+            tokenizer,
+            append_eod=True,
+            num_workers=workers,
+            block_bytes=block_bytes,
+            restart=True,
+        )
+        assert read_pair(tmp_path / "out_text_document") == expected
+        assert summary.engine == ("gigatoken" if tokenizer.kind == "tiktoken" else tokenizer.engine_name)
+        assert summary.dtype == ("int32" if tokenizer.kind == "null" else "uint16")
+    if tokenizer.kind == "tiktoken":
+        preprocess(path, tmp_path / "out", tokenizer, append_eod=True, engine="tiktoken")
+        assert read_pair(tmp_path / "out_text_document") == expected
+
+
+def test_bos_begins_every_document_that_has_tokens(tmp_path: Path):
+    lines = [{"text": "a"}, {"text": ""}, {"text": ["b", "", "c"]}]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    summary = preprocess(path, tmp_path / "out", ByteTokenizer(), prepend_bos=True, append_eod=True)
+    assert documents_of(tmp_path / "out_text_document") == [[[257, 97, 256]], [], [[257, 98], [99, 256]]]
+    assert summary.num_doubled == 0
+
+
+def test_doubled_tokens_are_reported(tmp_path: Path, tokenizer):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": f"a{EOD}"}, {"text": "a"}, {"text": f"{EOD}a"}])
+    assert preprocess(path, tmp_path / "out", tokenizer, append_eod=True).num_doubled == 1
+    assert preprocess(path, tmp_path / "out", tokenizer).num_doubled == 0
+
+
+def test_missing_bos_is_told_before_anything_is_written(tmp_path: Path, tokenizer):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}])
+    with pytest.raises(MissingTokenError, match="has no bos_token"):
+        preprocess(path, tmp_path / "out", tokenizer, prepend_bos=True)
+    assert leftovers(tmp_path, path) == []
+
+
+@pytest.mark.parametrize("keep_newlines", [False, True])
+def test_sentences_are_sequences(tmp_path: Path, keep_newlines: bool):
+    texts = ["Rain falls.\nSnow melts. ", ["Sun shines. Wind blows.", "Fog"], " "]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    options = {"append_eod": True, "split_sentences": True, "keep_newlines": keep_newlines}
+    summary = preprocess(path, tmp_path / "out", ByteTokenizer(), **options)
+    assert leftovers(tmp_path, path) == [f"out_text_sentence.{suffix}" for suffix in ("bin", "idx", "manifest.json")]
+    found = [
+        [bytes(token for token in row if token < 256).decode() for row in document]
+        for document in documents_of(summary.datasets[0].prefix)
+    ]
+    assert found == (
+        [["Rain falls.\n", "Snow melts. "], ["Sun shines. ", "Wind blows.", "Fog"], [" "]]
+        if keep_newlines
+        else [["Rain falls.", "Snow melts."], ["Sun shines.", "Wind blows.", "Fog"], []]
+    )
+    assert [document[-1][-1:] for document in documents_of(summary.datasets[0].prefix) if document] == [[256]] * (
+        3 if keep_newlines else 2
+    )
+
+
+def test_text_that_is_no_id_stops_the_run(tmp_path: Path):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "1 2"}, {"text": "three"}])
+    with pytest.raises(TokenizerError, match=r"expected integers in \[0, 10\) between white space, found 'three'"):
+        preprocess(path, tmp_path / "out", NullTokenizer(9))
     assert leftovers(tmp_path, path) == []

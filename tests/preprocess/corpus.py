@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 import json
 import os
 import sysconfig
@@ -15,15 +17,23 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer
+from tokenloom.preprocess.sentencepiece_model import SentencePieceTokenizer
+from tokenloom.preprocess.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer
 
 EOD = "<|endoftext|>"
 
 
 @functools.cache
+def sources() -> list[str]:
+    """Returns some modules of the standard library."""
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    return [(stdlib / name).read_text("utf-8") for name in ("ast.py", "heapq.py", "inspect.py", "textwrap.py")]
+
+
+@functools.cache
 def byte_level_json() -> str:
     """Returns a `tokenizer.json` of 1000 tokens, trained on sources of the standard library."""
-    stdlib = Path(sysconfig.get_path("stdlib"))
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -33,8 +43,7 @@ def byte_level_json() -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [(stdlib / name).read_text("utf-8") for name in ("ast.py", "heapq.py", "inspect.py", "textwrap.py")]
-    backend.train_from_iterator(texts, trainer)
+    backend.train_from_iterator(sources(), trainer)
     return backend.to_str()
 
 
@@ -59,6 +68,58 @@ def make_tokenizer(data: str, **options: Any) -> HuggingFaceTokenizer:
     return HuggingFaceTokenizer("memory/tokenizer.json", data.encode(), **options)
 
 
+@functools.cache
+def sentencepiece_model(model_type: str = "bpe") -> bytes:
+    """Returns a SentencePiece model of 600 pieces, with byte fallback and some special tokens, trained on sources."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line for source in sources() for line in source.splitlines() if line.strip()]),
+        model_writer=model,
+        model_type=model_type,
+        vocab_size=600,
+        byte_fallback=True,
+        pad_id=3,
+        control_symbols=["<cls>"],
+        user_defined_symbols=["<|user|>", "<extra_id_1>", "<extra_id_0>"],
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@functools.cache
+def tiktoken_file() -> bytes:
+    """Returns a rank file of 1000 tokens: the bytes, backwards, and the merges of the byte-level tokenizer."""
+    letters = byte_letters()
+    ranks = {bytes([255 - rank]): rank for rank in range(256)}
+    for left, right in json.loads(byte_level_json())["model"]["merges"]:
+        ranks.setdefault(bytes(letters[letter] for letter in left + right), len(ranks))
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items())
+
+
+def byte_letters() -> dict[str, int]:
+    """Returns which byte each letter of byte-level tokenizers stands for: the printable ones for themselves."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+TIKTOKEN_SPECIALS = {EOD: 1000, "<|end|>": 1003, "<|endof|>": 1001}
+
+
+def make_sentencepiece(model_type: str = "bpe", **options: Any) -> SentencePieceTokenizer:
+    """Returns the tokenizer without a file."""
+    return SentencePieceTokenizer("memory/tokenizer.model", sentencepiece_model(model_type), **options)
+
+
+def make_tiktoken(**changes: Any) -> TiktokenTokenizer:
+    """Returns the tokenizer without a file."""
+    description = TiktokenDescription(**{"pattern": "cl100k", "special_tokens": TIKTOKEN_SPECIALS, **changes})
+    return TiktokenTokenizer("memory/ranks.tiktoken", tiktoken_file(), description)
+
+
 def write_lines(path: Path, lines: Iterable[object]) -> Path:
     """Writes each object as a line of JSON; bytes as they are."""
     data = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
@@ -77,7 +138,7 @@ def documents_of(prefix: str | os.PathLike[str]) -> list[list[list[int]]]:
 
 
 def build_by_hand(
-    prefix: Path, tokenizer: HuggingFaceTokenizer, documents: Iterable[str | list[str]], *, eod: int | None
+    prefix: Path, tokenizer: TextTokenizer, documents: Iterable[str | list[str]], *, eod: int | None
 ) -> tuple[bytes, bytes]:
     """Writes what preprocessing must write, one document at a time as the reference does; returns both files."""
     dtype = np.uint16 if tokenizer.vocab_size < 65500 else np.int32

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 
@@ -7,7 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, mistaken_json, word_level_json
+from tests.preprocess.corpus import (
+    EOD,
+    TIKTOKEN_SPECIALS,
+    byte_level_json,
+    make_sentencepiece,
+    make_tiktoken,
+    make_tokenizer,
+    mistaken_json,
+    sources,
+    word_level_json,
+)
 from tokenizers import Tokenizer, models
 
 from tokenloom.errors import ConfigError, TokenizerError
@@ -18,10 +29,12 @@ from tokenloom.preprocess.engines import (
     GigatokenEngine,
     ReferenceEngine,
     choose_engine,
+    max_record_bytes,
     one_thread_per_call,
 )
 from tokenloom.preprocess.inputs.blocks import LineBlock
-from tokenloom.preprocess.text_tokenizer import Encoded
+from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
+from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 
 TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
 
@@ -80,8 +93,7 @@ def test_auto_takes_the_fast_engine_and_says_what_was_checked():
 def test_auto_takes_the_truth_and_says_why(data: str, reason: str):
     tokenizer = make_tokenizer(data)
     choice = choose_engine("auto", tokenizer, ["alpha beta"])
-    assert choice.name == "tokenizers"
-    assert not choice.must_agree
+    assert (choice.name, choice.must_agree, choice.fell_back) == ("tokenizers", False, True)
     with pytest.raises(TokenizerError, match=reason) as caught:
         choose_engine("gigatoken", tokenizer, ["alpha beta"])
     assert caught.value.message == choice.reason
@@ -137,7 +149,7 @@ def test_recheck_compares_the_text_chosen(choice: int):
 def test_block_with_a_mismatch_is_an_error():
     tokenizer = make_tokenizer(byte_level_json())
     engine = ForgetfulEngine(ReferenceEngine(tokenizer))
-    choice = EngineChoice(name="x", reason="", create=lambda: engine, must_agree=True)
+    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=lambda: engine, must_agree=True)
     tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
     assert tokenise(LineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)).num_documents == 1
     with pytest.raises(TokenizerError, match="different ids for 'forget'"):
@@ -152,7 +164,7 @@ def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
         created.append(ReferenceEngine(tokenizer))
         return created[-1]
 
-    choice = EngineChoice(name="x", reason="", create=create, must_agree=False)
+    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False)
     block = LineBlock(path="lines", data=b'{"text": "%s"}\n' % (b"x" * 86), first_record=1)  # 100 bytes
     for budget, expected in ((1, 4), (1 << 50, 1)):
         created.clear()
@@ -180,3 +192,64 @@ def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.Mo
     with one_thread_per_call():
         assert os.environ[variable] == "true"
     assert os.environ[variable] == "true"
+
+
+@pytest.mark.parametrize("pattern", ["r50k", "cl100k", "o200k"])
+def test_rank_files_take_the_fast_engine(pattern: str):
+    tokenizer = make_tiktoken(pattern=pattern)
+    choice = choose_engine("auto", tokenizer, [*TEXTS, *sources()])
+    assert (choice.name, choice.must_agree, choice.fell_back) == ("gigatoken", True, False)
+    assert choice.reason.startswith("same ids as `tiktoken` for ")
+    texts = [*TEXTS, "<|end|><|endof|> <|endoftext|>", *sources()]
+    require_equal(choice.create(), ReferenceEngine(tokenizer), texts)
+
+
+@pytest.mark.parametrize("pattern", ["r50k", "cl100k", "o200k"])
+@given(parts=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(sorted(TIKTOKEN_SPECIALS))), max_size=6))
+def test_engines_of_rank_files_agree(pattern: str, parts: list[str]):
+    fast, truth = engines_of(pattern)
+    require_equal(fast, truth, ["".join(parts), *parts])
+
+
+@functools.cache
+def engines_of(pattern: str) -> tuple[GigatokenEngine, ReferenceEngine]:
+    tokenizer = make_tiktoken(pattern=pattern)
+    return GigatokenEngine(tokenizer), ReferenceEngine(tokenizer)
+
+
+def test_pattern_that_the_fast_engine_does_not_know():
+    tokenizer = make_tiktoken(pattern=r"\p{N}|\P{N}+")
+    choice = choose_engine("auto", tokenizer, TEXTS)
+    assert (choice.name, choice.fell_back) == ("tiktoken", True)
+    assert choice.reason.endswith(r"it does not know the pattern '\\p{N}|\\P{N}+'")
+    with pytest.raises(TokenizerError, match=r"`gigatoken` does not support .*\nhint: use the engine `tiktoken`"):
+        choose_engine("gigatoken", tokenizer, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"),
+    [(make_sentencepiece(), "sentencepiece"), (ByteTokenizer(), "numpy"), (NullTokenizer(9), "numpy")],
+    ids=["sentencepiece", "byte", "null"],
+)
+def test_kinds_of_one_engine(tokenizer: TextTokenizer, name: str):
+    choice = choose_engine("auto", tokenizer, TEXTS)
+    assert (choice.name, choice.create().name, choice.must_agree, choice.fell_back) == (name, name, False, False)
+    assert choice.reason == f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}"
+    assert choose_engine(name, tokenizer, []).reason == "asked for"
+    with pytest.raises(
+        TokenizerError, match=f"not exact for tokenizers of the kind '{tokenizer.kind}'\nhint: .*`{name}`"
+    ):
+        choose_engine("gigatoken", tokenizer, TEXTS)
+    with pytest.raises(
+        ConfigError, match=f"the engine 'tokenizers' does not take .*\nhint: expected auto, gigatoken or {name}"
+    ):
+        choose_engine("tokenizers", tokenizer, [])
+
+
+def test_memory_sets_the_longest_record():
+    slow = choose_engine("tokenizers", make_tokenizer(byte_level_json()), [])
+    fast = choose_engine("gigatoken", make_tokenizer(byte_level_json()), [])
+    assert max_record_bytes(slow, 1 << 30) == (1 << 30) // 250
+    assert max_record_bytes(fast, 1 << 30) == (1 << 30) // 25
+    assert max_record_bytes(fast, 0) == 1
+    assert fast.block_bytes > slow.block_bytes

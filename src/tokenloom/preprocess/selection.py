@@ -7,8 +7,8 @@ whatever is added to the corpus, and exact duplicates are found over any number 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,15 +91,17 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 def _bounds(shares: Sequence[float]) -> list[int]:
     """Returns where the second and later splits begin; a split that begins at 2⁶⁴ is left out: nothing reaches it."""
     try:
-        exact = [Fraction(share) for share in shares]
-    except (TypeError, ValueError, OverflowError):  # a text, NaN, infinity
-        exact = []
+        ratios = [share.as_integer_ratio() for share in shares]
+    except (AttributeError, ValueError, OverflowError):  # a text, NaN, infinity
+        ratios = []
+    common = math.lcm(*(denominator for _, denominator in ratios))
+    exact = [numerator * (common // denominator) for numerator, denominator in ratios]
     total = sum(exact)
     if not 1 <= len(exact) <= 127 or min(exact) < 0 or total <= 0:
         message = f"expected 1 to 127 shares of at least 0, not all of them 0, got {list(shares)!r}"
         raise ConfigError(message)
-    bounds = [sum(exact[:index]) * 2**64 // total for index in range(1, len(exact))]
-    return [int(bound) for bound in bounds if bound < 2**64]
+    bounds = [(sum(exact[:index]) << 64) // total for index in range(1, len(exact))]
+    return [bound for bound in bounds if bound < 2**64]
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

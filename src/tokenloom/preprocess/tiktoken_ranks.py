@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ from tokenloom.preprocess.text_tokenizer import (
 from tokenloom.preprocess.tiktoken_patterns import PATTERNS, PUBLISHED, pattern_of
 
 _LARGEST_RANK = 2**31
-_READERS: Mapping[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
+_SUFFIXES = (".json", ".toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class TiktokenTokenizer(TokenRoles):
 
     kind: TokenizerKind = "tiktoken"
     engine_name = "tiktoken"
-    bytes_per_text_byte = 30
+    bytes_per_text_byte = 45  # measured: 4 for source code, 41 where no two bytes merge
 
     def __init__(self, path: str, data: bytes, description: TiktokenDescription) -> None:
         self.data = data
@@ -154,10 +153,10 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
     Raises:
         TokenizerError: the description cannot be read, or is not one.
     """
-    for suffix, parse in _READERS.items():
+    for suffix in _SUFFIXES:
         try:
             with open(path + suffix, encoding="utf-8") as stream:
-                value = parse(stream.read())
+                value = _parse_description(stream.read(), suffix)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
@@ -168,6 +167,14 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
     if published is None:
         return None
     return TiktokenDescription(pattern=published.pattern, special_tokens=published.special_tokens)
+
+
+def _parse_description(text: str, suffix: str) -> Any:
+    if suffix == ".json":
+        return json.loads(text)
+    import tomllib  # a few milliseconds, which nearly nobody needs
+
+    return tomllib.loads(text)
 
 
 def _description(path: str, value: Any) -> TiktokenDescription:

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from tokenloom.errors import ConfigError
+from tokenloom.preprocess.parsing import Texts
+from tokenloom.preprocess.selection import first_occurrences, hash_documents, split_of
+
+hash_rows = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 30), st.just(2)))
+few_hashes = st_numpy.arrays(
+    np.uint64, st.tuples(st.integers(0, 12), st.just(2)), elements=st.sampled_from([0, 1, 2**63, 2**64 - 1])
+)
+
+
+def documents(*rows: list[str]) -> Texts:
+    ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+    return Texts(texts=[text for row in rows for text in row], document_ends=ends)
+
+
+def test_hash_is_that_of_framed_texts():
+    framed = b"".join(
+        number.to_bytes(8, "little") + data for number, data in [(2, b""), (1, b"a"), (3, "é\0".encode()), (0, b"")]
+    )
+    [found] = hash_documents([documents(["a", "é\0"]), documents([])], 1)
+    assert found.astype("<u8").tobytes() == hashlib.blake2b(framed, digest_size=16).digest()
+
+
+def test_boundaries_matter():
+    cut = [["ab"], ["a", "b"], ["", "ab"], ["ab", ""], ["a\0b"], [], [""]]
+    hashes = hash_documents([documents(*cut)], len(cut))
+    assert (hashes.dtype, hashes.shape) == (np.uint64, (7, 2))
+    assert len(np.unique(hashes, axis=0)) == 7
+    keys = hash_documents([documents(["a"], [], ["a"]), documents([], ["a"], ["a"])], 3)
+    assert len(np.unique(keys, axis=0)) == 3
+
+
+def test_a_text_alone_is_a_document_of_one_text():
+    whole, cut = Texts(texts=["a", "b"]), documents(["a"], ["b"])
+    assert (hash_documents([whole, whole], 2) == hash_documents([cut, cut], 2)).all()
+    assert hash_documents([Texts(texts=[])], 0).shape == (0, 2)
+
+
+@given(
+    hashes=hash_rows, more=hash_rows, seed=st.integers(0, 2**64 - 1), shares=st.lists(st.floats(0.01, 5), min_size=1)
+)
+def test_other_documents_change_nothing(hashes: np.ndarray, more: np.ndarray, seed: int, shares: list[float]):
+    alone = split_of(hashes, seed=seed, shares=shares)
+    assert alone.dtype == np.int8
+    together = split_of(np.concatenate([more, hashes, more]), seed=seed, shares=shares)
+    assert (together[len(more) : len(more) + len(hashes)] == alone).all()
+    assert ((alone >= 0) & (alone < len(shares))).all()
+
+
+def slow_split(row: list[int], seed: int, shares: list[float]) -> int:
+    """Returns the split of a document by exact arithmetic."""
+
+    def mixed(number: int) -> int:
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
+        return number ^ number >> 31
+
+    number = mixed(row[0] ^ mixed(seed) ^ row[1])
+    exact = [Fraction(share) for share in shares]
+    for index in range(len(shares)):
+        if number < sum(exact[: index + 1]) / sum(exact) * 2**64 // 1:
+            return index
+    raise AssertionError
+
+
+@given(
+    hashes=hash_rows,
+    seed=st.integers(0, 2**64 - 1),
+    shares=st.lists(st.sampled_from([0, 0.1, 1 / 3, 1, 7, 1e-300, 1e300]), min_size=1, max_size=5).filter(any),
+)
+def test_bounds_are_exact(hashes: np.ndarray, seed: int, shares: list[float]):
+    expected = [slow_split(row, seed, shares) for row in hashes.tolist()]
+    assert split_of(hashes, seed=seed, shares=shares).tolist() == expected
+
+
+def test_shares_are_kept_and_seeds_differ():
+    hashes = np.random.default_rng(5).integers(0, 2**64, (100_000, 2), dtype=np.uint64)
+    counts = np.bincount(split_of(hashes, seed=1, shares=[0.98, 0.01, 0, 0.01]), minlength=4)
+    assert counts[2] == 0
+    assert (np.abs(counts - [98_000, 1000, 0, 1000]) < 5 * np.sqrt([1960, 990, 1, 990])).all()
+    halves = [split_of(hashes, seed=seed, shares=[1, 1]) for seed in (1, 2)]
+    assert abs((halves[0] == halves[1]).mean() - 0.5) < 0.01
+
+
+@pytest.mark.parametrize("shares", [[], [0, 0], [-1, 2], [float("nan")], [float("inf")], ["a"], [1] * 128])
+def test_shares_that_are_none_are_refused(shares: list):
+    with pytest.raises(ConfigError, match="expected 1 to 127 shares of at least 0, not all of them 0, got"):
+        split_of(np.empty((0, 2), dtype=np.uint64), seed=1, shares=shares)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_out_of_range_are_refused(seed: int):
+    with pytest.raises(ConfigError, match=r"expected a seed in \[0, 2\*\*64\), got"):
+        split_of(np.empty((0, 2), dtype=np.uint64), seed=seed, shares=[1])
+
+
+def slow_first_occurrences(shards: list[np.ndarray]) -> list[list[bool]]:
+    seen: set[tuple[int, int]] = set()
+    masks = []
+    for shard in shards:
+        masks.append([])
+        for row in map(tuple, shard.tolist()):
+            masks[-1].append(row not in seen)
+            seen.add(row)
+    return masks
+
+
+@given(shards=st.lists(few_hashes, max_size=4), memory_bytes=st.sampled_from([192, 700, 2000, 1 << 20]))
+def test_first_occurrences_are_those_seen_first(shards: list[np.ndarray], memory_bytes: int):
+    masks = first_occurrences(shards, memory_bytes=memory_bytes)
+    assert all(mask.dtype == np.bool_ for mask in masks)
+    assert [mask.tolist() for mask in masks] == slow_first_occurrences(shards)
+
+
+def test_first_occurrences_over_many_passes(tmp_path: Path):
+    rng = np.random.default_rng(3)
+    pool = rng.integers(0, 2**64, (2000, 2), dtype=np.uint64)
+    shards = [pool[rng.integers(0, 2000, size)] for size in (3000, 0, 500)]
+    np.save(tmp_path / "hashes.npy", shards[0])
+    out = [
+        np.lib.format.open_memmap(tmp_path / "mask.npy", "w+", np.bool_, (3000,)),
+        *(np.zeros(n, bool) for n in (0, 500)),
+    ]
+    mapped = [np.load(tmp_path / "hashes.npy", mmap_mode="r"), *shards[1:]]
+    made = first_occurrences(mapped, memory_bytes=96 * 100, out=out)
+    assert made[0] is out[0]
+    assert [mask.tolist() for mask in made] == slow_first_occurrences(shards)
+
+
+def test_wrong_arrays_are_refused():
+    hashes = np.zeros((3, 2), dtype=np.uint64)
+    with pytest.raises(ConfigError, match=r"expected hashes as uint64\[num_documents, 2\], found int64\[3, 2\]"):
+        first_occurrences([hashes.astype(np.int64)])
+    with pytest.raises(ConfigError, match=r"found uint64\[3\]"):
+        split_of(hashes[:, 0], seed=1, shares=[1])
+    for out in ([], [np.zeros(2, dtype=bool)], [np.zeros(3, dtype=np.uint8)]):
+        with pytest.raises(ConfigError, match="expected in `out` an array of booleans for each shard"):
+            first_occurrences([hashes], out=out)
+
+
+def test_memory_that_cannot_suffice_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokenloom.preprocess.selection._MOST_PASSES", 2)
+    with pytest.raises(ConfigError, match="95 bytes are too few to compare 4 documents\nhint: give at least 192"):
+        first_occurrences([np.zeros((4, 2), dtype=np.uint64)], memory_bytes=95)
