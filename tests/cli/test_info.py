@@ -32,7 +32,8 @@ def test_json_is_the_statistics(capsys, tmp_path, prefix):
     assert cli.main(["info", "--json", prefix, other]) == 0
     lines = capsys.readouterr().out.splitlines()
     for line, name in zip(lines, (prefix, other), strict=True):
-        expected = {"prefix": name, **dataclasses.asdict(IndexedDataset(name).statistics())}
+        statistics = IndexedDataset(name).statistics()
+        expected = {"prefix": name, **dataclasses.asdict(statistics), "manifest": None}
         assert json.loads(line) == json.loads(json.dumps(expected))
 
 

@@ -30,7 +30,7 @@ def test_the_result_is_that_of_local_files(bucket, text, tmp_path, compress):
     summary = preprocess_jsonl(source, bucket.url("out"), tokenizer, append_eod=True, progress=seen.append)
     assert [each.num_tokens for each in summary.outputs] == [each.num_tokens for each in local.outputs]
     assert seen[-1].total_file_bytes == len(compress(text)) == seen[-1].num_file_bytes
-    assert bucket.keys() == ["out_text_document.bin", "out_text_document.idx", "text"]
+    assert bucket.keys() == [*(f"out_text_document.{end}" for end in ("bin", "idx", "manifest.json")), "text"]
     for suffix in (".bin", ".idx"):
         assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()
     assert len(IndexedDataset(bucket.url("out_text_document"))) == len(
@@ -59,10 +59,10 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "out", tokenizer, chat_template="chatml")
     source = bucket.put("chat", text)
     preprocess_chat(source, bucket.url("out"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.roles"]
     for suffix in (".bin", ".idx", ".roles"):
         assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
     bucket.put("chat", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 201"):
         preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.roles"]

@@ -45,7 +45,7 @@ def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}, {"text": "beta"}, {"text": "gamma alpha"}])
     summary = preprocess_jsonl(path, tmp_path / "out", words)
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]], [[3]], [[0, 2]]]
-    assert leftovers(tmp_path, path) == ["out_text_document.bin", "out_text_document.idx"]
+    assert leftovers(tmp_path, path) == [f"out_text_document.{end}" for end in ("bin", "idx", "manifest.json")]
     assert (summary.num_documents, summary.num_tokens, summary.num_rejected, summary.num_blank_lines) == (3, 5, 0, 0)
     assert (summary.dtype, summary.engine, summary.rejected_path) == ("uint16", "tokenizers", None)
     assert "Unsupported model type" in summary.engine_reason

@@ -162,22 +162,17 @@ def remove_pair(prefix: str) -> None:
             remove(path)
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
-    """Returns the file of a manifest.
-
-    Raises:
-        ConfigError: it lists so many inputs that no reader would take it.
-    """
-    pair, tokenizer = manifest.pair, manifest.tokenizer
-    facts: dict[str, Any] = dataclasses.asdict(pair)
-    for name in ("tokens", "index"):
-        facts[name]["crc32"] = f"{facts[name]['crc32']:08x}"
-    facts["index_start_crc32"] = f"{pair.index_start_crc32:08x}"
-    document = {
+def manifest_document(manifest: Manifest) -> dict[str, Any]:
+    """Returns what the file of a manifest holds, in its order."""
+    pair: dict[str, Any] = dataclasses.asdict(manifest.pair)
+    for record in (pair["tokens"], pair["index"]):
+        record["crc32"] = f"{record['crc32']:08x}"
+    pair["index_start_crc32"] = f"{manifest.pair.index_start_crc32:08x}"
+    return {
         "format": FORMAT,
         "version": VERSION,
-        "pair": facts,
-        "tokenizer": dataclasses.asdict(tokenizer),
+        "pair": pair,
+        "tokenizer": dataclasses.asdict(manifest.tokenizer),
         "options": manifest.options,
         "ledger": dataclasses.asdict(manifest.ledger),
         "engine": manifest.engine,
@@ -186,7 +181,15 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "num_input_bytes": sum(record.num_bytes for record in manifest.inputs),
         "inputs": [dataclasses.asdict(record) for record in manifest.inputs],
     }
-    data = json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Returns the file of a manifest.
+
+    Raises:
+        ConfigError: it lists so many inputs that no reader would take it.
+    """
+    data = json.dumps(manifest_document(manifest), indent=2, allow_nan=False).encode() + b"\n"
     if len(data) > _MOST_BYTES:
         message = (
             f"expected a manifest of at most {_MOST_BYTES} bytes, found {len(data)}: {len(manifest.inputs)} inputs"

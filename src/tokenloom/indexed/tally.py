@@ -13,6 +13,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Header
 from tokenloom.indexed.manifest import FileChecksum, PairFacts, index_start_crc32
 from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.storage.local import ByteSource
 
 _BYTES = 16 << 20
 """Read at once; a multiple of every token's width."""
@@ -75,6 +76,11 @@ class PairTally:
         source = pair.bin_reader
         for begin in range(0, source.num_bytes, _BYTES):
             self.add_tokens(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
+
+    def read_index(self, source: ByteSource) -> None:
+        """Takes note of a whole index, which is read for that."""
+        for begin in range(0, source.num_bytes, _BYTES):
+            self._index.add(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
 
     def counted(self, index_file: Writable) -> Writable:
         """Returns what writes to an index and takes note of it."""
