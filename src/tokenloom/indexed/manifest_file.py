@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ so these stand nowhere else."""
 
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
+
+_CRC32 = re.compile("[0-9a-f]{8}")
 
 _MOST_SHOWN = 60
 """Characters of a wrong value that a message shows."""
@@ -292,11 +295,8 @@ class _Record:
 
     def crc32(self, name: str) -> int:
         value = self.text(name)
-        try:
-            if len(value) == 8 and value.isalnum():
-                return int(value, 16)
-        except ValueError:
-            pass
+        if _CRC32.fullmatch(value):
+            return int(value, 16)
         raise self._wrong(name, "8 hexadecimal digits")
 
     def record(self, name: str) -> _Record:
