@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.indexed.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer
 

@@ -26,8 +26,6 @@ from tokenloom import (
     BlendedMegatronDatasetBuilder,
     DatasetFormatError,
     GPTDataset,
-    GPTFIMDataset,
-    GPTFIMDatasetConfig,
     IndexedDataset,
     ObjectStorageSettings,
     SFTDataset,
@@ -213,20 +211,6 @@ PIECES = {"blend": None, "split": "1,0,0", "sequence_length": 12}
 PLAIN = {"random_seed": 1, "split": "1,0,0", "sequence_length": 8}
 CLASSES = {
     "gpt": (GPTDataset, lambda **settings: make_config(None, **{**settings, "split": "1,0,0"}), StandInTokenizer),
-    "fim": (
-        GPTFIMDataset,
-        lambda **settings: GPTFIMDatasetConfig(
-            **PLAIN,
-            reset_position_ids=False,
-            reset_attention_mask=False,
-            eod_mask_loss=False,
-            fim_rate=0.5,
-            fim_spm_rate=0.5,
-            fim_extra_tokens={"prefix": 1, "middle": 2, "suffix": 3},
-            **settings,
-        ),
-        StandInTokenizer,
-    ),
     "bert": (
         BERTMaskedWordPieceDataset,
         lambda **settings: BERTMaskedWordPieceDatasetConfig(**MASKING, **PIECES | settings, classification_head=False),
