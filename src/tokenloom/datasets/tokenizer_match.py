@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
     """Warns of tokens in which the largest ids of the tokenizer cannot be stored; legal, but hardly meant."""
     vocab_size = optional_number(config.tokenizer, "vocab_size")
-    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= np.iinfo(pair.dtype).max:
+    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= _largest(pair.dtype):
         return
     message = (
         f"`{pair.path_prefix}` holds {pair.dtype} tokens, in which the tokenizer's {vocab_size} ids have no room; "
@@ -123,3 +124,8 @@ def _warn_once(config: BlendedMegatronDatasetConfig, message: str, topic: str) -
     if topic not in config.tokenizer_warnings:
         config.tokenizer_warnings.add(topic)
         warnings.warn(message, TokenizerMismatchWarning, stacklevel=5)
+
+
+@cache
+def _largest(dtype: np.dtype[Any]) -> int:
+    return int(np.iinfo(dtype).max)

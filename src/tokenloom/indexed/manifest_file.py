@@ -40,9 +40,15 @@ VERSION = 1
 HEAD_BYTES = 4096
 """Read at the start of a run; holds the head unless a path in it is very long."""
 
-_TOKENIZER, _AFTER_HEAD = b',\n  "tokenizer": ', b',\n  "options": '
-"""What begins the second half of the head, and ends it, in files that we wrote. JSON has no line break inside a text,
-so these stand nowhere else."""
+_HEAD = re.compile(
+    rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
+    rb'    "num_documents": [0-9]+,\n    "num_sequences": [0-9]+,\n    "num_tokens": [0-9]+,\n'
+    rb'    "largest_token": (null|-?[0-9]{1,19}),\n    "tokens": \{[^}]*\},\n    "index": \{[^}]*\},\n'
+    rb'    "index_start_crc32": "([0-9a-f]{8})"\n  \},\n  "tokenizer": '
+)
+_AFTER_HEAD = b',\n  "options": '
+"""The head of a file that we wrote, several times faster than parsing it, which counts at the start of a run. JSON has
+no line break inside a text, so what begins a line is what it seems to be. Any other file is parsed."""
 
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
@@ -143,14 +149,13 @@ def read_manifest_head_once(
 def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -> ManifestHead | None:
     """Returns the head that the first bytes of a manifest hold."""
     path = manifest_path(prefix)
-    middle, end = data.find(_TOKENIZER), data.find(_AFTER_HEAD)
-    if 0 <= middle < end:
-        text = data[middle + len(_TOKENIZER) : end]
+    if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
+        (largest, start), text = found.groups(), data[found.end() : end]
         if (tokenizer := _KNOWN.get(text)) is None:
             tokenizer = _tokenizer(_Record({"tokenizer": _json(text, path)}, path).record("tokenizer"))
             _KNOWN.clear()  # the manifests of a blend have it in common, as a rule
             _KNOWN[text] = tokenizer
-        return _head(_top(data[:middle] + b"\n}", path), tokenizer)
+        return ManifestHead(tokenizer, None if largest == b"null" else int(largest), int(start, 16))
     whole = _read_whole(path, settings)  # not as we write it, or the tokenizer's path is very long
     if whole is None:
         return None
@@ -244,17 +249,20 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
         except MissingObjectError:
             return None
         return remote.read(0, min(remote.num_bytes, num_bytes)).tobytes()
-    with storage_errors("read", path):
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with storage_errors("open", path):
+            raise
+    try:
+        with storage_errors("read", path):
             data = os.read(handle, num_bytes)
-            while 0 < len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
+            while HEAD_BYTES <= len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
                 data += more
-        finally:
-            os.close(handle)
+    finally:
+        os.close(handle)
     return data
 
 
