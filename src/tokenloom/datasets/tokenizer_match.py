@@ -72,7 +72,8 @@ def check_tokenizer_ahead(
     for prefix in prefixes:
         if prefix is None or is_remote(prefix):
             continue
-        head = heads[prefix_of(prefix)] = read_manifest_head(prefix_of(prefix))
+        pair = prefix_of(prefix)
+        head = heads[pair] = read_manifest_head(pair)
         if head is not None and not config.allow_tokenizer_mismatch and (found := mismatch(head, config.tokenizer)):
             raise _refusal(head, found, f"`{prefix}`")
     return heads

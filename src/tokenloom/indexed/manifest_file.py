@@ -257,10 +257,12 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
         with storage_errors("open", path):
             raise
     try:
+        data = os.read(handle, num_bytes)
+        while HEAD_BYTES <= len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
+            data += more
+    except OSError:
         with storage_errors("read", path):
-            data = os.read(handle, num_bytes)
-            while HEAD_BYTES <= len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
-                data += more
+            raise
     finally:
         os.close(handle)
     return data
