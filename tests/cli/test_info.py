@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.indexed.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDataset, cli
@@ -32,7 +33,8 @@ def test_json_is_the_statistics(capsys, tmp_path, prefix):
     assert cli.main(["info", "--json", prefix, other]) == 0
     lines = capsys.readouterr().out.splitlines()
     for line, name in zip(lines, (prefix, other), strict=True):
-        expected = {"prefix": name, **dataclasses.asdict(IndexedDataset(name).statistics())}
+        statistics = IndexedDataset(name).statistics()
+        expected = {"prefix": name, **dataclasses.asdict(statistics), "manifest": None}
         assert json.loads(line) == json.loads(json.dumps(expected))
 
 
@@ -99,3 +101,25 @@ def test_the_command_prints_a_readable_table_to_a_pipe(prefix, encoding):
     assert ("█" if encoding == "utf-8" else "#") * 30 in done.stdout
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
+
+
+def test_a_manifest_says_what_the_data_were_made_of(capsys, tmp_path):
+    prefix = write_recorded(tmp_path / "recorded", [[[10, 11]]], engine="evil \x1b[31m")
+    assert cli.main(["info", prefix]) == 0
+    out = capsys.readouterr().out
+    rows = rows_of(out)
+    assert rows["tokenizer"] == ["word-level words/tokenizer.json"]
+    assert rows["sha256"] == ["ab" * 32]
+    assert rows["vocabulary"] == ["100"]
+    assert rows["largest token"] == ["11"]
+    assert rows["before each document"] == ["nothing"]
+    assert rows["after each document"] == ["9 '</s>'"]
+    assert rows["append_eod"] == ["true"]
+    assert rows["engine"] == ["evil \\x1b[31m"]
+    assert rows["input files"] == ["2"]
+    assert rows["documents read"] == rows["documents kept"] == ["1"]
+    assert rows["documents duplicates"] == ["0"]
+    assert "\x1b" not in out
+    assert cli.main(["info", "--json", prefix]) == 0
+    with open(f"{prefix}.manifest.json") as stream:
+        assert json.loads(capsys.readouterr().out)["manifest"] == json.load(stream)

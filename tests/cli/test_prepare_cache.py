@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.indexed.manifests import write_recorded
 from tests.support import MASKING, write_corpus
 
 import tokenloom
@@ -196,6 +197,15 @@ def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, own):
         ),
     ).build()
     assert len(train.batch(range(50))["loss_mask"]) == 50
+
+
+def test_another_tokenizer_than_that_of_the_data_is_refused_or_allowed(folder, capsys):
+    write_recorded(folder / "web", [[[number % 60 + 1] * 9] for number in range(90)])
+    assert prepare(folder) == 1
+    assert f"`{folder}/web`: expected the tokenizer that made the data" in capsys.readouterr().err
+    assert not (folder / "cache").exists()
+    with pytest.warns(tokenloom.TokenizerMismatchWarning, match="as allowed"):
+        assert prepare(folder, "--set", "allow_tokenizer_mismatch=true") == 0
 
 
 def test_a_masked_run_names_what_it_needs(folder, capsys):

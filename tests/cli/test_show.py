@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from tests.indexed.manifests import write_recorded
 from tests.indexed.pairs import write_pair
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 
-from tokenloom import cli
+from tokenloom import cli, load_tokenizer
+from tokenloom.indexed.tokenizer_identity import SpecialToken, identity_of
 
 TEXTS = ["def first():\n\treturn 1", "", "class Second:\n    ...", "third = 'naïve \x1b[31m ✓'"]
 
@@ -133,3 +136,47 @@ def test_a_packed_sample_holds_whole_documents(capsys, prefix, tokenizer):
     out, _ = capsys.readouterr()
     assert out.startswith("sample 0 of 1 (train): 3 spans, ")
     assert out.count(", all ") == 3
+
+
+@pytest.fixture
+def recorded(tmp_path, tokenizer):
+    """Data whose manifest names a tokenizer that may be changed."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(Path(tokenizer).read_bytes())
+    backend = load_tokenizer(path)
+    eod = SpecialToken(id=backend.eod, text=EOD)
+    ids = [[*backend.tokenize(text), backend.eod] for text in TEXTS if text]
+    return write_recorded(tmp_path / "recorded", [[row] for row in ids], tokenizer=identity_of(backend, eod=eod))
+
+
+def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
+    assert cli.main(["show", recorded, "--document", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[2:] == ["class Second:", f"    ...{EOD}"]
+    assert err == ""
+    assert cli.main(["show", f"{recorded}.idx", "--document", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == ["class Second:", f"    ...{EOD}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda path: path.write_text(word_level_json()), "the tokenizer of the manifest cannot be used: "),
+        (lambda path: path.write_bytes(path.read_bytes() + b" "), "is not the tokenizer of the manifest any more"),
+        (lambda path: path.unlink(), "the tokenizer of the manifest cannot be used: cannot read tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change, complaint):
+    change(tmp_path / "tokenizer.json")
+    assert cli.main(["show", recorded, "--document", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert complaint in err
+    assert all(word.isdigit() for word in out.splitlines()[-1].split())
+
+
+def test_samples_are_not_decoded_by_another_tokenizer(capsys, recorded, tmp_path):
+    (tmp_path / "other.json").write_text(byte_level_json() + " ")
+    command = ["show", recorded, "--sample", "0", "--sequence-length", "8", "--split", "1"]
+    assert cli.main([*command, "--tokenizer", f"{tmp_path}/other.json"]) == 1
+    assert f"`{recorded}`: expected the tokenizer that made the data" in capsys.readouterr().err
+    assert cli.main(command) == 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.indexed.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 
 from tokenloom import cli
@@ -76,3 +77,13 @@ def test_the_command_runs(prefix, sound):
     assert done.returncode == (0 if sound else 1)
     assert ("ok, 5 tokens" if sound else "found -5 for sequence 0") in done.stdout
     assert done.stderr == ""
+
+
+def test_a_manifest_is_compared(capsys, tmp_path):
+    prefix = write_recorded(tmp_path / "recorded", [[[10, 11]]])
+    assert cli.main(["verify", prefix]) == 0
+    assert capsys.readouterr().out == f"{prefix}: ok, 2 tokens from 10 to 11, as the manifest says\n"
+    with open(f"{prefix}.bin", "r+b") as stream:
+        stream.write(b"\x09")
+    assert cli.main(["verify", prefix]) == 1
+    assert f"{prefix}: `{prefix}.bin`: expected 4 bytes with CRC-32 " in capsys.readouterr().out

@@ -27,7 +27,14 @@ from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import AmbiguousPadWarning, ConfigError, DatasetNotFoundError, IndexCacheError, UntrainableWarning
+from tokenloom.errors import (
+    AmbiguousPadWarning,
+    ConfigError,
+    DatasetNotFoundError,
+    IndexCacheError,
+    TokenizerError,
+    UntrainableWarning,
+)
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
@@ -206,7 +213,7 @@ def test_another_tokenizer_is_noticed(tmp_path):
     prefix = write_conversations(tmp_path / "chat", [FIRST], tokenizer_sha256="ab" * 32)
     tokenizer = StandInTokenizer(pad=7)
     tokenizer.sha256 = "cd" * 32
-    with pytest.raises(ConfigError, match="another tokenizer: expected abababababab…, found cdcdcdcdcdcd…"):
+    with pytest.raises(TokenizerError, match="another tokenizer: expected abababababab…, found cdcdcdcdcdcd…"):
         make_sft(prefix, tokenizer=tokenizer)
     tokenizer.sha256 = "ab" * 32
     assert len(make_sft(prefix, tokenizer=tokenizer)) == 1

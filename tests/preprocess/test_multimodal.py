@@ -120,7 +120,7 @@ def test_a_bad_line_is_named_or_set_aside(folder, line, reason):
     assert record["line"] == 2
     assert record["reason"].startswith(reason.format(folder=folder))
     run(folder, "pairs", skip_bad_lines=True)
-    assert leftovers(folder / "out") == ["p.bin", "p.idx"]
+    assert leftovers(folder / "out") == ["p.bin", "p.idx", "p.manifest.json"]
 
 
 def test_a_pair_without_its_other_half_is_named(folder):

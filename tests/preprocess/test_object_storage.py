@@ -60,7 +60,7 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "out", tokenizer, chat_template="chatml")
     source = bucket.put("chat", text)
     preprocess_chat(source, bucket.url("out"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.roles"]
     for suffix in (".bin", ".idx", ".roles"):
         assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
     write_parquet(tmp_path / "chat.parquet", [json.loads(line) for line in text.splitlines()])
@@ -71,4 +71,4 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     bucket.put("chat", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 201"):
         preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.roles"]
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.roles"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from types import MappingProxyType
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
@@ -15,8 +16,10 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
+from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, build_together
 from tokenloom.errors import OversampledError
+from tokenloom.indexed.manifest_file import ManifestHead
 from tokenloom.order.lazy import LazyIndices, NotBuiltError, nothing_is_built
 from tokenloom.storage.addresses import is_remote
 
@@ -72,13 +75,14 @@ class BlendedMegatronDatasetBuilder:
 
         Raises:
             BuildError: a rank failed or died; all ranks raise.
+            TokenizerError: another tokenizer made the data, as the manifest beside them says.
             OversampledError: a blend takes more samples of a dataset than it has.
             IndexCacheError: the index cache cannot be written, or was to exist and does not.
         """
         if self.config.fast_cache_load:  # all caches exist: nothing to wait for
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
         datasets = build_together(
-            self._build,
+            self._check_and_build,
             # A class that keeps its indices in its own way may count on one rank being the first.
             look=self._look if issubclass(self.cls, LazyIndices) else None,
             is_built_on_rank=self.is_built_on_rank,
@@ -94,6 +98,11 @@ class BlendedMegatronDatasetBuilder:
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
         return None if prefix is None or is_remote(prefix) else os.path.dirname(os.path.abspath(prefix))
 
+    def _check_and_build(self) -> list[Any]:
+        """Returns the splits; a tokenizer that did not make the last of the data is refused before any is built."""
+        prefixes = dict.fromkeys(prefix for quota in filter(None, self.quotas) for prefix in quota.prefixes)
+        return self._build(check_tokenizer_ahead(prefixes, self.config))
+
     def _look(self) -> list[Any] | None:
         """Returns the splits if all their indices are built."""
         with nothing_is_built():
@@ -102,8 +111,12 @@ class BlendedMegatronDatasetBuilder:
             except NotBuiltError:
                 return None
 
-    def _build(self) -> list[Any]:
-        """Returns the splits; each low-level dataset is opened once, for all of them."""
+    def _build(self, heads: Mapping[str, ManifestHead | None] = MappingProxyType({})) -> list[Any]:
+        """Returns the splits; each low-level dataset is opened once, for all of them.
+
+        Args:
+            heads: of manifests that were read already, by prefix.
+        """
         wanted: dict[str | None, list[tuple[Quota, int]]] = {}
         for quota in filter(None, self.quotas):
             for number, prefix in enumerate(quota.prefixes):
@@ -112,24 +125,25 @@ class BlendedMegatronDatasetBuilder:
         if (num_threads := self.config.num_dataset_builder_threads) > 1:
             with ThreadPoolExecutor(max_workers=num_threads) as executor:
                 tasks = [
-                    executor.submit(copy_context().run, self._build_datasets, prefix, places)
+                    executor.submit(copy_context().run, self._build_datasets, prefix, places, heads)
                     for prefix, places in wanted.items()
                 ]
                 for task in tasks:
                     built.update(task.result())
         else:
             for prefix, places in wanted.items():
-                built.update(self._build_datasets(prefix, places))
+                built.update(self._build_datasets(prefix, places, heads))
         return [
             None if quota is None else self._join(quota, [built[quota.split, i] for i in range(len(quota.prefixes))])
             for quota in self.quotas
         ]
 
     def _build_datasets(
-        self, prefix: str | None, places: Sequence[tuple[Quota, int]]
+        self, prefix: str | None, places: Sequence[tuple[Quota, int]], heads: Mapping[str, ManifestHead | None]
     ) -> dict[tuple[Split, int], MegatronDataset]:
         """Returns the datasets of one prefix, by split and number in it."""
         low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
+        remember_head(low_level, heads)
         num_elements = self.cls.numel_low_level_dataset(low_level)
         return {
             (quota.split, number): self.cls(

@@ -9,6 +9,10 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest import Manifest
+from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.manifest_file import manifest_document
+from tokenloom.indexed.tokenizer_identity import SpecialToken
 
 
 def add_parser(commands: Any) -> None:
@@ -25,11 +29,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the numbers of `IndexedDataset.statistics()` for each dataset."""
+    """Prints the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
     for prefix in options.prefixes:
-        statistics = IndexedDataset(prefix, multimodal=options.multimodal).statistics()
+        dataset = IndexedDataset(prefix, multimodal=options.multimodal)
+        statistics, manifest = dataset.statistics(), manifest_of(dataset)
         if options.json:
-            print(json.dumps({"prefix": prefix, **dataclasses.asdict(statistics)}))
+            record = None if manifest is None else manifest_document(manifest)
+            print(json.dumps({"prefix": prefix, **dataclasses.asdict(statistics), "manifest": record}))
             continue
         console.print_table(
             (prefix, ""),
@@ -50,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
                 *((f"percentile {percent}", f"{tokens:,}") for percent, tokens in statistics.percentiles),
             ],
         )
+        if manifest is not None:
+            console.print_table(("made by", ""), _manifest_rows(manifest))
         if statistics.histogram:
             most = max(count for _, _, count in statistics.histogram)
             console.print_table(
@@ -60,3 +68,36 @@ def run(options: argparse.Namespace) -> int:
                 ],
             )
     return 0
+
+
+def _manifest_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    tokenizer, ledger = manifest.tokenizer, manifest.ledger
+    largest = manifest.pair.largest_token
+    return [
+        ("tokenizer", _plain(tokenizer.kind if tokenizer.path is None else f"{tokenizer.kind} {tokenizer.path}")),
+        ("sha256", tokenizer.sha256 or "unknown"),
+        ("vocabulary", "unknown" if tokenizer.vocab_size is None else f"{tokenizer.vocab_size:,}"),
+        ("largest token", "none" if largest is None else f"{largest:,}"),
+        ("before each document", _special(tokenizer.bos)),
+        ("after each document", _special(tokenizer.eod)),
+        *((_plain(name), json.dumps(value)) for name, value in manifest.options.items()),
+        ("engine", _plain(manifest.engine or "unknown")),
+        ("tokenloom", _plain(manifest.tokenloom_version)),
+        ("input files", f"{len(manifest.inputs):,}"),
+        ("input bytes", f"{sum(record.num_bytes for record in manifest.inputs):,}"),
+        *(
+            (f"documents {field.name.removeprefix('num_')}", f"{getattr(ledger, field.name):,}")
+            for field in dataclasses.fields(ledger)
+        ),
+    ]
+
+
+def _special(token: SpecialToken | None) -> str:
+    if token is None:
+        return "nothing"
+    return str(token.id) if token.text is None else f"{token.id} {token.text!r}"
+
+
+def _plain(text: str) -> str:
+    """Returns text of a file that cannot drive a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -12,10 +12,12 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.manifest_file import read_manifest
 from tokenloom.inspect.show import Piece, conversation_pieces, document_pieces, sample_pieces
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
 
 
 def add_parser(commands: Any) -> None:
@@ -24,13 +26,15 @@ def add_parser(commands: Any) -> None:
         "show",
         help="decode a document or a training sample",
         description="Decode a document, or a training sample with its document boundaries. Without a tokenizer, "
-        "a document is shown as token ids.",
+        "named or found by the manifest, a document is shown as token ids.",
     )
     parser.add_argument("prefix", metavar="PREFIX", help="path of the pair without .bin or .idx")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--document", type=int, metavar="I", help="show document I")
     what.add_argument("--sample", type=int, metavar="K", help="show sample K of a split")
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder; needed for samples")
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="tokenizer.json or its folder; default what the manifest of the data names"
+    )
     parser.add_argument("--sft", action="store_true", help="samples of packed conversations: say what has loss")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     group = parser.add_argument_group("which samples (as in the training run)")
@@ -46,7 +50,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the pieces under a heading each."""
-    tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
+    tokenizer = _tokenizer(options)
     try:
         if options.document is not None:
             dataset = IndexedDataset(options.prefix, multimodal=options.multimodal)
@@ -68,6 +72,25 @@ def run(options: argparse.Namespace) -> int:
     print(title)
     print_pieces(pieces)
     return 0
+
+
+def _tokenizer(options: argparse.Namespace) -> HuggingFaceTokenizer | None:
+    """Returns the tokenizer that is named; else the one that the manifest names, if its file is still the same."""
+    if options.tokenizer is not None:
+        return load_tokenizer(options.tokenizer)
+    manifest = read_manifest(prefix_of(options.prefix))
+    if manifest is None or (path := manifest.tokenizer.path) is None:
+        return None
+    made_by = manifest.tokenizer
+    try:
+        tokenizer = load_tokenizer(path, eod_token=None if made_by.eod is None else made_by.eod.text)
+    except TokenizerError as error:
+        print(f"the tokenizer of the manifest cannot be used: {error.message}", file=sys.stderr)
+        return None
+    if tokenizer.sha256 != made_by.sha256:
+        print(f"`{path}` is not the tokenizer of the manifest any more", file=sys.stderr)
+        return None
+    return tokenizer
 
 
 def print_pieces(pieces: list[Piece], *, most_characters: int | None = None) -> None:

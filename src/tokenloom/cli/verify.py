@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
                 if report.largest_token is None
                 else (f"{report.num_tokens} tokens from {report.smallest_token} to {report.largest_token}")
             )
-            print(f"{prefix}: ok, {tokens}")
+            print(f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else ""))
         else:
             sound = False
             for problem in report.problems:

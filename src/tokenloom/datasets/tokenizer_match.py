@@ -8,6 +8,8 @@ with the same one. What cannot be known to be wrong is accepted.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ import numpy as np
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.errors import TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest_check import manifest_head_of
-from tokenloom.indexed.manifest_file import ManifestHead
+from tokenloom.indexed.manifest_file import ManifestHead, read_manifest_head
 from tokenloom.indexed.tokenizer_identity import SpecialToken, fingerprint_of, identity_of, optional_number
+from tokenloom.storage.addresses import is_remote
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
@@ -42,13 +46,50 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
         return
     if (found := mismatch(head, config.tokenizer)) is None:
         return
+    if not config.allow_tokenizer_mismatch:
+        raise _refusal(head, found, name)
     made_by = head.tokenizer.describe()
-    if config.allow_tokenizer_mismatch:
-        _warn_once(config, f"{name} and others were made with {made_by}, but are read with {found}, as allowed", found)
-        return
-    message = f"{name}: expected the tokenizer that made the data, {made_by}, found {found}"
+    _warn_once(config, f"{name} and others were made with {made_by}, but are read with {found}, as allowed", found)
+
+
+def check_tokenizer_ahead(
+    prefixes: Iterable[str | None], config: BlendedMegatronDatasetConfig
+) -> dict[str, ManifestHead | None]:
+    """Looks at the manifests of all pairs of a blend before the first of them is built.
+
+    Those in object storage, where looking takes long, are left to `check_tokenizer`.
+
+    Returns:
+        What was read, by prefix, for `remember_head`.
+
+    Raises:
+        TokenizerError: another tokenizer made one of them, and the settings do not allow that.
+        DatasetFormatError: a manifest is damaged.
+    """
+    heads: dict[str, ManifestHead | None] = {}
+    if config.tokenizer is None:
+        return heads
+    for prefix in prefixes:
+        if prefix is None or is_remote(prefix):
+            continue
+        pair = prefix_of(prefix)
+        head = heads[pair] = read_manifest_head(pair)
+        if head is not None and not config.allow_tokenizer_mismatch and (found := mismatch(head, config.tokenizer)):
+            raise _refusal(head, found, f"`{prefix}`")
+    return heads
+
+
+def remember_head(dataset: Any, heads: Mapping[str, ManifestHead | None]) -> None:
+    """Lets a low-level dataset know what was read of its manifest already, so that it is not opened again."""
+    pair = getattr(dataset, "pair", dataset)
+    if isinstance(pair, IndexedDataset) and pair.path_prefix in heads:
+        pair.manifest_head = heads[pair.path_prefix]
+
+
+def _refusal(head: ManifestHead, found: str, name: str) -> TokenizerError:
+    message = f"{name}: expected the tokenizer that made the data, {head.tokenizer.describe()}, found {found}"
     hint = "use that one, or tokenise the data again; `allow_tokenizer_mismatch=True` reads them all the same"
-    raise TokenizerError(message, hint=hint)
+    return TokenizerError(message, hint=hint)
 
 
 def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
@@ -71,7 +112,7 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
     """Warns of tokens in which the largest ids of the tokenizer cannot be stored; legal, but hardly meant."""
     vocab_size = optional_number(config.tokenizer, "vocab_size")
-    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= np.iinfo(pair.dtype).max:
+    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= _largest(pair.dtype):
         return
     message = (
         f"`{pair.path_prefix}` holds {pair.dtype} tokens, in which the tokenizer's {vocab_size} ids have no room; "
@@ -84,3 +125,8 @@ def _warn_once(config: BlendedMegatronDatasetConfig, message: str, topic: str) -
     if topic not in config.tokenizer_warnings:
         config.tokenizer_warnings.add(topic)
         warnings.warn(message, TokenizerMismatchWarning, stacklevel=5)
+
+
+@cache
+def _largest(dtype: np.dtype[Any]) -> int:
+    return int(np.iinfo(dtype).max)

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,12 +40,20 @@ VERSION = 1
 HEAD_BYTES = 4096
 """Read at the start of a run; holds the head unless a path in it is very long."""
 
-_TOKENIZER, _AFTER_HEAD = b',\n  "tokenizer": ', b',\n  "options": '
-"""What begins the second half of the head, and ends it, in files that we wrote. JSON has no line break inside a text,
-so these stand nowhere else."""
+_HEAD = re.compile(
+    rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
+    rb'    "num_documents": [0-9]+,\n    "num_sequences": [0-9]+,\n    "num_tokens": [0-9]+,\n'
+    rb'    "largest_token": (null|-?[0-9]{1,19}),\n    "tokens": \{[^}]*\},\n    "index": \{[^}]*\},\n'
+    rb'    "index_start_crc32": "([0-9a-f]{8})"\n  \},\n  "tokenizer": '
+)
+_AFTER_HEAD = b',\n  "options": '
+"""The head of a file that we wrote, several times faster than parsing it, which counts at the start of a run. JSON has
+no line break inside a text, so what begins a line is what it seems to be. Any other file is parsed."""
 
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
+
+_CRC32 = re.compile("[0-9a-f]{8}")
 
 _MOST_SHOWN = 60
 """Characters of a wrong value that a message shows."""
@@ -140,14 +149,13 @@ def read_manifest_head_once(
 def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -> ManifestHead | None:
     """Returns the head that the first bytes of a manifest hold."""
     path = manifest_path(prefix)
-    middle, end = data.find(_TOKENIZER), data.find(_AFTER_HEAD)
-    if 0 <= middle < end:
-        text = data[middle + len(_TOKENIZER) : end]
+    if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
+        (largest, start), text = found.groups(), data[found.end() : end]
         if (tokenizer := _KNOWN.get(text)) is None:
             tokenizer = _tokenizer(_Record({"tokenizer": _json(text, path)}, path).record("tokenizer"))
             _KNOWN.clear()  # the manifests of a blend have it in common, as a rule
             _KNOWN[text] = tokenizer
-        return _head(_top(data[:middle] + b"\n}", path), tokenizer)
+        return ManifestHead(tokenizer, None if largest == b"null" else int(largest), int(start, 16))
     whole = _read_whole(path, settings)  # not as we write it, or the tokenizer's path is very long
     if whole is None:
         return None
@@ -162,22 +170,17 @@ def remove_pair(prefix: str) -> None:
             remove(path)
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
-    """Returns the file of a manifest.
-
-    Raises:
-        ConfigError: it lists so many inputs that no reader would take it.
-    """
-    pair, tokenizer = manifest.pair, manifest.tokenizer
-    facts: dict[str, Any] = dataclasses.asdict(pair)
-    for name in ("tokens", "index"):
-        facts[name]["crc32"] = f"{facts[name]['crc32']:08x}"
-    facts["index_start_crc32"] = f"{pair.index_start_crc32:08x}"
-    document = {
+def manifest_document(manifest: Manifest) -> dict[str, Any]:
+    """Returns what the file of a manifest holds, in its order."""
+    pair: dict[str, Any] = dataclasses.asdict(manifest.pair)
+    for record in (pair["tokens"], pair["index"]):
+        record["crc32"] = f"{record['crc32']:08x}"
+    pair["index_start_crc32"] = f"{manifest.pair.index_start_crc32:08x}"
+    return {
         "format": FORMAT,
         "version": VERSION,
-        "pair": facts,
-        "tokenizer": dataclasses.asdict(tokenizer),
+        "pair": pair,
+        "tokenizer": dataclasses.asdict(manifest.tokenizer),
         "options": manifest.options,
         "ledger": dataclasses.asdict(manifest.ledger),
         "engine": manifest.engine,
@@ -186,7 +189,15 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "num_input_bytes": sum(record.num_bytes for record in manifest.inputs),
         "inputs": [dataclasses.asdict(record) for record in manifest.inputs],
     }
-    data = json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Returns the file of a manifest.
+
+    Raises:
+        ConfigError: it lists so many inputs that no reader would take it.
+    """
+    data = json.dumps(manifest_document(manifest), indent=2, allow_nan=False).encode() + b"\n"
     if len(data) > _MOST_BYTES:
         message = (
             f"expected a manifest of at most {_MOST_BYTES} bytes, found {len(data)}: {len(manifest.inputs)} inputs"
@@ -238,17 +249,22 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
         except MissingObjectError:
             return None
         return remote.read(0, min(remote.num_bytes, num_bytes)).tobytes()
-    with storage_errors("read", path):
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            data = os.read(handle, num_bytes)
-            while 0 < len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
-                data += more
-        finally:
-            os.close(handle)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with storage_errors("open", path):
+            raise
+    try:
+        data = os.read(handle, num_bytes)
+        while HEAD_BYTES <= len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
+            data += more
+    except OSError:
+        with storage_errors("read", path):
+            raise
+    finally:
+        os.close(handle)
     return data
 
 
@@ -289,11 +305,8 @@ class _Record:
 
     def crc32(self, name: str) -> int:
         value = self.text(name)
-        try:
-            if len(value) == 8 and value.isalnum():
-                return int(value, 16)
-        except ValueError:
-            pass
+        if _CRC32.fullmatch(value):
+            return int(value, 16)
         raise self._wrong(name, "8 hexadecimal digits")
 
     def record(self, name: str) -> _Record:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path
+from tokenloom.indexed.manifest_audit import ManifestAudit
 from tokenloom.indexed.roles import has_roles, role_problems
 from tokenloom.storage.extents import ExtentSource
 
@@ -26,12 +27,14 @@ class VerifyReport:
         num_tokens: tokens read.
         smallest_token, largest_token: over all tokens; None for an empty dataset, floats for a float dtype.
         problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
+        has_manifest: whether there was a manifest to compare counts and checksums with.
     """
 
     num_tokens: int
     smallest_token: int | float | None
     largest_token: int | float | None
     problems: tuple[str, ...]
+    has_manifest: bool = False
 
     @property
     def ok(self) -> bool:
@@ -46,16 +49,16 @@ def verify_dataset(
     vocab_size: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> VerifyReport:
-    """Reads the whole pair, and roles beside it, and reports every kind of defect once, with the first row of it.
+    """Reads the whole pair, and what lies beside it, and reports every kind of defect once, with the first row of it.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
-    One sequential pass over both files in bounded memory; roles are looked at as a whole. Opening errors are raised,
-    not reported.
+    One sequential pass over both files in bounded memory; roles are looked at as a whole. Counts and checksums are
+    compared with those of a manifest. Opening errors are raised, not reported.
 
     Args:
         prefix: of the pair.
         multimodal: whether it holds modes.
-        vocab_size: if given, tokens must be in [0, vocab_size).
+        vocab_size: tokens must be in [0, vocab_size); None for what a manifest says.
         progress: called with the bytes of tokens read since the last call.
 
     Raises:
@@ -68,6 +71,7 @@ def verify_dataset(
         problems += role_problems(dataset)
     lost = list(dataset.bin_reader.problems()) if isinstance(dataset.bin_reader, ExtentSource) else []
     problems += lost
+    audit = ManifestAudit(dataset)
     smallest: int | float | None = None
     largest: int | float | None = None
     itemsize = dataset.dtype.itemsize
@@ -79,11 +83,14 @@ def verify_dataset(
         for begin in range(section.start, stop, _BYTES):
             count = min(_BYTES, stop - begin)
             tokens = dataset.bin_reader.read(begin, count).view(dataset.dtype)
+            audit.add_tokens(tokens)
             low, high = tokens.min().item(), tokens.max().item()
             smallest = low if smallest is None else min(smallest, low)
             largest = high if largest is None else max(largest, high)
             if progress is not None:
                 progress(count)
+    problems += [] if lost else audit.problems()
+    vocab_size = audit.vocab_size if vocab_size is None else vocab_size
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:
             problems.append(f"`{tokens_path}`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
@@ -94,6 +101,7 @@ def verify_dataset(
         smallest_token=smallest,
         largest_token=largest,
         problems=tuple(problems),
+        has_manifest=audit.has_manifest,
     )
 
 

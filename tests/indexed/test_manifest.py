@@ -1,0 +1,416 @@
+"""The manifest beside a pair: what it holds, its file, and files that are none."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.indexed.manifests import SHA256, make_facts, make_manifest, make_tokenizer_identity
+
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.indexed import manifest_file
+from tokenloom.indexed.checksums import joined_crc32
+from tokenloom.indexed.manifest import DocumentLedger, FileChecksum, InputRecord, Manifest, combine_manifests
+from tokenloom.indexed.manifest_file import (
+    HEAD_BYTES,
+    manifest_bytes,
+    parse_manifest,
+    read_manifest,
+    read_manifest_head,
+    write_manifest,
+)
+from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
+
+LITERAL = """\
+{
+  "format": "tokenloom manifest",
+  "version": 1,
+  "pair": {
+    "dtype": "uint16",
+    "num_documents": 2,
+    "num_sequences": 3,
+    "num_tokens": 5,
+    "largest_token": 14,
+    "tokens": {
+      "num_bytes": 10,
+      "crc32": "0a0b0c0d"
+    },
+    "index": {
+      "num_bytes": 94,
+      "crc32": "ffffffff"
+    },
+    "index_start_crc32": "00000001"
+  },
+  "tokenizer": {
+    "kind": "word-level",
+    "sha256": "abababababababababababababababababababababababababababababababab",
+    "path": "words/tokenizer.json",
+    "vocab_size": 100,
+    "bos": null,
+    "eod": {
+      "id": 9,
+      "text": "</s>"
+    }
+  },
+  "options": {
+    "key": "text",
+    "append_eod": true
+  },
+  "ledger": {
+    "num_read": 4,
+    "num_kept": 2,
+    "num_rejected": 1,
+    "num_blank": 1,
+    "num_duplicates": 0,
+    "num_empty": 0,
+    "num_elsewhere": 0
+  },
+  "engine": "gigatoken",
+  "tokenloom_version": "0.1.0",
+  "num_input_files": 2,
+  "num_input_bytes": 70,
+  "inputs": [
+    {
+      "path": "a.jsonl",
+      "num_bytes": 70,
+      "version": "17"
+    },
+    {
+      "path": "-",
+      "num_bytes": 0,
+      "version": null
+    }
+  ]
+}
+"""
+
+
+def test_the_file_is_json_that_a_person_can_read(tmp_path):
+    write_manifest(f"{tmp_path}/corpus", make_manifest())
+    assert (tmp_path / "corpus.manifest.json").read_text() == LITERAL
+    assert os.listdir(tmp_path) == ["corpus.manifest.json"]
+    assert read_manifest(f"{tmp_path}/corpus") == make_manifest()
+
+
+def test_without_a_file_there_is_none(tmp_path):
+    assert read_manifest(f"{tmp_path}/corpus") is None
+    assert read_manifest_head(f"{tmp_path}/corpus") is None
+
+
+def head_of(manifest):
+    return manifest_file.ManifestHead(manifest.tokenizer, manifest.pair.largest_token, manifest.pair.index_start_crc32)
+
+
+@pytest.mark.parametrize("layout", ["ours", "indented", "compact", "reversed"])
+def test_the_head_is_read_from_any_layout(tmp_path, layout):
+    document = json.loads(LITERAL)
+    text = {
+        "ours": LITERAL,
+        "indented": json.dumps(document, indent=4),
+        "compact": json.dumps(document),
+        "reversed": json.dumps(dict(reversed(document.items())), indent=2),
+    }[layout]
+    (tmp_path / "corpus.manifest.json").write_text(text)
+    assert read_manifest_head(f"{tmp_path}/corpus") == head_of(make_manifest())
+    assert read_manifest(f"{tmp_path}/corpus") == make_manifest()
+
+
+def test_the_head_needs_the_start_of_the_file_alone(tmp_path):
+    many = tuple(InputRecord(path=f"{number}.jsonl", num_bytes=1) for number in range(1000))
+    path = tmp_path / "corpus.manifest.json"
+    write_manifest(f"{tmp_path}/corpus", make_manifest(inputs=many))
+    os.truncate(path, HEAD_BYTES)
+    assert read_manifest_head(f"{tmp_path}/corpus") == head_of(make_manifest())
+    with pytest.raises(DatasetFormatError, match="expected JSON, found 4096 bytes that are none"):
+        read_manifest(f"{tmp_path}/corpus")
+
+
+def test_a_head_that_is_longer_than_usual_is_read_too(tmp_path):
+    long = make_manifest(tokenizer=make_tokenizer_identity(path="é" * HEAD_BYTES))
+    write_manifest(f"{tmp_path}/corpus", long)
+    assert read_manifest_head(f"{tmp_path}/corpus") == head_of(long)
+
+
+def test_a_text_cannot_pass_for_the_end_of_the_head(tmp_path):
+    trap = '{"tokenizer": 1},\n  "tokenizer": {},\n  "options": {'
+    odd = make_manifest(tokenizer=make_tokenizer_identity(path=trap), options={trap: trap})
+    write_manifest(f"{tmp_path}/corpus", odd)
+    assert read_manifest_head(f"{tmp_path}/corpus") == head_of(odd)
+    assert read_manifest(f"{tmp_path}/corpus") == odd
+
+
+COUNTS = st.integers(0, 2**40)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
+CRCS = st.integers(0, 2**32 - 1)
+SPECIAL = st.none() | st.builds(SpecialToken, id=COUNTS, text=st.none() | TEXTS)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(TEXTS, values, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def manifests(draw):
+    dtype = draw(st.sampled_from(["uint8", "uint16", "int32", "int64"]))
+    num_tokens, kept = draw(st.integers(0, 2**30)), draw(COUNTS)
+    others = {
+        name: draw(st.integers(0, 9))
+        for name in ("num_rejected", "num_blank", "num_duplicates", "num_empty", "num_elsewhere")
+    }
+    return Manifest(
+        pair=make_facts(
+            dtype=dtype,
+            num_documents=kept,
+            num_sequences=draw(COUNTS),
+            num_tokens=num_tokens,
+            largest_token=draw(st.none() | st.integers(0, 255)) if num_tokens else None,
+            tokens=FileChecksum(num_bytes=num_tokens * np.dtype(dtype).itemsize, crc32=draw(CRCS)),
+            index=FileChecksum(num_bytes=draw(COUNTS), crc32=draw(CRCS)),
+            index_start_crc32=draw(CRCS),
+        ),
+        tokenizer=TokenizerIdentity(
+            kind=draw(TEXTS),
+            sha256=draw(st.none() | st.binary(min_size=32, max_size=32).map(bytes.hex)),
+            path=draw(st.none() | TEXTS),
+            vocab_size=draw(st.none() | COUNTS),
+            bos=draw(SPECIAL),
+            eod=draw(SPECIAL),
+        ),
+        options=draw(st.dictionaries(TEXTS, JSON, max_size=3)),
+        ledger=DocumentLedger(num_read=kept + sum(others.values()), num_kept=kept, **others),
+        inputs=tuple(
+            draw(st.lists(st.builds(InputRecord, path=TEXTS, num_bytes=COUNTS, version=st.none() | TEXTS), max_size=3))
+        ),
+        engine=draw(st.none() | TEXTS),
+        tokenloom_version=draw(TEXTS),
+    )
+
+
+@given(manifests())
+def test_what_is_written_is_read(tmp_path_factory, manifest):
+    data = manifest_bytes(manifest)
+    assert parse_manifest(data, path="x") == manifest
+    prefix = str(tmp_path_factory.getbasetemp() / "any")
+    write_manifest(prefix, manifest)
+    assert read_manifest_head(prefix) == head_of(manifest)
+
+
+# --- files that are none ------------------------------------------------------------------------------------------
+
+
+def changed(**changes):
+    """Returns the literal document with members replaced, by dotted names; None for a member removes it."""
+    document = json.loads(LITERAL)
+    for name, value in changes.items():
+        *owners, last = name.split("__")
+        inner = document
+        for owner in owners:
+            inner = inner[int(owner)] if isinstance(inner, list) else inner[owner]
+        if value is ...:
+            del inner[last]
+        else:
+            inner[last] = value
+    return json.dumps(document, indent=2).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "expected JSON, found 0 bytes"),
+        (LITERAL[:700].encode(), "expected JSON, found 700 bytes"),
+        (b"\xff\xfe", "expected JSON, found 2 bytes"),
+        (b"[" * 100_000, "expected JSON, found 100000 bytes"),
+        (b'{"format": ' + b"9" * 5000 + b"}", "expected JSON, found"),
+        (b"[]", "expected an object whose `format` is 'tokenloom manifest', found something else"),
+        (b"{}", "expected an object whose `format` is 'tokenloom manifest', found something else"),
+        (changed(format="recipe"), "expected an object whose `format` is"),
+        (changed(version=2), "expected version 1, found 2"),
+        (changed(version="1"), "expected `version` to be an integer, found '1'"),
+        (changed(pair=...), "expected `pair`, found none"),
+        (changed(pair=[]), r"expected `pair` to be an object, found \[\]"),
+        (changed(pair__num_tokens=5.0), "expected `pair.num_tokens` to be an integer, found 5.0"),
+        (changed(pair__num_tokens=True), "expected `pair.num_tokens` to be an integer, found True"),
+        (changed(pair__num_tokens=6), "in `pair`: expected 12 bytes for 6 tokens of uint16, found 10"),
+        (changed(pair__num_sequences=-1), "expected num_sequences of the pair to be an integer from 0 on, found -1"),
+        (changed(pair__num_sequences=2**63), "expected num_sequences of the pair to be an integer from 0 on"),
+        (changed(pair__dtype="bfloat16"), "in `pair`: expected a dtype out of uint8, .*, found 'bfloat16'"),
+        (changed(pair__largest_token=65536), "expected a largest token of 5 tokens of uint16, found 65536"),
+        (changed(pair__tokens__crc32=7), "expected `pair.tokens.crc32` to be a string, found 7"),
+        (changed(pair__index__crc32="0x1f"), "expected `pair.index.crc32` to be 8 hexadecimal digits, found '0x1f'"),
+        (changed(pair__index_start_crc32="+0000001"), "expected `pair.index_start_crc32` to be 8 hexadecimal digits"),
+        (changed(tokenizer__sha256="AB" * 32), "in `tokenizer`: expected 64 hexadecimal digits as the sha256"),
+        (changed(tokenizer__sha256=...), "expected `tokenizer.sha256`, found none"),
+        (changed(tokenizer__eod__id=-1), "in `tokenizer.eod`: expected the id of a special token .*, found -1"),
+        (changed(tokenizer__eod=9), "expected `tokenizer.eod` to be an object, found 9"),
+        (changed(tokenizer__kind="x" * 99, tokenizer__path=["y" * 99]), r"found \['y{58}…"),
+        (changed(options=[]), "expected `options` to be an object"),
+        (
+            changed(ledger__num_blank=0),
+            "in `ledger`: expected a ledger that balances, found 4 documents read, but 2 kept",
+        ),
+        (changed(ledger__num_read=5, ledger__num_kept=3), "expected 2 documents kept, those of the pair, found 3"),
+        (changed(inputs=[1]), "expected `inputs` to be an array of objects"),
+        (changed(inputs__1__path=None), r"expected `inputs\[1\].path` to be a string, found None"),
+        (changed(num_input_bytes=71), "expected 2 inputs of 71 bytes, found 2 of 70"),
+    ],
+)
+def test_what_is_no_manifest_is_named(tmp_path, data, problem):
+    path = tmp_path / "corpus.manifest.json"
+    path.write_bytes(data)
+    with pytest.raises(DatasetFormatError, match=problem) as caught:
+        read_manifest(f"{tmp_path}/corpus")
+    assert caught.value.message.startswith(f"`{path}`")
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("stop", range(0, len(LITERAL) - 2, 37))
+def test_a_truncated_file_never_passes(tmp_path, stop):
+    (tmp_path / "corpus.manifest.json").write_text(LITERAL[:stop])
+    with pytest.raises(DatasetFormatError):
+        read_manifest(f"{tmp_path}/corpus")
+
+
+def test_wrong_members_of_the_head_are_found_at_the_start(tmp_path):
+    for data in (changed(pair__largest_token="x"), changed(tokenizer__vocab_size="x"), changed(version=7)):
+        (tmp_path / "corpus.manifest.json").write_bytes(data)
+        with pytest.raises(DatasetFormatError, match=r"corpus\.manifest\.json`: expected"):
+            read_manifest_head(f"{tmp_path}/corpus")
+
+
+def test_members_that_are_not_known_are_left_alone(tmp_path):
+    (tmp_path / "corpus.manifest.json").write_bytes(changed(note={"by": "a person"}))
+    assert read_manifest(f"{tmp_path}/corpus") == make_manifest()
+
+
+def test_more_bytes_than_any_manifest_has_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(manifest_file, "_MOST_BYTES", 2000)
+    inputs = tuple(InputRecord(path=f"{number}", num_bytes=1) for number in range(30))
+    with pytest.raises(ConfigError, match=r"expected a manifest of at most 2000 bytes, found \d+: 30 inputs"):
+        write_manifest(f"{tmp_path}/corpus", make_manifest(inputs=inputs))
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "corpus.manifest.json").write_bytes(b" " * 3000)
+    with pytest.raises(DatasetFormatError, match="expected a manifest of at most 2000 bytes, found more"):
+        read_manifest(f"{tmp_path}/corpus")
+
+
+def test_a_file_that_cannot_be_opened_is_not_taken_for_none(tmp_path):
+    (tmp_path / "corpus.manifest.json").mkdir()
+    with pytest.raises(StorageError, match=r"cannot read `.*corpus\.manifest\.json"):
+        read_manifest_head(f"{tmp_path}/corpus")
+
+
+# --- parts that must fit together ---------------------------------------------------------------------------------
+
+
+def test_a_ledger_must_balance():
+    with pytest.raises(
+        ConfigError, match=r"found 10 documents read, but 7 kept \+ 1 rejected \+ 1 blank \+ 0 duplicates"
+    ):
+        DocumentLedger(num_read=10, num_kept=7, num_rejected=1, num_blank=1)
+    total = DocumentLedger(num_read=3, num_kept=2, num_empty=1) + DocumentLedger(
+        num_read=5, num_kept=4, num_duplicates=1
+    )
+    assert total == DocumentLedger(num_read=8, num_kept=6, num_empty=1, num_duplicates=1)
+
+
+def test_options_are_values_of_json():
+    assert make_manifest(options={"keys": ("a", "b")}).options == {"keys": ["a", "b"]}
+    for value in (float("nan"), {1, 2}, b"bytes"):
+        with pytest.raises(ConfigError, match="expected options that JSON can hold"):
+            make_manifest(options={"odd": value})
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5))
+def test_checksums_of_parts_give_that_of_the_whole(parts):
+    checksum = 0
+    for part in parts:
+        checksum = joined_crc32(checksum, zlib.crc32(part), len(part))
+    assert checksum == zlib.crc32(b"".join(parts))
+
+
+def test_checksums_of_parts_join_beyond_four_gigabytes():
+    num_bytes = 1 << 20
+    block = zlib.crc32(bytes(num_bytes))
+    one_by_one = 0
+    for _ in range(1 << 13):
+        one_by_one = joined_crc32(one_by_one, block, num_bytes)
+    doubled = block
+    for power in range(13):
+        doubled = joined_crc32(doubled, doubled, num_bytes << power)
+    assert doubled == one_by_one
+
+
+def test_manifests_of_one_tokenizer_and_options_combine():
+    first = make_manifest()
+    second = make_manifest(
+        tokenizer=make_tokenizer_identity(path="elsewhere.json"),
+        ledger=DocumentLedger(num_read=2, num_kept=2),
+        inputs=(InputRecord(path="b.jsonl", num_bytes=5),),
+        engine="tokenizers",
+    )
+    pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
+    both = combine_manifests([first, second], pair=pair)
+    assert both.pair == pair
+    assert both.tokenizer == first.tokenizer
+    assert both.ledger == DocumentLedger(num_read=6, num_kept=4, num_rejected=1, num_blank=1)
+    assert [record.path for record in both.inputs] == ["a.jsonl", "-", "b.jsonl"]
+    assert both.engine == "gigatoken, tokenizers"
+    assert combine_manifests([first], pair=first.pair) == dataclasses.replace(
+        first, tokenloom_version=both.tokenloom_version
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            {"tokenizer": make_tokenizer_identity(sha256="cd" * 32)},
+            r"expected one tokenizer, found word-level `words/tokenizer.json` \(sha256 abababababab…, 100 ids, eod 9\) "
+            r"and word-level `words/tokenizer.json` \(sha256 cdcdcdcdcdcd…",
+        ),
+        ({"tokenizer": make_tokenizer_identity(eod=None)}, "expected one tokenizer"),
+        ({"options": {"key": "body", "append_eod": True}}, "expected equal options, found key to be 'text' and 'body'"),
+        ({"options": {"key": "text"}}, "expected equal options, found append_eod to be True and none"),
+    ],
+)
+def test_manifests_that_differ_do_not_combine(change, problem):
+    with pytest.raises(ConfigError, match=problem):
+        combine_manifests([make_manifest(), make_manifest(**change)], pair=make_facts())
+
+
+def test_nothing_and_other_sizes_do_not_combine():
+    with pytest.raises(ConfigError, match="at least one manifest"):
+        combine_manifests([], pair=make_facts())
+    with pytest.raises(ConfigError, match="expected the 10 tokens of the manifests together, found 5"):
+        combine_manifests([make_manifest(), make_manifest()], pair=make_facts())
+
+
+class Peer:
+    """A tokenizer as Megatron has them: told apart by a path, and with attributes that raise."""
+
+    def __init__(self):
+        self.unique_identifiers = {"class": "peer", "tokenizer_path": ["there/tokenizer"]}
+        self.vocab_size = np.int64(100)
+
+    def __getattr__(self, name):
+        raise NotImplementedError
+
+
+class Wrapper:
+    def __init__(self):
+        self.unique_identifiers = {"sha256": SHA256}
+
+
+def test_any_tokenizer_has_an_identity():
+    found = identity_of(Peer())
+    assert found == TokenizerIdentity(kind="Peer", sha256=None, path="there/tokenizer", vocab_size=100)
+    assert found.describe() == "Peer `there/tokenizer` (100 ids)"
+    assert identity_of(Wrapper()).sha256 == SHA256
+    assert identity_of(object()).describe() == "object"

@@ -1,0 +1,119 @@
+"""The manifests that preprocessing writes beside its outputs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json, write_lines
+from tokenloom.preprocess.pipeline import preprocess_jsonl
+
+from tokenloom.errors import StorageError
+from tokenloom.indexed.layout import idx_path
+from tokenloom.indexed.manifest import DocumentLedger, InputRecord
+from tokenloom.indexed.manifest_file import manifest_path, read_manifest
+from tokenloom.indexed.tokenizer_identity import SpecialToken
+from tokenloom.indexed.verify import verify_dataset
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.inputs import InputFile
+from tokenloom.preprocess.multimodal import preprocess_multimodal
+from tokenloom.preprocess.recording import input_record, input_records
+
+
+@pytest.fixture(scope="module")
+def words():
+    return make_tokenizer(word_level_json())
+
+
+def test_json_lines_are_accounted_for(tmp_path: Path, words):
+    lines = [{"a": "alpha beta", "b": "beta"}, b"", b"bad", {"a": "", "b": ["alpha", "alpha"]}]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    preprocess_jsonl(path, tmp_path / "out", words, keys=["a", "b"], append_eod=True, skip_bad_lines=True)
+    for key, num_tokens, largest in (("a", 3, 3), ("b", 5, 3)):
+        prefix = f"{tmp_path}/out_{key}_document"
+        manifest = read_manifest(prefix)
+        assert manifest.ledger == DocumentLedger(num_read=4, num_kept=2, num_rejected=1, num_blank=1)
+        assert (manifest.pair.num_documents, manifest.pair.num_tokens) == (2, num_tokens)
+        assert manifest.pair.largest_token == largest
+        assert manifest.options == {"key": key, "append_eod": True}
+        status = path.stat()
+        assert manifest.inputs == (
+            InputRecord(path=str(path), num_bytes=status.st_size, version=str(status.st_mtime_ns)),
+        )
+        assert manifest.tokenizer.sha256 == words.sha256
+        assert manifest.tokenizer.path == "memory/tokenizer.json"
+        assert manifest.tokenizer.vocab_size == 4
+        assert (manifest.tokenizer.bos, manifest.tokenizer.eod) == (None, SpecialToken(id=1, text="</s>"))
+        assert manifest.engine == "tokenizers"
+        report = verify_dataset(prefix)
+        assert (report.problems, report.has_manifest) == ((), True)
+
+
+def test_without_an_end_of_documents_none_is_recorded(tmp_path: Path, words):
+    preprocess_jsonl(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
+    manifest = read_manifest(f"{tmp_path}/out_text_document")
+    assert manifest.tokenizer.eod is None
+    assert manifest.options == {"key": "text", "append_eod": False}
+
+
+def test_conversations_are_accounted_for(tmp_path: Path):
+    tokenizer = make_tokenizer(byte_level_json())
+    talk = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."}]
+    path = write_lines(tmp_path / "in.jsonl", [{"messages": talk}, b"", {"messages": 7}, {"messages": talk}])
+    preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", skip_bad_lines=True)
+    manifest = read_manifest(f"{tmp_path}/out")
+    assert manifest.ledger == DocumentLedger(num_read=4, num_kept=2, num_rejected=1, num_blank=1)
+    assert manifest.options["schema"] == "messages"
+    assert manifest.options["chat_template"]["name"] == "chatml"
+    assert len(manifest.options["chat_template"]["sha256"]) == 64
+    assert manifest.tokenizer.eod == SpecialToken(id=tokenizer.eod, text=EOD)
+    assert verify_dataset(f"{tmp_path}/out").problems == ()
+
+
+@pytest.mark.parametrize("from_folder", [True, False])
+def test_pairs_of_text_and_image_are_accounted_for(tmp_path: Path, words, from_folder):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for name, text in (("cat", "alpha"), ("dog", "alpha beta")):
+        (folder / f"{name}.jpg").write_bytes(b"\xff" * 9)
+        (folder / f"{name}.txt").write_text(text)
+    lines = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta", "image": "pairs/cat.jpg"}, b"bad"])
+    path = folder if from_folder else lines
+    preprocess_multimodal(path, tmp_path / "out", words, append_eod=True, skip_bad_lines=True)
+    manifest = read_manifest(f"{tmp_path}/out")
+    assert manifest.pair.largest_token == 3  # of the texts: images are no tokens
+    expected = DocumentLedger(num_read=2, num_kept=2) if from_folder else None
+    assert manifest.ledger == (expected or DocumentLedger(num_read=2, num_kept=1, num_rejected=1))
+    (record,) = manifest.inputs
+    assert (record.path, record.num_bytes) == (str(path), 2 * 9 + 15 if from_folder else lines.stat().st_size)
+    for multimodal in (True, False):
+        assert verify_dataset(f"{tmp_path}/out", multimodal=multimodal).problems == ()
+
+
+def test_a_run_that_fails_leaves_no_manifest(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
+    Path(idx_path(f"{tmp_path}/out_b_document")).mkdir()
+    with pytest.raises(StorageError):
+        preprocess_jsonl(path, tmp_path / "out", words, keys=["a", "b"])
+    assert not [found for found in tmp_path.iterdir() if found.name.startswith("out_a_")]
+    assert not Path(manifest_path(f"{tmp_path}/out_b_document")).exists()
+
+
+def test_inputs_of_every_kind_are_recorded(tmp_path: Path, bucket):
+    assert input_record("-") == InputRecord(path="-", num_bytes=0)
+    address = bucket.put("text", b"12345")
+    found = input_record(address)
+    assert (found.path, found.num_bytes) == (address, 5)
+    assert found.version
+    with pytest.raises(StorageError, match="cannot open"):
+        input_record(f"{tmp_path}/nowhere")
+    file = InputFile(path="a", format="jsonl", compression="gzip", num_bytes=3, version="9")
+    assert input_records([file]) == (InputRecord(path="a", num_bytes=3, version="9"),)
+
+
+def test_a_manifest_moves_with_its_pair_and_reads_as_json(tmp_path: Path, words):
+    preprocess_jsonl(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
+    shutil.move(manifest_path(f"{tmp_path}/out_text_document"), tmp_path / "copy.json")
+    assert json.loads((tmp_path / "copy.json").read_text())["format"] == "tokenloom manifest"
