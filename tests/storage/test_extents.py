@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.extents import Extents, ExtentSource, record_file
 
@@ -146,6 +148,20 @@ def test_a_copy_is_as_good(files, mmap):
         os.replace(f"{file.path}.copy", file.path)
         os.utime(file.path, ns=(1, 1))
     assert np.array_equal(source_of(files, mmap=mmap).read(0, len(whole)), whole)
+
+
+def test_too_many_mappings_are_explained(files, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory", files[4].path)
+
+    monkeypatch.setattr(kernels, "map_extents", refuse)
+    with pytest.raises(StorageError) as caught:
+        source_of(files).read(0, 1)
+    assert caught.value.message == f"cannot open `{files[4].path}`: Cannot allocate memory"
+    assert caught.value.hint == (
+        "`all.catalogue` takes up to 12 mappings: raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
+    )
+    assert len(source_of(files, mmap=False).read(0, 5)) == 5
 
 
 def test_a_folder_in_the_place_of_a_file_is_named(files):
