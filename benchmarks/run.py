@@ -14,6 +14,7 @@ SCRIPTS = (
     ("packing_documents.py", "--documents", "1000000"),
     ("fim.py",),
     ("builder.py", "--documents", "2000000"),
+    ("merge.py", "--megabytes", "1000"),
     ("blending.py",),
     ("startup.py",),
     ("pack_plan.py",),

@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
 
@@ -144,3 +144,61 @@ def test_a_merge_of_splits_is_the_whole(tmp_path_factory, data, dtype, multimoda
     assert isinstance(merged, IndexedDataset)
     whole = write_pair(folder / "whole", corpus, dtype=dtype, multimodal=multimodal)
     assert pair_bytes(f"{folder}/merged") == pair_bytes(whole)
+
+
+def sizes_of(datasets):
+    return [dataset.bin_reader.num_bytes for dataset in datasets]
+
+
+def test_pairs_of_a_wanted_size_are_cut_between_documents(tmp_path, prefixes):
+    pairs = merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=16)
+    assert [pair.path_prefix for pair in pairs] == [f"{tmp_path}/all_00000", f"{tmp_path}/all_00001"]
+    assert [read_pair(pair.path_prefix) for pair in pairs] == [[*FIRST, SECOND[0]], [SECOND[1]]]
+    assert sizes_of(pairs) == [16, 8]
+
+
+def test_a_document_larger_than_a_pair_is_alone(tmp_path, prefixes):
+    pairs = merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=1)
+    assert [read_pair(pair.path_prefix) for pair in pairs] == [[FIRST[0]], [FIRST[1]], [SECOND[0]], [SECOND[1]]]
+
+
+def test_empty_inputs_give_one_empty_pair(tmp_path):
+    prefix = write_pair(tmp_path / "a", [])
+    assert [len(pair) for pair in merge_datasets([prefix], f"{tmp_path}/all", part_bytes=10)] == [0]
+
+
+@pytest.mark.parametrize("name", ["all_00000", "all_00001"])
+def test_no_pair_may_be_an_input(tmp_path, name):
+    prefix = write_pair(tmp_path / name, FIRST + SECOND)
+    with pytest.raises(ConfigError, match=rf"the output `.*{name}` is also an input"):
+        merge_datasets([prefix], f"{tmp_path}/all", part_bytes=12)
+    assert sorted(os.listdir(tmp_path)) == [f"{name}.bin", f"{name}.idx"]
+
+
+def test_pairs_of_an_earlier_merge_do_not_stay_among_the_new_ones(tmp_path, prefixes):
+    merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=1)
+    with pytest.raises(ConfigError) as caught:
+        merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=16)
+    assert caught.value.message == f"`{tmp_path}/all_00002.bin` would stay among the 2 new pairs"
+    assert caught.value.hint == "it is left from an earlier merge; remove it, or choose another output prefix"
+    assert len(merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=2)) == 4
+
+
+def test_pairs_of_no_bytes_are_refused(tmp_path, prefixes):
+    with pytest.raises(ConfigError, match="expected pairs of at least one byte, got part_bytes=0"):
+        merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=0)
+
+
+@settings(max_examples=15)  # each makes many files durable
+@given(data=st.data(), part_bytes=st.integers(1, 60))
+def test_the_pairs_in_order_are_the_single_merge(tmp_path_factory, data, part_bytes):
+    folder = tmp_path_factory.mktemp("parts")
+    drawn = [data.draw(corpora(np.uint16)) for _ in range(3)]
+    prefixes = [write_pair(folder / f"{number}", corpus, dtype=np.uint16) for number, corpus in enumerate(drawn)]
+    pairs = merge_datasets(prefixes, f"{folder}/part", part_bytes=part_bytes)
+    for pair in pairs:
+        sizes = [2 * sum(map(len, document)) for document in read_pair(pair.path_prefix)]
+        assert sum(sizes) <= part_bytes or len([size for size in sizes if size]) == 1
+    merge_datasets(prefixes, f"{folder}/single")
+    merge_datasets([pair.path_prefix for pair in pairs], f"{folder}/again")
+    assert pair_bytes(f"{folder}/again") == pair_bytes(f"{folder}/single")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import json
 import os
@@ -13,8 +12,10 @@ from typing import Any, NotRequired, TypedDict
 from tokenloom.datasets.config import Blend, check_weight
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetNotFoundError, DuplicateDataWarning
+from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.prefixes import check_mixture, prefixes_matching
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import names_in
 
@@ -202,7 +203,7 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
     if os.path.isdir(entry):
         return _pairs_in(entry)
     if glob.has_magic(entry):
-        found = _matches(entry, prefix)
+        found = _matches(entry)
         if not found:
             message = f"{entry!r} in {where} matches no pair"
             raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
@@ -216,21 +217,23 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
     return [prefix]
 
 
-def _matches(entry: str, prefix: str) -> list[str]:
+def _matches(entry: str) -> list[str]:
     """Returns the prefixes that match a glob."""
-    if is_remote(entry):
-        folder, _, pattern = idx_path(prefix).rpartition("/")
-        return [f"{folder}/{prefix_of(name)}" for name in fnmatch.filter(names_in(folder), pattern)]
-    found = sorted(prefix_of(path) for path in glob.glob(idx_path(prefix), recursive=True))
+    found = prefixes_matching(entry)
+    if found or is_remote(entry):
+        return found
     folders = sorted(path for path in glob.glob(entry, recursive=True) if os.path.isdir(path))
-    return found or [pair for folder in folders for pair in _pairs_in(folder)]
+    return [pair for folder in folders for pair in _pairs_in(folder)]
 
 
 def _pairs_in(folder: str) -> list[str]:
-    names = sorted({prefix_of(name) for name in names_in(folder) if name.endswith((".bin", ".idx"))})
+    files = names_in(folder)
+    names = sorted({prefix_of(name) for name in files if name.endswith((".bin", ".idx"))})
     if not names:
         message = f"the directory `{folder}` holds no pair"
         raise DatasetNotFoundError(message, hint="a pair is two files, PREFIX.bin and PREFIX.idx")
+    catalogues = [name for name in names if catalogue_path(name) in files and bin_path(name) not in files]
+    check_mixture(f"the directory `{folder}` holds", names, catalogues)
     pairs = [os.path.join(folder, name) for name in names]
     for pair in pairs:
         _check_pair(pair, f"the directory `{folder}`")

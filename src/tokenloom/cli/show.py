@@ -17,7 +17,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest_file import read_manifest
 from tokenloom.inspect.show import Piece, conversation_pieces, document_pieces, sample_pieces
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, load_tokenizer
+from tokenloom.preprocess.text_tokenizer import TextTokenizer, load_tokenizer
 
 
 def add_parser(commands: Any) -> None:
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tokenizer(options: argparse.Namespace) -> HuggingFaceTokenizer | None:
+def _tokenizer(options: argparse.Namespace) -> TextTokenizer | None:
     """Returns the tokenizer that is named; else the one that the manifest names, if its file is still the same."""
     if options.tokenizer is not None:
         return load_tokenizer(options.tokenizer)

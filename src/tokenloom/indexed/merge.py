@@ -116,7 +116,7 @@ def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[Concatenated
         first = 0
         while first < dataset.num_documents:
             last = _last_that_fits(dataset, first, room)
-            if last == first and parts:
+            if last <= first and parts:
                 yield parts
                 parts, room = [], part_bytes
                 continue

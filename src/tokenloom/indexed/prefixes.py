@@ -49,7 +49,9 @@ def prefixes_matching(pattern: str) -> list[str]:
         found = [f"{folder}/{prefix_of(name)}" for name in fnmatch.filter(names_in(folder), name)]
     else:
         found = sorted(prefix_of(path) for path in glob.glob(wanted, recursive=True))
-    check_mixture(f"{pattern!r} matches", found, [prefix for prefix in found if not exists(bin_path(prefix))])
+    without_tokens = [prefix for prefix in found if not exists(bin_path(prefix))]
+    catalogues = [prefix for prefix in without_tokens if exists(catalogue_path(prefix))]
+    check_mixture(f"{pattern!r} matches", found, catalogues)
     return found
 
 

@@ -1,0 +1,95 @@
+"""`tokenloom catalogue`, and what `merge` shares with it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.indexed.pairs import read_pair, write_pair
+
+from tokenloom import cli
+from tokenloom.cli.dataset_options import byte_count
+
+FIRST = [[[1, 2], [3]], []]
+SECOND = [[[4]], [[5, 6]]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write_pair(folder / "a", FIRST)
+    write_pair(folder / "b", SECOND)
+    return str(folder)
+
+
+@pytest.mark.parametrize("command", ["catalogue", "merge"])
+@pytest.mark.parametrize("way", ["prefixes", "glob", "folder", "--input", "--list"])
+def test_datasets_are_named_in_any_way(tmp_path, folder, command, way):
+    (tmp_path / "list.txt").write_text(f"# two pairs\n{folder}/a\n\n{folder}/b.idx\n")
+    named = {
+        "prefixes": [f"{folder}/a", f"{folder}/b.bin"],
+        "glob": [f"{folder}/*"],
+        "folder": [folder],
+        "--input": ["--input", folder],
+        "--list": ["--list", f"{tmp_path}/list.txt"],
+    }
+    assert cli.main([command, *named[way], "--output-prefix", f"{tmp_path}/all"]) == 0
+    assert read_pair(f"{tmp_path}/all") == FIRST + SECOND
+    assert (tmp_path / "all.catalogue").exists() == (command == "catalogue")
+
+
+def test_what_the_catalogue_holds_is_printed(capsys, tmp_path, folder):
+    output = f"{tmp_path}/all"
+    assert cli.main(["catalogue", folder, "--output-prefix", output]) == 0
+    summary = r": 2 pairs, 4 documents, 4 sequences, 6 tokens, int32, 24 bytes of tokens in \d+\.\d s\n"
+    out, err = capsys.readouterr()
+    assert re.fullmatch(re.escape(output) + summary, out)
+    assert err == ""
+
+
+def test_a_catalogue_is_taken_by_other_commands(capsys, tmp_path, folder):
+    output = f"{tmp_path}/all"
+    assert cli.main(["catalogue", folder, "--output-prefix", output]) == 0
+    capsys.readouterr()
+    assert cli.main(["info", output, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["num_documents"], facts["num_tokens"], facts["num_bytes"]) == (4, 6, 24)
+    assert cli.main(["verify", output]) == 0
+    assert capsys.readouterr().out == f"{output}: ok, 6 tokens from 1 to 6\n"
+    assert cli.main(["show", output, "--document", "3"]) == 0
+    assert "5" in capsys.readouterr().out
+    (tmp_path / "parts/b.bin").unlink()
+    assert cli.main(["verify", output]) == 1
+    assert capsys.readouterr().out == f"{output}: cannot open `{folder}/b.bin`: No such file or directory\n"
+
+
+def test_names_that_match_nothing_are_refused(capsys, tmp_path, folder):
+    assert cli.main(["catalogue", f"{folder}/x*", "--output-prefix", f"{tmp_path}/all"]) == 1
+    assert f"error: '{folder}/x*' matches no pair" in capsys.readouterr().err
+    assert cli.main(["catalogue", "--list", f"{tmp_path}/absent", "--output-prefix", f"{tmp_path}/all"]) == 1
+    assert f"error: cannot read `{tmp_path}/absent`: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_merge_into_pairs_of_a_size_prints_each(capsys, tmp_path, folder):
+    output = f"{tmp_path}/all"
+    command = ["merge", folder, "--output-prefix", output, "--part-bytes", "16B", "--verify"]
+    with pytest.raises(SystemExit):
+        cli.main(command)
+    assert "expected a number of bytes such as 500MB or 10GiB, found '16B'" in capsys.readouterr().err
+    assert cli.main([*command[:-2], "16", "--verify"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        f"{output}_00000: 3 documents, 3 sequences, 4 tokens, int32",
+        f"{output}_00001: 1 documents, 1 sequences, 2 tokens, int32",
+    ]
+    assert re.fullmatch(r"2 datasets, 24 bytes of tokens in \d+\.\d s, \d+ MB/s, compared with the inputs", lines[2])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", 1), ("500MB", 500_000_000), ("10GiB", 10 << 30), ("1.5 KB", 1500), ("2TB", 2 * 10**12)],
+)
+def test_byte_counts_have_units(text, expected):
+    assert byte_count(text) == expected

@@ -1,0 +1,380 @@
+"""Many pairs as one dataset without copying a token."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
+from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
+
+from tokenloom import (
+    BlendedMegatronDatasetBuilder,
+    GPTDataset,
+    IndexedDataset,
+    IndexedDatasetBuilder,
+    build_catalogue,
+    build_dataloader,
+    merge_datasets,
+    parse_blend,
+    plan_build,
+    verify_dataset,
+)
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.counts import sequence_counts
+from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in
+
+FIRST = [[[1, 2], [3]], []]
+SECOND = [[[4]], [[], [5, 6]]]
+PAGE = 65536
+
+
+@pytest.fixture
+def prefixes(tmp_path):
+    return [write_pair(tmp_path / "a", FIRST), write_pair(tmp_path / "b", SECOND)]
+
+
+@pytest.fixture
+def catalogue(tmp_path, prefixes):
+    return build_catalogue(prefixes, f"{tmp_path}/all").path_prefix
+
+
+@pytest.fixture
+def corpus(tmp_path, rng):
+    """Twelve pairs, their catalogue and their merge."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    pairs = [
+        write_corpus(folder / f"{number:02}", random_documents(rng, count=9, longest=30, vocab_size=90))
+        for number in range(12)
+    ]
+    build_catalogue(pairs, f"{folder}/catalogue")
+    merge_datasets(pairs, f"{folder}/merged")
+    return pairs, f"{folder}/catalogue", f"{folder}/merged"
+
+
+def test_a_catalogue_reads_as_the_pairs_one_after_the_other(catalogue):
+    assert read_pair(catalogue) == FIRST + SECOND
+    assert read_pair(catalogue, mmap=False) == FIRST + SECOND
+
+
+def test_the_file_is_as_documented(tmp_path, prefixes, catalogue):
+    content = json.loads(Path(f"{catalogue}.catalogue").read_text())
+    parts = content.pop("parts")
+    assert content == {"format": "tokenloom catalogue", "version": 1, "alignment": 65536}
+    assert [part["prefix"] for part in parts] == ["a", "b"]
+    assert [part["num_bytes"] for part in parts] == [12, 12]
+    assert [part["num_sequences"] for part in parts] == [2, 3]
+    assert [part["num_documents"] for part in parts] == [2, 2]
+    assert parts[0]["modified_ns"] == os.stat(f"{prefixes[0]}.bin").st_mtime_ns
+    assert len(parts[0]["sample"]) == 64
+    assert sorted(parts[0]) == ["modified_ns", "num_bytes", "num_documents", "num_sequences", "prefix", "sample"]
+    index = IndexedDataset(catalogue).index
+    assert index.sequence_pointers.tolist() == [0, 8, PAGE, PAGE + 4, PAGE + 4]
+    assert not os.path.exists(f"{catalogue}.bin")
+
+
+def test_counts_leave_the_gaps_out(catalogue):
+    dataset = IndexedDataset(catalogue)
+    assert (len(dataset), dataset.num_documents, dataset.num_tokens) == (5, 4, 6)
+    assert dataset.statistics().num_bytes == 24
+    assert dataset.count_tokens(range(1, 3)) == 2
+    assert sequence_counts([catalogue])[catalogue] == [5, 5]
+    assert verify_dataset(catalogue, vocab_size=7).ok
+    assert verify_dataset(catalogue).largest_token == 6
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_slices_cross_from_pair_to_pair(catalogue, mmap):
+    dataset = IndexedDataset(catalogue, mmap=mmap)
+    assert [tokens.tolist() for tokens in dataset[0:5]] == [[1, 2], [3], [4], [], [5, 6]]
+    assert [tokens.tolist() for tokens in dataset[1:3]] == [[3], [4]]
+    assert dataset[3:3] == []
+
+
+@pytest.mark.parametrize("suffix", ["", ".idx", ".bin", ".catalogue"])
+def test_any_of_its_files_names_it(catalogue, suffix):
+    assert len(IndexedDataset(catalogue + suffix)) == 5
+    assert IndexedDataset.exists(catalogue + suffix)
+
+
+def test_modes_are_joined(tmp_path):
+    pairs = [write_pair(tmp_path / name, [[[1], [2]], [[3]]], multimodal=True) for name in "ab"]
+    dataset = build_catalogue(pairs, f"{tmp_path}/all", multimodal=True)
+    assert dataset.sequence_modes.tolist() == [0, 1, 0] * 2
+    assert dataset[1][0].tolist() == [2]
+
+
+def test_a_catalogue_of_catalogues_names_their_pairs(tmp_path, prefixes, catalogue):
+    (tmp_path / "below").mkdir()
+    nested = build_catalogue([prefixes[1], catalogue], f"{tmp_path}/below/nested")
+    assert read_pair(nested.path_prefix) == SECOND + FIRST + SECOND
+    assert [section.prefix for section in nested.sections] == [prefixes[1], *prefixes]
+
+
+@pytest.mark.parametrize("target", ["merged", "added"])
+def test_a_catalogue_merges_into_what_its_pairs_merge_into(tmp_path, prefixes, catalogue, target):
+    merge_datasets([*prefixes, prefixes[0]], f"{tmp_path}/expected")
+    if target == "merged":
+        merge_datasets([catalogue, prefixes[0]], f"{tmp_path}/merged")
+    else:
+        with IndexedDatasetBuilder(f"{tmp_path}/added.bin") as builder:
+            builder.add_index(catalogue)
+            builder.add_index(prefixes[0])
+            builder.finalize(f"{tmp_path}/added.idx")
+    assert pair_bytes(f"{tmp_path}/{target}") == pair_bytes(f"{tmp_path}/expected")
+
+
+def test_a_folder_can_be_moved_with_its_catalogue(tmp_path):
+    (tmp_path / "here/pairs").mkdir(parents=True)
+    pair = write_pair(tmp_path / "here/pairs/a", FIRST)
+    away = write_pair(tmp_path / "b", SECOND)
+    build_catalogue([pair, away], f"{tmp_path}/here/all")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert read_pair(f"{tmp_path}/there/all") == FIRST + SECOND
+    shutil.copytree(tmp_path / "there", tmp_path / "copied", copy_function=shutil.copyfile)
+    assert read_pair(f"{tmp_path}/copied/all") == FIRST + SECOND
+
+
+def test_a_catalogue_is_found_from_the_current_folder(tmp_path, prefixes, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    build_catalogue(["a", "./b"], "all")
+    assert read_pair("all") == FIRST + SECOND
+    assert json.loads(Path("all.catalogue").read_text())["parts"][1]["prefix"] == "b"
+
+
+def test_a_catalogue_never_takes_the_place_of_a_pair(tmp_path, prefixes):
+    with pytest.raises(ConfigError, match=rf"`{tmp_path}/a` is also an input"):
+        build_catalogue(prefixes, prefixes[0])
+    with pytest.raises(ConfigError, match=rf"would take the place of `{tmp_path}/a\.bin`, which is there"):
+        build_catalogue(prefixes[1:], prefixes[0])
+    assert read_pair(prefixes[0]) == FIRST
+
+
+def test_inputs_of_two_dtypes_are_refused(tmp_path, prefixes):
+    other = write_pair(tmp_path / "c", FIRST, dtype=np.uint16)
+    with pytest.raises(ConfigError, match=rf"`{other}` holds uint16 tokens, but `{prefixes[0]}` holds int32"):
+        build_catalogue([*prefixes, other], f"{tmp_path}/all")
+    assert not os.path.exists(f"{tmp_path}/all.idx")
+    with pytest.raises(ConfigError, match="expected at least one dataset"):
+        build_catalogue([], f"{tmp_path}/all")
+
+
+def test_a_damaged_input_is_named(tmp_path, prefixes):
+    os.truncate(f"{prefixes[1]}.bin", 8)
+    with pytest.raises(DatasetFormatError, match=r"b\.bin`: expected 12 bytes"):
+        build_catalogue(prefixes, f"{tmp_path}/all")
+
+
+def test_a_missing_index_is_named(catalogue):
+    os.unlink(f"{catalogue}.idx")
+    with pytest.raises(DatasetNotFoundError) as caught:
+        IndexedDataset(catalogue)
+    assert caught.value.message == f"no file `{catalogue}.idx`"
+    assert not IndexedDataset.exists(catalogue)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected the JSON of a catalogue, found b''"),
+        (b"[]", "expected the JSON of a catalogue"),
+        (b'{"format": "other", "version": 1, "alignment": 65536}', r"expected format, version and alignment \("),
+        (b'{"format": "tokenloom catalogue", "version": 2, "alignment": 65536, "parts": []}', "found .*, 2, 65536"),
+        (b'{"format": "tokenloom catalogue", "version": 1, "alignment": 65536, "parts": [{}]}', "expected pairs with"),
+        (b'{"format": "tokenloom catalogue", "version": 1, "alignment": 65536}', "expected pairs with"),
+        (
+            b'{"format": "tokenloom catalogue", "version": 1, "alignment": 65536, "parts": []}',
+            "expected pairs of 5 sequences and 4 documents in all, as `.*all.idx` has, found 0 and 0",
+        ),
+        (
+            b'{"format": "tokenloom catalogue", "version": 1, "alignment": 65536, "parts": [{"prefix": "a", '
+            b'"num_bytes": -1, "num_sequences": 5, "num_documents": 4}]}',
+            "found counts",
+        ),
+        (
+            b'{"format": "tokenloom catalogue", "version": 1, "alignment": 65536, "parts": [{"prefix": "a", '
+            b'"num_bytes": 24, "num_sequences": 5, "num_documents": 4}]}',
+            r"`.*all\.catalogue`: expected 65548 bytes \(the end of sequence 4",
+        ),
+    ],
+)
+def test_a_damaged_catalogue_is_named(catalogue, content, message):
+    Path(f"{catalogue}.catalogue").write_bytes(content)
+    with pytest.raises(DatasetFormatError, match=message):
+        IndexedDataset(catalogue)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_pairs_that_are_not_what_they_were_are_named_when_they_are_read(tmp_path, prefixes, catalogue, mmap):
+    write_pair(prefixes[1], [[[7, 7, 7]], []])
+    with pytest.raises(StorageError, match=r"b\.bin` is not the file that `.*all\.catalogue` was written for"):
+        IndexedDataset(catalogue, mmap=mmap)[2]
+    report = verify_dataset(catalogue)
+    assert [problem.split("`")[1] for problem in report.problems] == [f"{prefixes[1]}.bin"]
+    os.unlink(f"{prefixes[0]}.bin")
+    assert [problem.split("`")[1] for problem in verify_dataset(catalogue).problems] == [
+        f"{prefix}.bin" for prefix in prefixes
+    ]
+    with pytest.raises(StorageError, match=r"cannot open `.*a\.bin`: No such file or directory"):
+        IndexedDataset(catalogue, mmap=mmap)[0]
+    with pytest.raises(StorageError):
+        merge_datasets([catalogue], f"{tmp_path}/merged")
+    assert not os.path.exists(f"{tmp_path}/merged.bin")
+
+
+def test_a_moved_pointer_is_found(catalogue):
+    with open(f"{catalogue}.idx", "r+b") as file:
+        file.seek(34 + 4 * 5 + 8 * 2)
+        file.write((12).to_bytes(8, "little"))
+    (problem,) = verify_dataset(catalogue).problems
+    assert problem == (f"`{catalogue}.idx`: expected pointer {PAGE} (the start of its pair), found 12 for sequence 2")
+
+
+def test_samples_are_those_of_the_merge(corpus):
+    _, catalogue, merged = corpus
+    options = {"reset_attention_mask": True, "reset_position_ids": True, "create_attention_mask": True}
+    expected = make_dataset(merged, num_samples=90, **options)
+    for mmap in (True, False):
+        found = make_dataset(catalogue, num_samples=90, mmap_bin_files=mmap, **options)
+        assert len(found) == len(expected)
+        assert all(equal_samples(found[number], expected[number]) for number in range(0, len(expected), 7))
+        assert equal_samples(found.batch(range(60)), expected.batch(range(60)))
+
+
+def test_a_blend_takes_a_catalogue_as_it_takes_a_pair(corpus):
+    _, catalogue, merged = corpus
+    sizes = [40, 5, 5]
+    plans = [
+        plan_build(make_config(None, blend=([prefix], None), split="8,1,1"), sizes) for prefix in (catalogue, merged)
+    ]
+    assert [split.num_samples for split in plans[0].splits] == [split.num_samples for split in plans[1].splits]
+    built = [
+        BlendedMegatronDatasetBuilder(
+            GPTDataset, sizes, lambda: True, make_config(None, blend=parse_blend([prefix])["blend"], split="8,1,1")
+        ).build()
+        for prefix in (catalogue, merged)
+    ]
+    for found, expected in zip(*built, strict=True):
+        assert all(equal_samples(found[number], expected[number]) for number in range(len(expected)))
+
+
+def test_the_index_cache_notices_other_pairs(corpus):
+    pairs, catalogue, _ = corpus
+    before = dataset_identity(IndexedDataset(catalogue))
+    assert dataset_identity(IndexedDataset(catalogue)) == before
+    make_dataset(catalogue, num_samples=20)[0]
+    tokens = np.fromfile(f"{pairs[3]}.bin", dtype=np.uint16)
+    (tokens + 1).tofile(f"{pairs[3]}.bin")
+    os.utime(f"{pairs[3]}.bin", ns=(1, 1))
+    with pytest.raises(StorageError, match=r"03\.bin` is not the file"):
+        make_dataset(catalogue, num_samples=20)[0]
+    build_catalogue(pairs, catalogue)
+    after = dataset_identity(IndexedDataset(catalogue))
+    assert {key for key in before if before[key] != after[key]} == {"pairs"}
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_pickled_catalogue_reads_on(catalogue, mmap):
+    dataset = pickle.loads(pickle.dumps(IndexedDataset(catalogue, mmap=mmap)))
+    assert dataset[4].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_forked_child_reads_on(catalogue, mmap):
+    dataset = IndexedDataset(catalogue, mmap=mmap)
+    assert dataset[0].tolist() == [1, 2]
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(dataset[4].tolist()))
+    child.start()
+    assert receiver.recv() == [5, 6]
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_workers_of_a_loader_read_the_same(corpus):
+    _, catalogue, merged = corpus
+    batches = [
+        [
+            batch["tokens"].tolist()
+            for batch in build_dataloader(make_dataset(prefix, num_samples=16), [[0, 5, 3], [1, 2, 9]], num_workers=2)
+        ]
+        for prefix in (catalogue, merged)
+    ]
+    assert batches[0] == batches[1]
+    assert len(batches[0]) == 2
+
+
+def test_blocks_never_hold_sequences_of_two_pairs(catalogue):
+    dataset = IndexedDataset(catalogue)
+    assert dataset.block_starts(1 << 20).tolist() == [0, PAGE]
+    assert dataset.block_numbers(np.arange(5), 1 << 20).tolist() == [0, 0, 1, 1, 1]
+    assert dataset.block_starts(8).tolist() == [0, 8, PAGE]
+
+
+def test_pairs_and_their_catalogue_in_one_folder_are_not_counted_twice(tmp_path, prefixes, catalogue):
+    for take in (prefixes_in, lambda folder: expand_prefixes([f"{folder}/*"]), lambda folder: parse_blend([folder])):
+        with pytest.raises(ConfigError) as caught:
+            take(str(tmp_path))
+        assert "pairs and the catalogue `" in caught.value.message
+        assert caught.value.hint == "name either the catalogue or the pairs"
+    (tmp_path / "catalogues").mkdir()
+    alone = build_catalogue(prefixes, f"{tmp_path}/catalogues/alone").path_prefix
+    assert prefixes_in(f"{tmp_path}/catalogues") == [alone]
+    assert parse_blend([f"{tmp_path}/catalogues"])["blend"] == ([alone], None)
+    assert expand_prefixes([f"{tmp_path}/[ab]", f"{tmp_path}/catalogues", catalogue]) == [*prefixes, alone, catalogue]
+
+
+_THREE_THOUSAND = """
+import sys
+from tokenloom import GPTDataset, IndexedDataset, build_catalogue
+prefix = sys.argv[1]
+dataset = build_catalogue([prefix] * 3000, sys.argv[2])
+for mmap in (True, False):
+    dataset = IndexedDataset(sys.argv[2], mmap=mmap)
+    print(sum(int(dataset[row][0]) for row in range(0, len(dataset), 2)), len(dataset))
+"""
+
+
+def test_thousands_of_pairs_hold_no_descriptors(tmp_path):
+    prefix = write_pair(tmp_path / "a", [[[1, 2], [3]]])
+    command = ["bash", "-c", 'ulimit -n 256 && exec "$@"', "bash", sys.executable, "-c", _THREE_THOUSAND]
+    done = subprocess.run([*command, prefix, f"{tmp_path}/all"], capture_output=True, text=True, check=True)
+    assert done.stdout == "3000 6000\n" * 2
+
+
+@settings(max_examples=30)  # each makes many files durable
+@given(data=st.data(), dtype=st.sampled_from([*INTEGER_DTYPES, np.float32]), multimodal=st.booleans())
+def test_any_catalogue_is_its_pairs_merged(tmp_path_factory, data, dtype, multimodal):
+    folder = tmp_path_factory.mktemp("catalogue")
+    kind = dtype if np.dtype(dtype).kind in "iu" else np.int16
+    drawn = [data.draw(corpora(kind)) for _ in range(data.draw(st.integers(1, 3)))]
+    pairs = [
+        write_pair(folder / f"{number}", corpus, dtype=dtype, multimodal=multimodal)
+        for number, corpus in enumerate(drawn)
+    ]
+    whole = [document for corpus in drawn for document in corpus]
+    catalogue = build_catalogue(pairs, f"{folder}/all", multimodal=multimodal)
+    assert verify_dataset(f"{folder}/all", multimodal=multimodal).ok
+    assert read_pair(f"{folder}/all") == read_pair(f"{folder}/all", mmap=False) == whole
+    assert catalogue.num_tokens == sum(len(sequence) for document in whole for sequence in document)
+    merged = merge_datasets(pairs, f"{folder}/merged", multimodal=multimodal)
+    rows = np.array(data.draw(st.lists(st.integers(0, len(merged) - 1), max_size=9)) if len(merged) else [], np.int64)
+    lengths = merged.sequence_lengths[rows].astype(np.int64)
+    for mmap in (True, False):
+        dataset = IndexedDataset(f"{folder}/all", multimodal, mmap)
+        assert np.array_equal(dataset.gather(rows, rows * 0, lengths), merged.gather(rows, rows * 0, lengths))
+    merge_datasets([f"{folder}/all"], f"{folder}/again", multimodal=multimodal)
+    assert pair_bytes(f"{folder}/again") == pair_bytes(f"{folder}/merged")
