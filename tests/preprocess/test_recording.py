@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json, write_lines
-from tokenloom.preprocess.pipeline import preprocess_jsonl
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.layout import idx_path
@@ -30,14 +30,14 @@ def words():
 def test_json_lines_are_accounted_for(tmp_path: Path, words):
     lines = [{"a": "alpha beta", "b": "beta"}, b"", b"bad", {"a": "", "b": ["alpha", "alpha"]}]
     path = write_lines(tmp_path / "in.jsonl", lines)
-    preprocess_jsonl(path, tmp_path / "out", words, keys=["a", "b"], append_eod=True, skip_bad_lines=True)
+    preprocess(path, tmp_path / "out", words, keys=["a", "b"], append_eod=True, skip_bad_records=True)
     for key, num_tokens, largest in (("a", 3, 3), ("b", 5, 3)):
         prefix = f"{tmp_path}/out_{key}_document"
         manifest = read_manifest(prefix)
         assert manifest.ledger == DocumentLedger(num_read=4, num_kept=2, num_rejected=1, num_blank=1)
         assert (manifest.pair.num_documents, manifest.pair.num_tokens) == (2, num_tokens)
         assert manifest.pair.largest_token == largest
-        assert manifest.options == {"key": key, "append_eod": True}
+        assert (manifest.options["key"], manifest.options["append_eod"]) == (key, True)
         status = path.stat()
         assert manifest.inputs == (
             InputRecord(path=str(path), num_bytes=status.st_size, version=str(status.st_mtime_ns)),
@@ -52,10 +52,10 @@ def test_json_lines_are_accounted_for(tmp_path: Path, words):
 
 
 def test_without_an_end_of_documents_none_is_recorded(tmp_path: Path, words):
-    preprocess_jsonl(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
+    preprocess(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
     manifest = read_manifest(f"{tmp_path}/out_text_document")
     assert manifest.tokenizer.eod is None
-    assert manifest.options == {"key": "text", "append_eod": False}
+    assert (manifest.options["key"], manifest.options["append_eod"]) == ("text", False)
 
 
 def test_conversations_are_accounted_for(tmp_path: Path):
@@ -96,7 +96,7 @@ def test_a_run_that_fails_leaves_no_manifest(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
     Path(idx_path(f"{tmp_path}/out_b_document")).mkdir()
     with pytest.raises(StorageError):
-        preprocess_jsonl(path, tmp_path / "out", words, keys=["a", "b"])
+        preprocess(path, tmp_path / "out", words, keys=["a", "b"])
     assert not [found for found in tmp_path.iterdir() if found.name.startswith("out_a_")]
     assert not Path(manifest_path(f"{tmp_path}/out_b_document")).exists()
 
@@ -114,6 +114,6 @@ def test_inputs_of_every_kind_are_recorded(tmp_path: Path, bucket):
 
 
 def test_a_manifest_moves_with_its_pair_and_reads_as_json(tmp_path: Path, words):
-    preprocess_jsonl(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
+    preprocess(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
     shutil.move(manifest_path(f"{tmp_path}/out_text_document"), tmp_path / "copy.json")
     assert json.loads((tmp_path / "copy.json").read_text())["format"] == "tokenloom manifest"
