@@ -215,7 +215,7 @@ def _names_in_list(path: str) -> list[str]:
     except UnicodeDecodeError as error:
         message = f"the list `{path}` is not UTF-8: {error}"
         raise InputError(message) from error
-    return [line for line in text.splitlines() if line.strip()]
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def _walk(folder: str) -> list[str]:

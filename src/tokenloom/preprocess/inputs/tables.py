@@ -23,6 +23,8 @@ _READ_BYTES = 1 << 20
 """Of a column chunk, read at once: without, `pyarrow` reads whole chunks, which may be as large as the file."""
 _REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
+"""Decoded at once, on average over the rows; more where long rows follow each other among short ones. A quarter of it
+takes as much memory in all, because a page is there as a whole, and a fifth more time."""
 _MOST_BATCH_ROWS = 4096
 _ARROW_FILE_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\0\0\0\0"
@@ -155,7 +157,11 @@ class TableReader(ABC):
 
 
 class ParquetReader(TableReader):
-    """Reads row groups of a Parquet file. Memory: some pages of each column, and two blocks; never a row group."""
+    """Reads row groups of a Parquet file.
+
+    Memory: some pages of each column, as large as their writer made them, and two blocks; never a whole row group
+    (measured, 710 MB of text in a single one: 180 MB, 72 MB of them the libraries).
+    """
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         parquet = require("pyarrow.parquet", extra="parquet")
