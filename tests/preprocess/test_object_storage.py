@@ -28,7 +28,9 @@ def test_the_result_is_that_of_local_files(bucket, text, tmp_path, compress):
     local = preprocess(tmp_path / "text.jsonl", tmp_path / "out", tokenizer, append_eod=True)
     source = bucket.put("text", compress(text))
     seen = []
-    summary = preprocess(source, bucket.url("out"), tokenizer, append_eod=True, progress=seen.append)
+    summary = preprocess(
+        source, bucket.url("out"), tokenizer, append_eod=True, input_format="jsonl", progress=seen.append
+    )
     assert [each.num_tokens for each in summary.datasets] == [each.num_tokens for each in local.datasets]
     assert seen[-1].total_file_bytes == len(compress(text)) == seen[-1].counts.num_file_bytes
     assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in ("bin", "idx", "manifest.json")), "text"]
@@ -43,11 +45,11 @@ def test_what_fails_writes_nothing(bucket, text):
     tokenizer = make_tokenizer(byte_level_json())
     source = bucket.put("text", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 501"):
-        preprocess(source, bucket.url("out"), tokenizer)
+        preprocess(source, bucket.url("out"), tokenizer, input_format="jsonl")
     assert bucket.keys() == ["text"]
     with pytest.raises(MissingObjectError):
-        preprocess(bucket.url("none"), bucket.url("out"), tokenizer)
-    summary = preprocess(source, bucket.url("out"), tokenizer, skip_bad_records=True)
+        preprocess(bucket.url("none"), bucket.url("out"), tokenizer, input_format="jsonl")
+    summary = preprocess(source, bucket.url("out"), tokenizer, skip_bad_records=True, input_format="jsonl")
     assert json.loads(bucket.get("out.rejected.jsonl"))["line"] == 501
     assert summary.rejected_paths == (bucket.url("out.rejected.jsonl"),)
 

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.sentences import SentenceSplitter
     from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 # Repeated: asking for help must not import the engines.
@@ -58,7 +57,7 @@ def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_document_options(parser: argparse.ArgumentParser) -> None:
-    """Declares what is made of each document; `splitter_of` and `tokenizer_of` read them."""
+    """Declares what is made of each document; `tokenizer_of` reads the last."""
     parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
     parser.add_argument("--prepend-bos", action="store_true", help="begin each document with the beginning token")
     parser.add_argument("--bos-token", metavar="TOKEN", help="what begins a document, where the tokenizer does not say")
@@ -79,20 +78,3 @@ def tokenizer_of(options: argparse.Namespace) -> TextTokenizer:
         bos_token=getattr(options, "bos_token", None),  # only commands that can add it have it,
         pattern=options.tiktoken_pattern,
     )
-
-
-def splitter_of(options: argparse.Namespace) -> SentenceSplitter | None:
-    """Returns the splitter that `add_document_options` asks for, or None.
-
-    Raises:
-        ConfigError: white space is to be kept between sentences that nobody asked for.
-    """
-    from tokenloom.errors import ConfigError
-    from tokenloom.preprocess.sentences import SentenceSplitter
-
-    if options.split_sentences:
-        return SentenceSplitter(keep_newlines=options.keep_newlines)
-    if options.keep_newlines:
-        message = "expected --split-sentences with --keep-newlines, found none"
-        raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
-    return None

@@ -48,6 +48,7 @@ class JobFolder:
     def __init__(self, path: str, plan: CorpusPlan) -> None:
         self.path = path
         self._plan = plan
+        self._lock_path = os.path.join(path, "job.lock")
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -60,14 +61,13 @@ class JobFolder:
         """
         with storage_errors("create", self.path), suppress(FileExistsError):
             os.mkdir(self.path)
-        lock_path = os.path.join(self.path, "job.lock")
-        with self._open_lock(lock_path) as descriptor:
-            self._lock(descriptor, fcntl.LOCK_SH, lock_path)
-            self._require_same_job()
-            try:
+        try:
+            with self._open_lock(self._lock_path) as descriptor:
+                self._lock(descriptor, fcntl.LOCK_SH, self._lock_path)
+                self._require_same_job()
                 yield
-            finally:
-                self._leave(descriptor, lock_path)
+        finally:
+            self._leave()
 
     def _require_same_job(self) -> None:
         path = os.path.join(self.path, _JOB)
@@ -82,14 +82,14 @@ class JobFolder:
             hint = "finish that job with its settings, or give it up with `restart`, which removes what it has done"
             raise ConfigError(message, hint=hint)
 
-    def _leave(self, descriptor: int, lock_path: str) -> None:
+    def _leave(self) -> None:
         """Removes the folder if this is the last process and no shard is done."""
         if any(True for _ in self._done_keys()):
             return
-        with suppress(OSError):  # somebody else takes part, or is removing it too
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_file_at(descriptor, lock_path):
-                self.remove()
+        # Nothing to do where somebody else takes part, or has removed it.
+        with suppress(BlockingIOError, FolderGoneError, StorageError), self._open_lock(self._lock_path) as descriptor:
+            self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
+            self.remove()
 
     def restart(self) -> None:
         """Gives up what was done.
@@ -97,12 +97,11 @@ class JobFolder:
         Raises:
             ConfigError: a process is working on it.
         """
-        lock_path = os.path.join(self.path, "job.lock")
-        if not os.path.lexists(lock_path):
+        if not os.path.lexists(self._lock_path):
             return
-        with self._open_lock(lock_path) as descriptor:
+        with self._open_lock(self._lock_path) as descriptor:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
             except BlockingIOError as error:
                 message = f"`{self.path}`: another process is working on this job"
                 raise ConfigError(message, hint="end it first, or leave out `restart` to share its work") from error

@@ -113,9 +113,9 @@ class CorpusSettings:
         self._require(self.memory_bytes >= _LEAST_MEMORY_BYTES, least, "memory_bytes")
         in_range = self.block_bytes is None or 1 <= self.block_bytes <= _MAX_BLOCK_BYTES
         self._require(in_range, f"block_bytes from 1 to {_MAX_BLOCK_BYTES}", "block_bytes")
-        self._require(
-            not self.keep_newlines or self.split_sentences, "split_sentences with keep_newlines", "keep_newlines"
-        )
+        if self.keep_newlines and not self.split_sentences:
+            message = "expected `split_sentences` with `keep_newlines`, found none"
+            raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
         shares = self.shares.values()
         are_shares = not shares or (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-9))
         self._require(are_shares, "shares above 0 that add up to 1", "shares")
