@@ -36,6 +36,7 @@ def write_concatenated(
     progress: Callable[[str], None] | None = None,
     advance: Callable[[int], None] | None = None,
     verify: bool = False,
+    durable: bool = True,
 ) -> IndexedDataset:
     """Writes the documents of all parts, in order, as one pair, and returns it opened.
 
@@ -61,6 +62,7 @@ def write_concatenated(
         progress: called with the prefix of each part once it is copied.
         advance: called with the bytes of tokens copied since the last call.
         verify: read the tokens back from the disk and compare them with those of the inputs.
+        durable: wait until the pair would survive a loss of power; without, as `cp` does, it is faster.
 
     Raises:
         ConfigError: there is nothing to write, the output is also an input, the dtypes differ, a part names documents
@@ -72,7 +74,14 @@ def write_concatenated(
     check_output(output_prefix, prefixes)
     dtype = check_inputs(prefixes, multimodal=multimodal)
     return write_checked(
-        parts, output_prefix, dtype=dtype, multimodal=multimodal, progress=progress, advance=advance, verify=verify
+        parts,
+        output_prefix,
+        dtype=dtype,
+        multimodal=multimodal,
+        progress=progress,
+        advance=advance,
+        verify=verify,
+        durable=durable,
     )
 
 
@@ -140,14 +149,15 @@ def write_checked(
     progress: Callable[[str], None] | None = None,
     advance: Callable[[int], None] | None = None,
     verify: bool = False,
+    durable: bool = True,
 ) -> IndexedDataset:
     """Does what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of."""
     target = prefix_of(output_prefix)
     roles = ConcatenatedRoles(parts, target, multimodal=multimodal)
     with ExitStack() as stack:
-        tokens = open_pending(bin_path(target))
+        tokens = open_pending(bin_path(target), durable=durable)
         stack.callback(tokens.discard)
-        index = open_pending(idx_path(target))
+        index = open_pending(idx_path(target), durable=durable)
         stack.callback(index.discard)
         rows = IndexWriter(index, _header(parts, dtype, multimodal=multimodal), multimodal=multimodal)
         for part in parts:
@@ -190,6 +200,7 @@ def put_piece(
         offset=piece.offset,
         length=piece.length,
         target_path=target.path,
+        write_back=target.is_durable,
         advance=advance,
     )
 

@@ -95,9 +95,11 @@ def names_in(folder: str, *, settings: ObjectStorageSettings | None = None) -> l
     return sorted(key.rsplit("/", 1)[-1] for key in keys)
 
 
-def open_pending(path: str, *, settings: ObjectStorageSettings | None = None) -> PendingFile | PendingObject:
-    """Returns a file or object that appears, whole, when it is published."""
-    return PendingObject(path, settings) if is_remote(path) else PendingFile(path)
+def open_pending(
+    path: str, *, settings: ObjectStorageSettings | None = None, durable: bool = True
+) -> PendingFile | PendingObject:
+    """Returns a file or object that appears, whole, when it is published; see `PendingFile` for `durable`."""
+    return PendingObject(path, settings) if is_remote(path) else PendingFile(path, durable=durable)
 
 
 def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
