@@ -1,7 +1,7 @@
 """`merge_datasets` beside `cp` of the same files, and catalogues of many pairs.
 
 Copies go from warm files to fresh ones on the same disk, each in a process of its own; sides alternate. `cp` leaves its
-bytes to the operating system, a merge makes them durable, so there is also `cp` followed by `sync` of its files.
+bytes to the operating system, as `--no-sync` does; a merge makes them durable, as `cp` does followed by `sync`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tokenloom import (
     write_concatenated,
 )
 
-SIDES = ("merge", "cp", "cp and sync", "merge, every second document", "merge --verify")
+SIDES = ("merge", "merge --no-sync", "cp", "cp and sync", "merge, every second document", "merge --verify")
 MEAN_LENGTH = 800
 """Tokens of a document: web text."""
 
@@ -66,7 +66,7 @@ def copy(side: str, prefixes: list[str], folder: Path) -> float:
         ]
         write_concatenated(parts, f"{target}/all")
     else:
-        merge_datasets(prefixes, f"{target}/all", verify=side == "merge --verify")
+        merge_datasets(prefixes, f"{target}/all", verify=side == "merge --verify", durable=side != "merge --no-sync")
     return time.perf_counter() - started
 
 

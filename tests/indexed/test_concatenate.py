@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
 
@@ -114,6 +114,15 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, prefix, monkeypatc
     assert files_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_durable_pairs_wait_for_the_disk(tmp_path, prefix, monkeypatch, durable):
+    calls = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    write_concatenated([part(prefix)], f"{tmp_path}/all", durable=durable)
+    assert bool(calls) == durable
+    assert read_pair(f"{tmp_path}/all") == CORPUS
+
+
 def test_an_input_that_shrinks_meanwhile_is_named(tmp_path, prefix):
     before = set(os.listdir(tmp_path))
     with pytest.raises(DatasetFormatError, match=r"a\.bin`: expected 24 bytes .*, found 4"):
@@ -174,6 +183,7 @@ def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
     assert not os.path.exists(roles_path(f"{tmp_path}/all"))
 
 
+@settings(max_examples=40)  # each makes many files durable
 @given(data=st.data(), dtype=st.sampled_from([*INTEGER_DTYPES, np.float32, np.float64]), multimodal=st.booleans())
 def test_any_selection_is_what_the_builder_writes(tmp_path_factory, data, dtype, multimodal):
     folder = tmp_path_factory.mktemp("selection")

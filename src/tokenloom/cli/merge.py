@@ -27,6 +27,7 @@ def add_parser(commands: Any) -> None:
         help="write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB",
     )
     parser.add_argument("--verify", action="store_true", help="read the result back and compare it with the inputs")
+    parser.add_argument("--no-sync", action="store_true", help="leave the bytes to the operating system, as cp does")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -43,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
             part_bytes=options.part_bytes,
             advance=advance,
             verify=options.verify,
+            durable=not options.no_sync,
         )
     seconds = time.perf_counter() - started
     datasets = [merged] if isinstance(merged, IndexedDataset) else merged

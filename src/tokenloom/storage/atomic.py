@@ -67,13 +67,18 @@ class PendingFile:
             raise StorageError(message)
         return self._stream
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the file survives a loss of power once published."""
+        return self._durable
+
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
         with storage_errors("write", self.path):
             self.stream.write(data)
 
     def sync(self) -> None:
-        """Makes what was written durable, if the file is to be, still under the temporary name."""
+        """Makes what was written durable, if the file is meant to be, still under the temporary name."""
         with storage_errors("write", self.path):
             self.stream.flush()
             if self._durable:

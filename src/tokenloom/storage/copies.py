@@ -108,6 +108,11 @@ class PendingObject:
         """The open binary stream of the local file."""
         return self._file.stream
 
+    @property
+    def is_durable(self) -> bool:
+        """Never: the local file is only for the upload."""
+        return False
+
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
         self._file.write(data)

@@ -28,19 +28,19 @@ def copy_range(
     offset: int,
     length: int,
     target_path: str,
+    write_back: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> None:
     """Copies bytes [offset, offset + length) of a file to the end of another, where its descriptor stands.
 
     By `copy_file_range`, which some filesystems do without copying at all; else by `sendfile`; else through a buffer.
-    The kernel begins to write back at once, so that a later `fsync` has little left to do.
-
     Args:
         path: of the source.
         target: descriptor, open for writing.
         offset: of the first byte.
         length: how many.
         target_path: for messages.
+        write_back: begin to write to the disk at once, so that an `fsync` afterwards has little left to do.
         advance: called with the bytes copied since the last call.
 
     Raises:
@@ -50,7 +50,7 @@ def copy_range(
         source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with storage_errors(f"copy `{path}` to", target_path):
-            copied = _copy(source, target, offset, length, advance or _ignore)
+            copied = _copy(source, target, offset, length, write_back=write_back, advance=advance or _ignore)
     finally:
         os.close(source)
     if copied != length:
@@ -81,7 +81,9 @@ def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
     return None
 
 
-def _copy(source: int, target: int, offset: int, length: int, advance: Callable[[int], None]) -> int:
+def _copy(
+    source: int, target: int, offset: int, length: int, *, write_back: bool, advance: Callable[[int], None]
+) -> int:
     """Returns the bytes copied: fewer than asked for only at the end of the source."""
     copied = 0
     ways: list[Callable[[int, int, int, int], int]] = [_by_copy_file_range, _by_sendfile, _by_buffer]
@@ -98,7 +100,8 @@ def _copy(source: int, target: int, offset: int, length: int, advance: Callable[
                 break
             ways.pop(0)  # refused, or nothing came, as from some special filesystems; the next way goes on from here
             continue
-        kernels.start_writing_back(target, start + copied, count)
+        if write_back:
+            kernels.start_writing_back(target, start + copied, count)
         copied += count
         advance(count)
     return copied
