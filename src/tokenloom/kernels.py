@@ -16,6 +16,7 @@ from tokenloom import _native
 from tokenloom._native import (
     BertFiller,
     GptFiller,
+    MappedSamples,
     Masker,
     PackReader,
     RecordBuilder,
@@ -29,6 +30,7 @@ __all__ = [
     "BertFiller",
     "GptFiller",
     "LegacyRandom",
+    "MappedSamples",
     "Masker",
     "PackReader",
     "RecordBuilder",
