@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "clones.hpp"
 #include "spans.hpp"
 
 namespace tokenloom {
@@ -26,35 +28,72 @@ struct GptOptions {
   bool inter_document_masking = false;
 };
 
-// One row of each output; null where the output is not wanted.
+// One row of each output; null where the output is not wanted. Integer is what tokens, labels and positions are wanted
+// as, int32 or int64.
+template <typename Integer>
 struct GptRow {
-  std::int64_t* tokens;           // [S]
-  std::int64_t* labels;           // [S]
+  Integer* tokens;                // [S]
+  Integer* labels;                // [S]
   float* loss_mask;               // [S]
-  std::int64_t* position_ids;     // [S]
+  Integer* position_ids;          // [S]
   std::uint8_t* attention_mask;   // [S, S], 1 = masked
   std::int32_t* cu_seqlens;       // [S + 1]
   std::int32_t* max_seqlen;       // [1]
 };
 
+// All rows of each output, one after the other.
+template <typename Integer>
+struct GptRows {
+  GptRow<Integer> first;
+  std::int64_t sequence_length;
+
+  GptRow<Integer> operator[](std::int64_t index) const {
+    const std::int64_t at = index * sequence_length;
+    return {first.tokens + at,
+            first.labels + at,
+            first.loss_mask + at,
+            first.position_ids + at,
+            first.attention_mask == nullptr ? nullptr : first.attention_mask + at * sequence_length,
+            first.cu_seqlens == nullptr ? nullptr : first.cu_seqlens + at + index,
+            first.max_seqlen == nullptr ? nullptr : first.max_seqlen + index};
+  }
+};
+
 namespace detail {
 
-// Positions restart after every true `is_start`; `start_of(i)` is where the run that holds i begins.
+// Row i sees from where its run begins up to itself. Each byte is written once: the mask is bound by memory.
 inline void fill_attention_mask(const std::vector<std::int64_t>& run_starts, std::int64_t length, std::uint8_t* mask) {
   std::size_t run = 0;
   for (std::int64_t row = 0; row < length; ++row) {
     while (run + 1 < run_starts.size() && run_starts[run + 1] <= row) ++run;
     std::uint8_t* out = mask + row * length;
-    std::memset(out, 1, static_cast<std::size_t>(length));
+    std::memset(out, 1, static_cast<std::size_t>(run_starts[run]));
     std::memset(out + run_starts[run], 0, static_cast<std::size_t>(row - run_starts[run] + 1));
+    std::memset(out + row + 1, 1, static_cast<std::size_t>(length - row - 1));
   }
 }
 
-inline void fill_positions(const std::vector<std::int64_t>& run_starts, std::int64_t length, std::int64_t* positions) {
+// The three loops that write nearly all bytes of a sample.
+template <typename Token, typename Integer>
+TOKENLOOM_CLONES void widen(const Token* text, std::int64_t count, Integer* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<Integer>(text[i]);
+}
+
+template <typename Integer>
+TOKENLOOM_CLONES void count_up(std::int64_t count, Integer* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<Integer>(i);
+}
+
+TOKENLOOM_CLONES inline void fill_loss(std::int64_t count, float value, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = value;
+}
+
+template <typename Integer>
+void fill_positions(const std::vector<std::int64_t>& run_starts, std::int64_t length, Integer* positions) {
   for (std::size_t run = 0; run < run_starts.size(); ++run) {
     const std::int64_t start = run_starts[run];
     const std::int64_t stop = run + 1 < run_starts.size() ? run_starts[run + 1] : length;
-    for (std::int64_t i = start; i < stop; ++i) positions[i] = i - start;
+    count_up(stop - start, positions + start);
   }
 }
 
@@ -64,22 +103,39 @@ bool representable(std::int64_t value) {
          value <= static_cast<std::int64_t>(std::numeric_limits<Token>::max());
 }
 
+// Tokens of 64 bits may not fit into a narrower output; all other tokens fit into every output.
+template <typename Integer, typename Token>
+void check_fits(const Token* text, std::int64_t count) {
+  if constexpr (sizeof(Token) > sizeof(Integer)) {
+    Token lowest = 0, highest = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      lowest = std::min(lowest, text[i]);
+      highest = std::max(highest, text[i]);
+    }
+    const Token found = lowest < std::numeric_limits<Integer>::min() ? lowest : highest;
+    if (found < std::numeric_limits<Integer>::min() || found > std::numeric_limits<Integer>::max())
+      throw std::overflow_error("token " + std::to_string(found) + " does not fit into " +
+                                std::to_string(8 * sizeof(Integer)) + " bits");
+  }
+}
+
 }  // namespace detail
 
 // Finishes one sample from its text. `text` holds the `filled` real tokens of sequence_length + extra; what is
 // missing counts as padding. `spans` are the document spans of the text (used by inter-document masking only).
-template <typename Token>
+template <typename Token, typename Integer>
 void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span> spans, const GptOptions& options,
-                    std::vector<std::int64_t>& run_starts, const GptRow& row) {
+                    std::vector<std::int64_t>& run_starts, const GptRow<Integer>& row) {
   const std::int64_t length = options.sequence_length;
   const std::int64_t num_tokens = std::min(filled, length);
   const std::int64_t num_labels = std::max<std::int64_t>(std::min(filled - 1, length), 0);
 
-  for (std::int64_t i = 0; i < num_tokens; ++i) row.tokens[i] = static_cast<std::int64_t>(text[i]);
-  for (std::int64_t i = 0; i < num_labels; ++i) row.labels[i] = static_cast<std::int64_t>(text[i + 1]);
+  detail::check_fits<Integer>(text, filled);
+  detail::widen(text, num_tokens, row.tokens);
+  detail::widen(text + 1, num_labels, row.labels);
   std::fill(row.tokens + num_tokens, row.tokens + length, 0);
   std::fill(row.labels + num_labels, row.labels + length, 0);
-  std::fill(row.loss_mask, row.loss_mask + num_labels, 1.0F);
+  detail::fill_loss(num_labels, 1.0F, row.loss_mask);
   std::fill(row.loss_mask + num_labels, row.loss_mask + length, 0.0F);
 
   const bool tail_is_eod = options.eod_id == options.pad_id;
@@ -171,6 +227,33 @@ std::int64_t gather(const MappedTokens& source, std::span<const Span> spans, std
     filled += span.length;
   }
   return filled;
+}
+
+// Fills the rows of samples straight from mapped bytes: sample i of `positions` into row `rows[i]`, or i if there are no
+// `rows`. Asking for the bytes of later samples ahead was measured to change nothing: it is bandwidth that they wait for.
+template <typename Token, typename Integer>
+void fill_gpt_rows(const SpanSource& reader, const MappedTokens& source, std::span<const std::int64_t> positions,
+                   std::span<const std::int64_t> rows, const GptOptions& options, const GptRows<Integer>& out) {
+  const std::int64_t capacity = options.sequence_length + options.extra;
+  const std::unique_ptr<Token[]> text(new Token[static_cast<std::size_t>(capacity)]);
+  std::vector<Span> spans;
+  std::vector<std::int64_t> run_starts;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    spans.clear();
+    reader.append_spans(positions[i], options.inter_document_masking, spans);
+    const GptRow<Integer> row = out[rows.empty() ? static_cast<std::int64_t>(i) : rows[i]];
+    if (spans.size() == 1 && spans[0].length <= capacity) {
+      // Most samples of long documents are one run of bytes: no copy before the widening one.
+      const std::uint8_t* begin = source.at(spans[0]);
+      if (reinterpret_cast<std::uintptr_t>(begin) % alignof(Token) == 0) {
+        finish_gpt_row(reinterpret_cast<const Token*>(begin), spans[0].length, std::span<const Span>(spans), options,
+                       run_starts, row);
+        continue;
+      }
+    }
+    const std::int64_t filled = gather<Token>(source, spans, capacity, text.get());
+    finish_gpt_row<Token>(text.get(), filled, spans, options, run_starts, row);
+  }
 }
 
 }  // namespace tokenloom

@@ -115,9 +115,10 @@ std::size_t draw_partners(std::span<Element> values, std::uint64_t first, std::s
 
 }  // namespace detail
 
-// Same permutation as RandomState.shuffle(values), leaving `generator` in the same state.
-template <typename Element>
-void legacy_shuffle(std::span<Element> values, Mt19937& generator) {
+// Same permutation as RandomState.shuffle(values), leaving `generator` in the same state. `progress(place)` is told, again
+// and again, that all elements from `place` on are where they will stay.
+template <typename Element, typename Progress>
+void legacy_shuffle(std::span<Element> values, Mt19937& generator, Progress&& progress) {
   if (values.size() < 2) return;
   constexpr std::size_t kBlock = 256;  // swaps in flight; larger blocks measured no faster
   std::array<std::array<std::uint64_t, kBlock>, 2> partners;
@@ -132,7 +133,13 @@ void legacy_shuffle(std::span<Element> values, Mt19937& generator) {
     for (std::size_t i = 0; i < ready; ++i) std::swap(values[to_swap - i], values[partners[turn][i]]);
     to_swap -= ready;
     ready = ahead;
+    progress(static_cast<std::size_t>(to_swap) + 1);
   }
+}
+
+template <typename Element>
+void legacy_shuffle(std::span<Element> values, Mt19937& generator) {
+  legacy_shuffle(values, generator, [](std::size_t) {});
 }
 
 }  // namespace tokenloom

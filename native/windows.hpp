@@ -13,6 +13,28 @@
 
 namespace tokenloom {
 
+// Reads the lengths of `count` documents from `begin` on. They lie scattered: each is a cache miss unless prefetched, which
+// reaches up to `known`, one past the last document that is there to be read.
+template <typename Document>
+void read_lengths(const UnalignedArray<std::int32_t>& lengths, std::span<const Document> document_index,
+                  std::size_t begin, std::size_t count, std::size_t known, std::int32_t* out) {
+  constexpr std::size_t kAhead = 32;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (begin + i + kAhead < known) {
+      const auto ahead = static_cast<std::uint64_t>(document_index[begin + i + kAhead]);
+      if (ahead < lengths.size()) __builtin_prefetch(lengths.address(ahead), 0);
+    }
+    const auto sequence = static_cast<std::uint64_t>(document_index[begin + i]);
+    if (sequence >= lengths.size())
+      throw std::out_of_range("document index holds sequence " + std::to_string(document_index[begin + i]) +
+                              ", but there are " + std::to_string(lengths.size()));
+    out[i] = lengths[sequence];
+    if (out[i] < 0)
+      throw std::out_of_range("sequence " + std::to_string(sequence) + " has a length of " + std::to_string(out[i]) +
+                              " tokens");
+  }
+}
+
 // Writes row k = (position in document_index, token offset) for the starts of windows 0 ... num_windows, the
 // last row being the end. Window k begins at token k*window_length of the stream and reads `extra` tokens more.
 //
@@ -22,7 +44,6 @@ template <typename Document, typename Row>
 void build_sample_index(UnalignedArray<std::int32_t> lengths, std::span<const Document> document_index,
                         std::int64_t window_length, std::int64_t extra, std::int64_t num_windows, Row* rows) {
   constexpr std::size_t kBlock = 4096;
-  constexpr std::size_t kAhead = 32;  // lengths are read in shuffled order: each is a cache miss unless prefetched
   std::vector<std::int32_t> block(kBlock);
   rows[0] = 0;
   rows[1] = 0;
@@ -32,20 +53,7 @@ void build_sample_index(UnalignedArray<std::int32_t> lengths, std::span<const Do
   const std::size_t num_documents = document_index.size();
   for (std::size_t begin = 0; begin < num_documents && next_window <= num_windows; begin += kBlock) {
     const std::size_t count = std::min(kBlock, num_documents - begin);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (begin + i + kAhead < num_documents) {
-        const auto ahead = static_cast<std::uint64_t>(document_index[begin + i + kAhead]);
-        if (ahead < lengths.size()) __builtin_prefetch(lengths.address(ahead), 0);
-      }
-      const auto sequence = static_cast<std::uint64_t>(document_index[begin + i]);
-      if (sequence >= lengths.size())
-        throw std::out_of_range("document index holds sequence " + std::to_string(document_index[begin + i]) +
-                                ", but there are " + std::to_string(lengths.size()));
-      block[i] = lengths[sequence];
-      if (block[i] < 0)
-        throw std::out_of_range("sequence " + std::to_string(sequence) + " has a length of " +
-                                std::to_string(block[i]) + " tokens");
-    }
+    read_lengths(lengths, document_index, begin, count, num_documents, block.data());
     for (std::size_t i = 0; i < count && next_window <= num_windows; ++i) {
       const std::int64_t tokens_after = tokens_before + block[i];
       while (tokens_after >= target && next_window <= num_windows) {

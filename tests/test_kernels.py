@@ -162,6 +162,80 @@ def test_a_long_sample_index_equals_its_twin(rng):
     assert index.tolist() == [list(row) for row in expected]
 
 
+def shuffle_windows(random, lengths, parts, *, documents=np.int32, dtype=np.int32, num_windows=None, **settings):
+    """Shuffles every part, the documents of which are given, and returns the stream and its windows."""
+    stream = np.concatenate([np.array(part, dtype=documents) for part in parts])
+    counts = np.array([[len(part), int(lengths[part].sum())] for part in parts], dtype=np.int64)
+    if num_windows is None:
+        num_windows = max(0, int(counts[:, 1].sum()) - settings["extra"]) // settings["window_length"]
+    windows = random.shuffle_windows(
+        stream, lengths, parts=counts, dtype=np.dtype(dtype), num_windows=num_windows, **settings
+    )
+    return stream, windows
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    lengths=st.lists(st.integers(0, 12) | st.just(0), min_size=1, max_size=12),
+    repeats=st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    window_length=st.integers(1, 15),
+    extra=st.integers(0, 1),
+    keep_partial=st.booleans(),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    documents=st.sampled_from([np.int32, np.int64]),
+)
+def test_shuffling_with_windows_equals_one_after_the_other(
+    seed, lengths, repeats, window_length, extra, keep_partial, dtype, documents
+):
+    lengths = np.array(lengths, dtype=np.int32)
+    parts = [np.tile(np.arange(len(lengths)), times) for times in repeats]
+    num_tokens = max(0, sum(repeats) * int(lengths.sum()) - extra)
+    settings = {"window_length": window_length, "extra": extra}
+    settings["num_windows"] = -(-num_tokens // window_length) if keep_partial else num_tokens // window_length
+    random, reference = kernels.LegacyRandom(seed), np.random.RandomState(seed)
+    stream, index = shuffle_windows(random, lengths, parts, documents=documents, dtype=dtype, **settings)
+    for part in parts:
+        shuffle.legacy_shuffle(part, reference)
+    expected = np.concatenate(parts)
+    assert stream.tolist() == expected.tolist()
+    assert index.dtype == dtype
+    assert index.tolist() == [list(row) for row in windows.build_sample_index(lengths, expected, **settings)]
+    rest = np.arange(50)
+    random.shuffle(rest)
+    assert rest.tolist() == reference.permutation(50).tolist()  # the generator stands where it should
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_thread_finds_the_windows_of_a_long_stream(seed, rng, extra):
+    lengths = rng.integers(0, 30, size=200_000, dtype=np.int32)  # many blocks, enough for a thread
+    parts = [np.tile(np.arange(len(lengths)), 2), np.arange(len(lengths))]
+    stream, index = shuffle_windows(kernels.LegacyRandom(seed), lengths, parts, window_length=17, extra=extra)
+    reference = np.random.RandomState(seed)
+    for part in parts:
+        reference.shuffle(part)
+    assert np.array_equal(stream, np.concatenate(parts))
+    settings = {"window_length": 17, "extra": extra, "num_windows": len(index) - 1}
+    assert np.array_equal(index, sample_index(lengths, stream, **settings))
+
+
+@pytest.mark.parametrize("size", [5, 200_000])
+def test_a_stream_of_other_lengths_than_said_is_refused(size):
+    lengths = np.full(size, 3, dtype=np.int32)
+    settings = {"window_length": 4, "extra": 1, "num_windows": 1, "dtype": np.dtype(np.int32)}
+    random = kernels.LegacyRandom(0)
+    message = f"expected documents 0 to {size} of the stream to hold 7 tokens, found {3 * size}"
+    with pytest.raises(IndexError, match=message):
+        random.shuffle_windows(np.arange(size), lengths, parts=np.array([[size, 7]]), **settings)
+    with pytest.raises(IndexError, match=f"document index holds sequence {size}, but there are {size}"):
+        random.shuffle_windows(np.arange(1, size + 1), lengths, parts=np.array([[size, 3 * size]]), **settings)
+    with pytest.raises(IndexError, match=f"the documents hold {3 * size} tokens, too few for {size} windows"):
+        random.shuffle_windows(
+            np.arange(size), lengths, parts=np.array([[size, 3 * size]]), **{**settings, "num_windows": size}
+        )
+    with pytest.raises(ValueError, match="parts must make up the stream"):
+        random.shuffle_windows(np.arange(size), lengths, parts=np.array([[size - 1, 7]]), **settings)
+
+
 TOKEN_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +18,7 @@ PUBLIC = [getattr(tokenloom, name) for name in tokenloom.__all__]
 
 LOADED = """
 import sys
-import tokenloom
+from tokenloom import *
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
@@ -26,12 +28,35 @@ def test_all_is_sorted_and_without_repetitions():
 
 
 def test_all_is_what_is_visible():
-    visible = {
-        name
-        for name, value in vars(tokenloom).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert visible == set(tokenloom.__all__)
+    assert [name for name in dir(tokenloom) if not name.startswith("_")] == list(tokenloom.__all__)
+    found = {name for name in vars(tokenloom) if not name.startswith("_")}
+    modules = {name for name in found if isinstance(vars(tokenloom)[name], ModuleType)}
+    assert found - modules - {"TYPE_CHECKING", "Any", "import_module"} <= set(tokenloom.__all__)
+
+
+def test_type_checkers_see_what_is_found_at_run_time():
+    source = ast.parse(Path(tokenloom.__file__).read_text())
+    (for_types,) = [node for node in source.body if isinstance(node, ast.If)]
+    assert ast.unparse(for_types.test) == "TYPE_CHECKING"
+    homes = {name.name: node.module for node in for_types.body for name in node.names}
+    assert sorted(homes) == list(tokenloom.__all__)
+    found = {name: getattr(tokenloom, name) for name in tokenloom.__all__}
+    assert found == {name: getattr(import_module(home), name) for name, home in homes.items()}
+
+
+def test_names_are_remembered_and_unknown_ones_refused():
+    script = """
+import sys, tokenloom
+assert not {"numpy", "tokenloom.datasets.gpt"} & set(sys.modules), "nothing is loaded before it is asked for"
+assert "GPTDataset" not in vars(tokenloom)
+from tokenloom import *
+assert vars(tokenloom)["GPTDataset"] is GPTDataset is tokenloom.GPTDataset
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(AttributeError, match=r"module 'tokenloom' has no attribute 'GptDataset'"):
+        tokenloom.GptDataset  # noqa: B018 - asking is the test
+    with pytest.raises(ImportError, match="cannot import name 'GptDataset'"):
+        exec("from tokenloom import GptDataset")
 
 
 @pytest.mark.parametrize("value", PUBLIC, ids=tokenloom.__all__)

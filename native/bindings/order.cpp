@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../shuffle.hpp"
+#include "../shuffled_windows.hpp"
 #include "../windows.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
@@ -28,6 +29,36 @@ void sample_index(const Array<const std::int32_t>& lengths, const Array<const Do
   nb::gil_scoped_release release;
   build_sample_index(as_unaligned(lengths), as_span<const Document>(document_index), window_length,
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
+}
+
+// parts: int64[num_parts, 2], documents and tokens of each part of the stream that is shuffled by itself.
+template <typename Document, typename Row>
+void shuffle_windows(Mt19937& generator, const Array<Document>& stream, const Matrix<const std::int64_t>& parts,
+                     const Array<const std::int32_t>& lengths, std::int64_t window_length, std::int64_t extra,
+                     const Matrix<Row>& out) {
+  if (out.shape(0) < 1 || out.shape(1) != 2) throw nb::value_error("out must be [num_windows + 1, 2]");
+  if (window_length < 1 || extra < 0 || extra > 1)
+    throw nb::value_error("window_length must be at least 1, and extra 0 or 1");
+  if (parts.shape(1) != 2) throw nb::value_error("parts must be [num_parts, 2]");
+  std::vector<ShuffledPart> chosen;
+  ShuffledPart last{0, 0, 0, 0};
+  for (std::size_t i = 0; i < parts.shape(0); ++i) {
+    const std::int64_t documents = parts.data()[2 * i];
+    const std::int64_t tokens = parts.data()[2 * i + 1];
+    if (documents < 0 || tokens < 0) throw nb::value_error("parts must not be negative");
+    last = {last.stop, last.stop + static_cast<std::size_t>(documents), last.tokens_after, last.tokens_after + tokens};
+    chosen.push_back(last);
+  }
+  if (last.stop != stream.size()) throw nb::value_error("parts must make up the stream");
+  nb::gil_scoped_release release;
+  shuffle_and_index(as_span<Document>(stream), chosen, generator, as_unaligned(lengths), window_length, extra,
+                    static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
+}
+
+template <typename Document, typename Row>
+void bind_shuffle_windows(nb::module_& module) {
+  module.def("shuffle_windows", &shuffle_windows<Document, Row>, "generator"_a, "stream"_a.noconvert(),
+             "parts"_a.noconvert(), "lengths"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
 }
 
 PieceRule piece_rule(std::int64_t sequence_length, std::int64_t extra) {
@@ -89,6 +120,11 @@ void bind_order(nb::module_& module) {
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
   module.def("build_sample_index", &sample_index<std::int64_t, std::int64_t>, "lengths"_a.noconvert(),
              "document_index"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
+
+  bind_shuffle_windows<std::int32_t, std::int32_t>(module);
+  bind_shuffle_windows<std::int32_t, std::int64_t>(module);
+  bind_shuffle_windows<std::int64_t, std::int32_t>(module);
+  bind_shuffle_windows<std::int64_t, std::int64_t>(module);
 
   module.def("add_pieces", &add_pieces, "lengths"_a.noconvert(), "sequence_length"_a, "extra"_a,
              "histogram"_a.noconvert());

@@ -3,8 +3,10 @@
 
 #include <limits>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../gpt.hpp"
@@ -14,6 +16,31 @@
 
 namespace tokenloom {
 namespace {
+
+// The tokens of a mapped file, and what turns positions into spans of them: what does not change between calls.
+class MappedSamples {
+ public:
+  MappedSamples(const SpanReader& reader, Array<const std::uint8_t> bytes, Array<const std::int64_t> pointers,
+                int dtype_code)
+      : reader_(reader), bytes_(std::move(bytes)), pointers_(std::move(pointers)), dtype_code_(dtype_code) {
+    if (static_cast<std::int64_t>(pointers_.size()) < reader.source().num_sequences())
+      throw nb::value_error("pointers must be as many as sequence lengths");
+    with_token_type(dtype_code, [&](auto zero) {
+      tokens_ = {bytes_.data(), static_cast<std::int64_t>(bytes_.size()), as_unaligned(pointers_), sizeof(zero)};
+    });
+  }
+
+  const SpanSource& spans() const { return reader_.source(); }
+  const MappedTokens& tokens() const { return tokens_; }
+  int dtype_code() const { return dtype_code_; }
+
+ private:
+  const SpanReader& reader_;  // kept alive by the binding
+  Array<const std::uint8_t> bytes_;
+  Array<const std::int64_t> pointers_;
+  int dtype_code_;
+  MappedTokens tokens_;
+};
 
 class GptFiller {
  public:
@@ -26,115 +53,132 @@ class GptFiller {
     if (extra != 0 && extra != 1) throw nb::value_error("extra must be 0 or 1");
   }
 
-  using Tokens = Matrix<std::int64_t>;
-  using LossMask = Matrix<float>;
-  using AttentionMask = std::optional<Cube<bool>>;
-  using CuSeqlens = std::optional<Matrix<std::int32_t>>;
-  using MaxSeqlen = std::optional<Array<std::int32_t>>;
+  // Arrays of any shape whose rows follow each other, [rows, S] or [S]; which integers they hold is seen when called.
+  using Integers = nb::ndarray<nb::c_contig, nb::device::cpu>;
+  using LossMask = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+  using AttentionMask = std::optional<nb::ndarray<bool, nb::c_contig, nb::device::cpu>>;
+  using Boundaries = std::optional<nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>>;
 
-  // Rows of a batch, straight from the mapped file.
-  void fill(const SpanReader& reader, const Array<const std::uint8_t>& bytes,
-            const Array<const std::int64_t>& pointers, int dtype_code, const Array<const std::int64_t>& positions,
-            const Tokens& tokens, const Tokens& labels, const LossMask& loss_mask, const Tokens& position_ids,
-            const AttentionMask& attention_mask, const CuSeqlens& cu_seqlens, const MaxSeqlen& max_seqlen) const {
+  // One sample into arrays of one row.
+  void fill_one(const MappedSamples& source, std::int64_t position, const Integers& tokens, const Integers& labels,
+                const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
+                const Boundaries& cu_seqlens, const Boundaries& max_seqlen) const {
     const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
-    check(outputs, positions.size());
-    if (static_cast<std::int64_t>(pointers.size()) < reader.source().num_sequences())
-      throw nb::value_error("pointers must be as many as sequence lengths");
-    with_token_type(dtype_code, [&](auto zero) {
-      using Token = decltype(zero);
-      const MappedTokens source{bytes.data(), static_cast<std::int64_t>(bytes.size()),
-                                as_unaligned(pointers), sizeof(Token)};
-      const std::int64_t capacity = options_.sequence_length + options_.extra;
-      nb::gil_scoped_release release;
-      std::vector<Token> text(static_cast<std::size_t>(capacity));
-      std::vector<Span> spans;
-      std::vector<std::int64_t> run_starts;
-      for (std::size_t i = 0; i < positions.size(); ++i) {
-        spans.clear();
-        reader.source().append_spans(positions.data()[i], options_.inter_document_masking, spans);
-        if (spans.size() == 1 && spans[0].length <= capacity) {
-          // Most samples of long documents are one run of bytes: no copy before the widening one.
-          const std::uint8_t* begin = source.at(spans[0]);
-          if (reinterpret_cast<std::uintptr_t>(begin) % alignof(Token) == 0) {
-            finish_gpt_row(reinterpret_cast<const Token*>(begin), spans[0].length, std::span<const Span>(spans),
-                           options_, run_starts, row(outputs, i));
-            continue;
-          }
-        }
-        const std::int64_t filled = gather<Token>(source, spans, capacity, text.data());
-        finish_gpt_row(text.data(), filled, std::span<const Span>(spans), options_, run_starts, row(outputs, i));
-      }
-    });
+    fill_rows(source, {&position, 1}, {}, outputs);
+  }
+
+  // Samples into rows of a batch, straight from the mapped file: in their order, or each into its own of `rows`.
+  void fill(const MappedSamples& source, const Array<const std::int64_t>& positions,
+            const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens, const Integers& labels,
+            const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
+            const Boundaries& cu_seqlens, const Boundaries& max_seqlen) const {
+    const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
+    fill_rows(source, as_span<const std::int64_t>(positions),
+              rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>(), outputs);
   }
 
   // The same from tokens that were read elsewhere: text[i, : filled] of each row are real, spans are its documents.
   void fill_from_text(const Matrix<const std::int64_t>& text, const Array<const std::int64_t>& span_lengths,
-                      const Array<const std::int64_t>& row_offsets, const Tokens& tokens, const Tokens& labels,
-                      const LossMask& loss_mask, const Tokens& position_ids, const AttentionMask& attention_mask,
-                      const CuSeqlens& cu_seqlens, const MaxSeqlen& max_seqlen) const {
+                      const Array<const std::int64_t>& row_offsets,
+                      const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens,
+                      const Integers& labels, const LossMask& loss_mask, const Integers& position_ids,
+                      const AttentionMask& attention_mask, const Boundaries& cu_seqlens,
+                      const Boundaries& max_seqlen) const {
     const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
     const std::size_t count = text.shape(0);
     const std::int64_t capacity = options_.sequence_length + options_.extra;
-    check(outputs, count);
+    const auto targets = rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>();
+    check(outputs, count, targets);
     if (static_cast<std::int64_t>(text.shape(1)) != capacity || row_offsets.size() != count + 1)
       throw nb::value_error("text must be [rows, sequence_length + extra] and row_offsets [rows + 1]");
-    nb::gil_scoped_release release;
-    std::vector<Span> spans;
-    std::vector<std::int64_t> run_starts;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t begin = row_offsets.data()[i];
-      const std::int64_t end = row_offsets.data()[i + 1];
-      if (begin < 0 || end < begin || end > static_cast<std::int64_t>(span_lengths.size()))
-        throw std::out_of_range("row_offsets do not fit span_lengths");
-      spans.clear();
-      std::int64_t filled = 0;
-      for (std::int64_t j = begin; j < end; ++j) {
-        spans.push_back({0, 0, span_lengths.data()[j]});
-        filled += span_lengths.data()[j];
+    with_integer_type(outputs, [&](auto zero) {
+      const GptRows<decltype(zero)> out = rows_of<decltype(zero)>(outputs);
+      nb::gil_scoped_release release;
+      std::vector<Span> spans;
+      std::vector<std::int64_t> run_starts;
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::int64_t filled = read_spans(span_lengths, row_offsets.data()[i], row_offsets.data()[i + 1], spans);
+        if (filled < 0 || filled > capacity) throw std::out_of_range("a row's spans hold more tokens than the row");
+        finish_gpt_row(text.data() + static_cast<std::int64_t>(i) * capacity, filled, std::span<const Span>(spans),
+                       options_, run_starts, out[targets.empty() ? static_cast<std::int64_t>(i) : targets[i]]);
       }
-      if (filled < 0 || filled > capacity) throw std::out_of_range("a row's spans hold more tokens than the row");
-      finish_gpt_row(text.data() + static_cast<std::int64_t>(i) * capacity, filled, std::span<const Span>(spans),
-                     options_, run_starts, row(outputs, i));
-    }
+    });
   }
 
  private:
   struct Outputs {
-    const Tokens& tokens;
-    const Tokens& labels;
+    const Integers& tokens;
+    const Integers& labels;
     const LossMask& loss_mask;
-    const Tokens& position_ids;
+    const Integers& position_ids;
     const AttentionMask& attention_mask;
-    const CuSeqlens& cu_seqlens;
-    const MaxSeqlen& max_seqlen;
+    const Boundaries& cu_seqlens;
+    const Boundaries& max_seqlen;
   };
 
-  void check(const Outputs& out, std::size_t rows) const {
-    const auto length = static_cast<std::size_t>(options_.sequence_length);
-    const auto fits = [&](const auto& matrix, std::size_t width) {
-      return matrix.shape(0) == rows && matrix.shape(1) == width;
-    };
-    bool ok = fits(out.tokens, length) && fits(out.labels, length) && fits(out.loss_mask, length) &&
-              fits(out.position_ids, length);
-    if (out.attention_mask)
-      ok = ok && fits(*out.attention_mask, length) && out.attention_mask->shape(2) == length;
-    ok = ok && out.cu_seqlens.has_value() == options_.inter_document_masking &&
-         out.max_seqlen.has_value() == options_.inter_document_masking;
-    if (out.cu_seqlens && out.max_seqlen) ok = ok && fits(*out.cu_seqlens, length + 1) && out.max_seqlen->size() == rows;
-    if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
+  void fill_rows(const MappedSamples& source, std::span<const std::int64_t> positions,
+                 std::span<const std::int64_t> rows, const Outputs& outputs) const {
+    check(outputs, positions.size(), rows);
+    with_token_type(source.dtype_code(), [&](auto token) {
+      with_integer_type(outputs, [&](auto integer) {
+        const GptRows<decltype(integer)> out = rows_of<decltype(integer)>(outputs);
+        nb::gil_scoped_release release;
+        fill_gpt_rows<decltype(token)>(source.spans(), source.tokens(), positions, rows, options_, out);
+      });
+    });
   }
 
-  GptRow row(const Outputs& out, std::size_t index) const {
+  // Makes spans of lengths [begin, end), and returns their sum.
+  static std::int64_t read_spans(const Array<const std::int64_t>& lengths, std::int64_t begin, std::int64_t end,
+                                 std::vector<Span>& spans) {
+    if (begin < 0 || end < begin || end > static_cast<std::int64_t>(lengths.size()))
+      throw std::out_of_range("row_offsets do not fit span_lengths");
+    spans.clear();
+    std::int64_t filled = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      spans.push_back({0, 0, lengths.data()[i]});
+      filled += lengths.data()[i];
+    }
+    return filled;
+  }
+
+  // Every output must have room for as many rows as tokens have, and those must take all that is filled.
+  void check(const Outputs& out, std::size_t count, std::span<const std::int64_t> rows) const {
     const auto length = static_cast<std::size_t>(options_.sequence_length);
-    const std::size_t at = index * length;
-    return {out.tokens.data() + at,
-            out.labels.data() + at,
-            out.loss_mask.data() + at,
-            out.position_ids.data() + at,
-            out.attention_mask ? reinterpret_cast<std::uint8_t*>(out.attention_mask->data()) + at * length : nullptr,
-            out.cu_seqlens ? out.cu_seqlens->data() + index * (length + 1) : nullptr,
-            out.max_seqlen ? out.max_seqlen->data() + index : nullptr};
+    const std::size_t num_rows = out.tokens.size() / length;
+    const auto fits = [&](const auto& array, std::size_t width) { return array.size() == num_rows * width; };
+    bool ok = fits(out.tokens, length) && fits(out.labels, length) && fits(out.loss_mask, length) &&
+              fits(out.position_ids, length);
+    ok = ok && (!out.attention_mask || fits(*out.attention_mask, length * length)) &&
+         out.cu_seqlens.has_value() == options_.inter_document_masking &&
+         out.max_seqlen.has_value() == options_.inter_document_masking;
+    if (out.cu_seqlens && out.max_seqlen) ok = ok && fits(*out.cu_seqlens, length + 1) && fits(*out.max_seqlen, 1);
+    ok = ok && (rows.empty() ? count == num_rows : rows.size() == count);
+    for (const std::int64_t row : rows) ok = ok && row >= 0 && row < static_cast<std::int64_t>(num_rows);
+    if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
+    if (out.labels.dtype() != out.tokens.dtype() || out.position_ids.dtype() != out.tokens.dtype())
+      throw nb::type_error("tokens, labels and position_ids must have one dtype");
+  }
+
+  // Calls `function` with a value of the type that tokens are wanted as.
+  template <typename Function>
+  static void with_integer_type(const Outputs& out, Function&& function) {
+    if (out.tokens.dtype() == nb::dtype<std::int64_t>()) {
+      function(std::int64_t{});
+    } else if (out.tokens.dtype() == nb::dtype<std::int32_t>()) {
+      function(std::int32_t{});
+    } else {
+      throw nb::type_error("tokens must be int32 or int64");
+    }
+  }
+
+  template <typename Integer>
+  GptRows<Integer> rows_of(const Outputs& out) const {
+    return {{static_cast<Integer*>(out.tokens.data()), static_cast<Integer*>(out.labels.data()), out.loss_mask.data(),
+             static_cast<Integer*>(out.position_ids.data()),
+             out.attention_mask ? reinterpret_cast<std::uint8_t*>(out.attention_mask->data()) : nullptr,
+             out.cu_seqlens ? out.cu_seqlens->data() : nullptr, out.max_seqlen ? out.max_seqlen->data() : nullptr},
+            options_.sequence_length};
   }
 
   GptOptions options_;
@@ -166,18 +210,23 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
 }  // namespace
 
 void bind_samples(nb::module_& module) {
+  nb::class_<MappedSamples>(module, "MappedSamples", "Positions to tokens of a mapped file.")
+      .def(nb::init<const SpanReader&, Array<const std::uint8_t>, Array<const std::int64_t>, int>(), "reader"_a,
+           "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a, nb::keep_alive<1, 2>());
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")
       .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool>(), nb::kw_only(),
            "sequence_length"_a, "extra"_a, "pad_id"_a, "eod_id"_a, "reset_position_ids"_a, "reset_attention_mask"_a,
            "eod_mask_loss"_a, "inter_document_masking"_a)
-      .def("fill", &GptFiller::fill, "reader"_a, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,
-           "positions"_a.noconvert(), "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(),
-           "position_ids"_a.noconvert(), "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(),
-           "max_seqlen"_a.noconvert().none())
+      .def("fill_one", &GptFiller::fill_one, "source"_a, "position"_a,
+           "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
+           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none())
+      .def("fill", &GptFiller::fill, "source"_a, "positions"_a.noconvert(), "rows"_a.noconvert().none(),
+           "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
+           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none())
       .def("fill_from_text", &GptFiller::fill_from_text, "text"_a.noconvert(), "span_lengths"_a.noconvert(),
-           "row_offsets"_a.noconvert(), "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(),
-           "position_ids"_a.noconvert(), "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(),
-           "max_seqlen"_a.noconvert().none());
+           "row_offsets"_a.noconvert(), "rows"_a.noconvert().none(),
+           "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
+           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none());
 
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,
              "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(), "out"_a.noconvert());

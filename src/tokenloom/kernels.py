@@ -17,6 +17,7 @@ from tokenloom import _native
 from tokenloom._native import (
     BertFiller,
     GptFiller,
+    MappedSamples,
     Masker,
     PackReader,
     RecordBuilder,
@@ -31,6 +32,7 @@ __all__ = [
     "BertFiller",
     "GptFiller",
     "LegacyRandom",
+    "MappedSamples",
     "Masker",
     "PackReader",
     "RecordBuilder",
@@ -73,6 +75,36 @@ class LegacyRandom:
     def shuffle(self, values: NDArray[Any]) -> None:
         """Shuffles an int32, uint32 or int64 array of one axis in place; one draw per element, memory O(1)."""
         self._generator.shuffle(values)
+
+    def shuffle_windows(
+        self,
+        stream: NDArray[Any],
+        lengths: NDArray[np.int32],
+        *,
+        parts: Int64s,
+        window_length: int,
+        extra: int,
+        num_windows: int,
+        dtype: np.dtype[Any],
+    ) -> NDArray[Any]:
+        """Shuffles a stream of documents in place, part by part, and returns what `build_sample_index` returns of it.
+
+        The same as one after the other, in little more than the time of the shuffle: it works from the back, and a
+        thread finds the windows behind it.
+
+        Args:
+            stream: rows of `lengths`, int32 or int64.
+            lengths: int32[num_sequences], tokens per sequence.
+            parts: int64[num_parts, 2], documents and tokens of each part of the stream that is shuffled by itself.
+            window_length, extra, num_windows, dtype: as of `build_sample_index`.
+
+        Raises:
+            IndexError: as of `build_sample_index`; or a part does not hold as many tokens as said.
+        """
+        index: NDArray[Any] = np.empty((num_windows + 1, 2), dtype=dtype)
+        lengths = np.ascontiguousarray(lengths)
+        _native.shuffle_windows(self._generator, stream, parts, lengths, window_length, extra, index)
+        return index
 
 
 def build_sample_index(

@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from tokenloom.kernels import LegacyRandom
 from tokenloom.order.epochs import plan_epochs
 from tokenloom.order.shuffles import (
-    build_document_index,
+    build_document_and_sample_index,
     build_shuffle_index,
     document_index_dtype,
     shuffle_index_dtype,
 )
+
+
+def build_document_index(indices, plan, random):
+    lengths = np.ones(max(indices, default=0) + 1, dtype=np.int32)  # plans here count documents of one token
+    documents, samples = build_document_and_sample_index(lengths, indices, plan, random, window_length=1, extra=0)
+    assert samples.tolist() == [[0, 0], *([k, 1] for k in range(plan.num_samples))]
+    return documents
 
 
 def plan_of(tokens, samples):

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tokenloom import kernels
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.outputs import BatchLayout, MakeArray, Output, integers_of
 from tokenloom.datasets.tensors import SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
@@ -200,15 +201,51 @@ class BlendedDataset(LazyIndices):
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
-        if not all(_makes_batches(dataset) for dataset in self.datasets):
+        if not _makes_batches(self.datasets[0]):
             return [self[position] for position in positions]
         return SampleBatch(to_tensors(self.batch(positions)), len(positions))
 
-    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+    @property
+    def fills_batches(self) -> bool:
+        """Whether `batch` fills given arrays: whether the datasets do."""
+        return bool(getattr(self.datasets[0], "fills_batches", False))
+
+    @property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample: those of its dataset, with `dataset_id` in front."""
+        if not self.fills_batches:
+            message = f"expected datasets that fill given arrays, found {type(self.datasets[0]).__name__}"
+            raise ConfigError(message, hint="ask for batches without `out`")
+        number = Output(name="dataset_id", shape=(), dtype=self.dataset_index.dtype)
+        return BatchLayout((number, *self.datasets[0].layout.outputs))
+
+    def allocate_batch(
+        self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty
+    ) -> dict[str, Any]:
+        """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
+        return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
+
+    def batch(
+        self, positions: Sequence[int | None] | NDArray[np.integer[Any]], *, out: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per dataset in the batch.
 
-        A position of None gives a sample of the first dataset without loss, for filling up a batch.
+        A position of None gives a sample of the first dataset without loss, for filling up a batch. Args and errors are
+        those of `GPTDataset.batch`.
         """
+        if out is not None:
+            self.layout.check(out, len(positions), name=self._name())
+        elif self.fills_batches:
+            out = self.allocate_batch(len(positions))
+        else:
+            return self._joined(positions)
+        for number, samples, rows in self._by_dataset(positions):
+            out["dataset_id"][rows] = number
+            self.datasets[number].fill_rows(samples, out, np.array(rows, dtype=np.int64))
+        return out
+
+    def _joined(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """Returns a batch of datasets that make the arrays themselves, sorted back into the order asked for."""
         groups = self._by_dataset(positions)
         parts = [self.datasets[number].batch(samples) for number, samples, _ in groups]
         if not parts:

@@ -13,6 +13,7 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.kernels import MappedSamples
 from tokenloom.order.sample_random import Purpose, SampleRandom
 
 _SENTINELS = ("prefix", "middle", "suffix")
@@ -106,11 +107,13 @@ class GPTFIMDataset(GPTDataset):
         if config.fim_split_sample is not None:
             self._split_id = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
 
-    def _fill(self, rows: NDArray[np.int64], outputs: tuple[Any, ...]) -> None:
+    def _mapped_samples(self) -> MappedSamples | None:
+        return None if self.config.fim_rate else super()._mapped_samples()
+
+    def _gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+        tokens, run_lengths, row_offsets = super()._gather(rows)
         if not self.config.fim_rate:
-            super()._fill(rows, outputs)
-            return
-        tokens, run_lengths, row_offsets = self._gather(rows)
+            return tokens, run_lengths, row_offsets
         runs = np.split(tokens.astype(np.int64, copy=False), np.cumsum(run_lengths)[:-1]) if len(run_lengths) else []
         moved: list[NDArray[np.int64]] = []
         moved_offsets = [0]
@@ -119,7 +122,7 @@ class GPTFIMDataset(GPTDataset):
             moved_offsets.append(len(moved))
         lengths = np.array([len(run) for run in moved], dtype=np.int64)
         flat = np.concatenate([np.empty(0, dtype=np.int64), *moved])
-        self._fill_from_runs(flat, lengths, np.array(moved_offsets, dtype=np.int64), outputs)
+        return flat, lengths, np.array(moved_offsets, dtype=np.int64)
 
     def _rearrange_sample(self, position: int, runs: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         """Returns the documents of a sample as they come out, cut off at the sample's end."""

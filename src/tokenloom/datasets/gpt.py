@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.numbered import PairSamples
+from tokenloom.datasets.filled import FilledSamples
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import Sample, to_tensors
-from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.kernels import GptFiller, SpanReader
+from tokenloom.kernels import SpanReader
 from tokenloom.order.block_shuffle import (
     BlockShuffle,
     Mixing,
@@ -35,7 +32,7 @@ from tokenloom.order.windows import SpanBatch, Spans, build_sample_index, count_
 logger = logging.getLogger(__name__)
 
 
-class GPTDataset(PairSamples):
+class GPTDataset(FilledSamples):
     """Samples of `sequence_length` tokens from the documents of one split.
 
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
@@ -73,10 +70,6 @@ class GPTDataset(PairSamples):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
-        assert config.tokenizer is not None  # the config has checked it
-        uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
-        self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
-        self._extra = config.num_extra_tokens
         self._policy = config.policy_of(index_split)
         lengths = indexed_dataset.sequence_lengths
         self.epochs: Epochs = self._policy.epochs(
@@ -84,8 +77,6 @@ class GPTDataset(PairSamples):
         )
         self.epoch_plan = self._plan_epochs()
         self._reader: SpanReader | None = None
-        self._filler: GptFiller | None = None
-        self._shared_mask: NDArray[np.bool_] | None = None
         if self.epoch_plan.num_samples == 0:
             warnings.warn(
                 f"{self._name()} holds {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
@@ -226,7 +217,7 @@ class GPTDataset(PairSamples):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.update(_reader=None, _filler=None, _shared_mask=None)
+        state["_reader"] = None
         return state
 
     def mixing(self) -> Mixing:
@@ -243,37 +234,6 @@ class GPTDataset(PairSamples):
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""
         return self.epoch_plan.num_samples
-
-    def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
-        return to_tensors(self.sample(idx))
-
-    def _batch(self, rows: NDArray[np.int64]) -> Sample:
-        """Returns the samples at positions that are known to exist: int64[count]."""
-        length, count = self.config.sequence_length, len(rows)
-        tokens = np.empty((count, length), dtype=np.int64)
-        labels = np.empty((count, length), dtype=np.int64)
-        loss_mask = np.empty((count, length), dtype=np.float32)
-        position_ids = np.empty((count, length), dtype=np.int64)
-        mask = cu_seqlens = max_seqlen = None
-        if self.config.inter_document_masking:
-            cu_seqlens = np.empty((count, length + 1), dtype=np.int32)
-            max_seqlen = np.empty(count, dtype=np.int32)
-        elif self.config.create_attention_mask and self.config.reset_attention_mask:
-            mask = np.empty((count, length, length), dtype=np.bool_)
-        try:
-            self._fill(rows, (tokens, labels, loss_mask, position_ids, mask, cu_seqlens, max_seqlen))
-        except IndexError as error:  # the positions exist, so it is the indices that do not fit
-            raise self._damaged(error) from error
-        sample: Sample = {"tokens": tokens, "labels": labels}
-        if mask is not None:
-            sample["attention_mask"] = mask.reshape(count, 1, length, length)
-        elif self.config.create_attention_mask and not self.config.inter_document_masking:
-            sample["attention_mask"] = np.broadcast_to(self._causal_mask(), (count, 1, length, length))
-        sample |= {"loss_mask": loss_mask, "position_ids": position_ids}
-        if cu_seqlens is not None:
-            sample |= {"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
-        return sample
 
     def spans(self, idx: int) -> Spans:
         """Returns the pieces of documents that make up a sample, the extra token included."""
@@ -294,66 +254,3 @@ class GPTDataset(PairSamples):
 
     def _make_reader(self, indices: Arrays) -> SpanReader:
         return self._policy.reader(self.dataset.sequence_lengths, indices, self.epoch_plan)
-
-    def _sample_filler(self) -> GptFiller:
-        if self._filler is None:
-            config = self.config
-            self._filler = GptFiller(
-                sequence_length=config.sequence_length,
-                extra=self._extra,
-                pad_id=self._pad_token_id,
-                eod_id=self._eod_token_id,
-                reset_position_ids=bool(config.reset_position_ids),
-                reset_attention_mask=bool(config.reset_attention_mask),
-                eod_mask_loss=bool(config.eod_mask_loss),
-                inter_document_masking=config.inter_document_masking,
-            )
-        return self._filler
-
-    def _fill(self, rows: NDArray[np.int64], outputs: tuple[Any, ...]) -> None:
-        """Fills the outputs from mapped bytes in one call, or from tokens that are read span by span."""
-        source = self.dataset
-        data = source.bin_reader.mapped if isinstance(source, IndexedDataset) else None
-        if data is not None:
-            self._sample_filler().fill(
-                self._span_reader(),
-                data,
-                source.index.sequence_pointers,
-                source.index.header.dtype_code,
-                rows,
-                *outputs,
-            )
-            return
-        self._fill_from_runs(*self._gather(rows), outputs)
-
-    def _gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the tokens of samples, back to back.
-
-        Returns:
-            tokens: integers[sum(run_lengths)].
-            run_lengths: int64[num_runs], tokens of each span.
-            row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
-        """
-        spans = SpanBatch(*self._span_reader().spans(rows, keep_empty=self.config.inter_document_masking))
-        return self.dataset.gather(spans.documents, spans.starts, spans.lengths), spans.lengths, spans.row_offsets
-
-    def _fill_from_runs(
-        self,
-        tokens: NDArray[Any],
-        run_lengths: NDArray[np.int64],
-        row_offsets: NDArray[np.int64],
-        outputs: tuple[Any, ...],
-    ) -> None:
-        """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
-        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(run_lengths)])[row_offsets]
-        text = np.empty((len(row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
-        for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
-            text[row, : end - begin] = tokens[begin:end]
-        self._sample_filler().fill_from_text(text, run_lengths, row_offsets, *outputs)
-
-    def _causal_mask(self) -> NDArray[np.bool_]:
-        """Returns the mask that every sample has when documents are not masked from each other; built once."""
-        if self._shared_mask is None:
-            length = self.config.sequence_length
-            self._shared_mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
-        return self._shared_mask

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.mock import MockGPTDataset
+from tokenloom.datasets.outputs import BatchLayout, Output
 from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
 from tokenloom.errors import ConfigError
 
@@ -55,8 +57,11 @@ class MockMultimodalDataset(MockGPTDataset):
             return super().__getitems__(positions)
         return [self[position] for position in positions]
 
-    def _batch(self, rows: Any) -> Sample:
+    @cached_property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample."""
         assert self.config.image_h is not None  # the config has checked it
         assert self.config.image_w is not None
-        image = np.zeros((len(rows), 3, self.config.image_h, self.config.image_w), dtype=np.float32)
-        return super()._batch(rows) | {"image": image}
+        shape = (3, self.config.image_h, self.config.image_w)
+        image = Output(name="image", shape=shape, dtype=np.dtype(np.float32), initial=0.0)
+        return BatchLayout((*super().layout.outputs, image))

@@ -18,14 +18,13 @@ def to_tensors(sample: Mapping[str, Any]) -> Sample:
     batch axis stays a stride of 0. Do not write into such a tensor.
     """
     torch = _torch()
+    from_numpy = torch.from_numpy
     tensors = {}
     for name, array in sample.items():
-        if not array.ndim:
-            tensors[name] = torch.tensor(array)
-        elif array.flags.writeable:
-            tensors[name] = torch.from_numpy(array)
+        if array.ndim and array.flags.writeable:
+            tensors[name] = from_numpy(array)
         else:
-            tensors[name] = _shared_tensor(torch, array)
+            tensors[name] = _shared_tensor(torch, array) if array.ndim else torch.tensor(array)
     return tensors
 
 

@@ -8,10 +8,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tokenloom.datasets.tensors import to_tensors
+import numpy as np
+from numpy.typing import DTypeLike
+
 from tokenloom.errors import ConfigError
+from tokenloom.loading.buffers import BatchBuffers, RingBuffers
 from tokenloom.loading.read_ahead import announce_ahead
 from tokenloom.loading.samplers import checked_count
 from tokenloom.optional import require
@@ -80,9 +84,14 @@ class ThreadLoader:
         num_threads: that fill batches.
         read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use.
         pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
+        reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
+            is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
+            for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
+            ended by then. Saves allocating memory for each batch, which is most of the time of dense masks.
+        integer_dtype: of tokens, labels and positions, int64 or int32.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: a number is out of range, or the dataset cannot fill given arrays and a setting needs it.
         MissingExtraError: torch is not installed.
     """
 
@@ -94,6 +103,8 @@ class ThreadLoader:
         num_threads: int = 1,
         read_ahead: int = 4,
         pin_memory: bool | None = None,
+        reuse_after: int | None = None,
+        integer_dtype: DTypeLike = np.int64,
     ) -> None:
         torch = require("torch", extra="torch")
         self.dataset = dataset
@@ -101,6 +112,9 @@ class ThreadLoader:
         self.num_threads = checked_count("num_threads", num_threads, at_least=1)
         self.read_ahead = checked_count("read_ahead", read_ahead, at_least=1)
         self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self.reuse_after = None if reuse_after is None else checked_count("reuse_after", reuse_after, at_least=1)
+        self.integer_dtype = integer_dtype
+        self._make_buffers()  # complains where it cannot be
         self.wait = DataWait()
         self._num_yielded = 0
         self._num_to_skip = 0
@@ -115,31 +129,42 @@ class ThreadLoader:
         self._sampler_state = _settings_of(self.sampler)  # before reading ahead moves it on
         self._num_yielded, self._num_to_skip = self._num_to_skip, 0
         first = self._num_yielded
+        fill = partial(self._fill, self._make_buffers())
         batches = announce_ahead(self.dataset, itertools.islice(self.sampler, first, None))
         numbered = enumerate(batches, first)
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[dict[str, Any]]] = deque()
         try:
             for number, positions in itertools.islice(numbered, self.read_ahead):
-                pending.append(executor.submit(self._fill, number, positions))
+                pending.append(executor.submit(fill, number, positions))
             while pending:
                 started = time.perf_counter()
                 batch = pending.popleft().result()
                 self.wait.add(time.perf_counter() - started)
                 for number, positions in itertools.islice(numbered, 1):
-                    pending.append(executor.submit(self._fill, number, positions))
+                    pending.append(executor.submit(fill, number, positions))
                 self._num_yielded += 1
                 yield batch
         finally:
             executor.shutdown(cancel_futures=True)
 
-    def _fill(self, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+    def _make_buffers(self) -> BatchBuffers:
+        """Returns what the batches of one iteration are put into."""
+        if self.reuse_after is None:
+            return BatchBuffers(self.dataset, pin_memory=self.pin_memory, integer_dtype=self.integer_dtype)
+        return RingBuffers(
+            self.dataset,
+            num_slots=self.read_ahead + self.reuse_after,
+            pin_memory=self.pin_memory,
+            integer_dtype=self.integer_dtype,
+        )
+
+    def _fill(self, buffers: BatchBuffers, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
         try:
-            batch = to_tensors(self.dataset.batch(positions))
+            return buffers.fill(number, positions)
         except Exception as error:
             error.add_note(f"in batch {number} of the sampler, at positions {_short(positions)}")
             raise
-        return {name: tensor.pin_memory() for name, tensor in batch.items()} if self.pin_memory else batch
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where this loader stands: after the last batch that was handed out."""

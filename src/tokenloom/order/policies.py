@@ -18,12 +18,12 @@ from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
 from tokenloom.order.packs import PackEpochs, best_fit_report, build_packs, pack_dtype
 from tokenloom.order.shuffles import (
-    build_document_index,
+    build_document_and_sample_index,
     build_shuffle_index,
     document_index_dtype,
     shuffle_index_dtype,
 )
-from tokenloom.order.windows import build_sample_index, sample_index_dtype
+from tokenloom.order.windows import sample_index_dtype
 
 PolicyName = Literal["concat", "best_fit"]
 
@@ -97,18 +97,11 @@ class ConcatWindows(WindowPolicy):
     ) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yields document, sample and shuffle index."""
         random = LegacyRandom(seed)
-        document_index = build_document_index(indices, plan, random)
-        yield "document_index", document_index
-        yield (
-            "sample_index",
-            build_sample_index(
-                lengths,
-                document_index,
-                window_length=self.sequence_length,
-                extra=self.extra,
-                num_samples=plan.num_samples,
-            ),
+        document_index, sample_index = build_document_and_sample_index(
+            lengths, indices, plan, random, window_length=self.sequence_length, extra=self.extra
         )
+        yield "document_index", document_index
+        yield "sample_index", sample_index
         yield "shuffle_index", build_shuffle_index(plan, random)
 
     def reader(self, lengths: NDArray[np.int32], arrays: Arrays, plan: EpochPlan) -> WindowReader:

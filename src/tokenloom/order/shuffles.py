@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.kernels import LegacyRandom
 from tokenloom.order.epochs import EpochPlan
+from tokenloom.order.windows import sample_index_dtype
 
 _INT32_MAX = np.iinfo(np.int32).max
 _UINT32_MAX = np.iinfo(np.uint32).max
@@ -28,25 +29,41 @@ def shuffle_index_dtype(num_samples: int) -> np.dtype[Any]:
     return np.dtype(np.uint32 if num_samples < _UINT32_MAX - 1 else np.int64)
 
 
-def build_document_index(indices: NDArray[Any], plan: EpochPlan, random: LegacyRandom) -> NDArray[Any]:
-    """Returns the stream of documents: every epoch's documents, all epochs shuffled together.
+def build_document_and_sample_index(
+    lengths: NDArray[np.int32],
+    indices: NDArray[Any],
+    plan: EpochPlan,
+    random: LegacyRandom,
+    *,
+    window_length: int,
+    extra: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns the stream of documents, and where its windows start, see `build_sample_index`.
 
-    If the plan separates the final epoch, it is shuffled by itself and stays at the end.
+    The stream is every epoch's documents, all epochs shuffled together. If the plan separates the final epoch, it is
+    shuffled by itself and stays at the end.
 
     Args:
+        lengths: int32[num_sequences], tokens per sequence.
         indices: integers[num_documents], the documents exposed.
-        plan: how many epochs.
+        plan: how many epochs and samples.
         random: advanced by the shuffles.
+        window_length: tokens from one window's start to the next.
+        extra: tokens that a window reads beyond its length, 0 or 1.
     """
-    count = len(indices)
-    stream = np.empty(plan.num_epochs * count, dtype=document_index_dtype(indices))
-    stream.reshape(plan.num_epochs, count)[:] = indices
-    if plan.separate_final_epoch:
-        random.shuffle(stream[:-count])
-        random.shuffle(stream[-count:])
-    else:
-        random.shuffle(stream)
-    return stream
+    stream = np.empty(plan.num_epochs * len(indices), dtype=document_index_dtype(indices))
+    stream.reshape(plan.num_epochs, len(indices))[:] = indices
+    together = [plan.num_epochs - 1, 1] if plan.separate_final_epoch else [plan.num_epochs]
+    windows = random.shuffle_windows(
+        stream,
+        lengths,
+        parts=np.outer(np.array(together, dtype=np.int64), np.array([len(indices), plan.tokens_per_epoch])),
+        window_length=window_length,
+        extra=extra,
+        num_windows=plan.num_samples,
+        dtype=sample_index_dtype(len(stream)),
+    )
+    return stream, windows
 
 
 def build_shuffle_index(plan: EpochPlan, random: LegacyRandom) -> NDArray[Any]:

@@ -1,0 +1,240 @@
+"""Samples filled by one kernel call: tokens, labels, loss mask, positions and masks, from the spans of a sample."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.numbered import PairSamples
+from tokenloom.datasets.outputs import INTEGERS, BatchLayout, MakeArray, Output, causal_mask, integers_of
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.datasets.tokenizer import NO_TOKEN
+from tokenloom.errors import TokenloomError, TokenRangeError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.kernels import GptFiller, MappedSamples, SpanReader
+from tokenloom.order.windows import SpanBatch
+
+
+class FilledSamples(PairSamples):
+    """Samples of `sequence_length` tokens that are spans of sequences; a subclass says which spans.
+
+    From mapped bytes the kernel fills the final arrays by itself. Tokens that must be read, or changed, first are
+    gathered span by span, and the same kernel finishes the rows.
+    """
+
+    config: GPTDatasetConfig
+    fills_batches: ClassVar[bool] = True
+    """Whether `batch` fills given arrays."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        dataset_path: str | None,
+        indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: GPTDatasetConfig,
+    ) -> None:
+        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+        assert config.tokenizer is not None  # the config has checked it
+        uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
+        self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
+        self._extra = config.num_extra_tokens
+        self._filler: GptFiller | None = None
+        self._mapped: MappedSamples | None = None
+
+    @abstractmethod
+    def _span_reader(self) -> SpanReader:
+        """Returns what turns positions into spans."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.update(_filler=None, _mapped=None)
+        state.pop("layout", None)
+        return state
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        return to_tensors(self.sample(idx))
+
+    def sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
+        if idx is None:
+            return super().sample(None)
+        position = self._position(idx)
+        sample = self.layout.allocate((), integers=INTEGERS[0])
+        if (source := self._mapped_samples()) is None:
+            self._fill(np.array([position], dtype=np.int64), sample)
+        else:
+            try:
+                self._sample_filler().fill_one(source, position, *_outputs(sample))
+            except IndexError as error:
+                raise self._reworded(error) from error
+        if "max_seqlen" in sample:
+            sample["max_seqlen"] = sample["max_seqlen"][()]
+        return sample
+
+    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]], *, out: Sample | None = None) -> Sample:
+        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+
+        Args:
+            positions: of the samples, in any order, repeats allowed; None for a sample without loss.
+            out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; without them new
+                ones are made. What their rows held is gone, also after an error.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: `out` cannot take these samples.
+            TokenRangeError: a token does not fit into an `out` of int32.
+        """
+        if out is None:
+            return super().batch(positions)
+        self.layout.check(out, len(positions), name=self._name())
+        self.fill_rows(positions, out)
+        return out
+
+    def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
+        """Returns arrays for `batch(positions, out=…)`, not filled yet, to be used as often as one likes.
+
+        Args:
+            count: samples of a batch.
+            integer_dtype: of tokens, labels and positions, int64 or int32.
+            empty: makes an array of a shape and dtype; for memory of a certain kind.
+
+        Raises:
+            ConfigError: integer_dtype is another one.
+        """
+        return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
+
+    def fill_rows(
+        self,
+        positions: Sequence[int | None] | NDArray[np.integer[Any]],
+        out: Sample,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Fills rows of a batch of arrays that fit: sample i goes into row `rows[i]`, or into row i.
+
+        Args:
+            positions: of the samples, as for `batch`.
+            out: arrays as `allocate_batch` gives them.
+            rows: int64[len(positions)]; without, there are as many positions as rows.
+        """
+        known, fillers = self._rows(positions)
+        self._fill(known, out, rows)
+        if fillers:
+            out["loss_mask"][fillers if rows is None else rows[fillers]] = 0
+
+    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+        """Returns the samples at positions that are known to exist: int64[count]."""
+        batch = self.layout.allocate((len(rows),), integers=INTEGERS[0])
+        self._fill(rows, batch)
+        return batch
+
+    def _reworded(self, error: IndexError | OverflowError) -> TokenloomError:
+        """Returns what an error of the kernel means."""
+        if isinstance(error, IndexError):  # the positions exist, so it is the indices that do not fit
+            return self._damaged(error)
+        message = f"{self._name()}: {error}"
+        return TokenRangeError(message, hint="ask for samples of int64")
+
+    @cached_property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample."""
+        length, config = self.config.sequence_length, self.config
+        int32 = np.dtype(np.int32)
+        outputs = [Output(name=name, shape=(length,), dtype=None) for name in ("tokens", "labels")]
+        if config.create_attention_mask and not config.inter_document_masking:
+            constant = None if config.reset_attention_mask else causal_mask(length)
+            shape = (1, length, length)
+            outputs.append(Output(name="attention_mask", shape=shape, dtype=np.dtype(np.bool_), constant=constant))
+        outputs.append(Output(name="loss_mask", shape=(length,), dtype=np.dtype(np.float32)))
+        outputs.append(Output(name="position_ids", shape=(length,), dtype=None))
+        if config.inter_document_masking:
+            outputs.append(Output(name="cu_seqlens", shape=(length + 1,), dtype=int32))
+            outputs.append(Output(name="max_seqlen", shape=(), dtype=int32))
+        return BatchLayout(tuple(outputs))
+
+    def _sample_filler(self) -> GptFiller:
+        if self._filler is None:
+            config = self.config
+            self._filler = GptFiller(
+                sequence_length=config.sequence_length,
+                extra=self._extra,
+                pad_id=self._pad_token_id,
+                eod_id=self._eod_token_id,
+                reset_position_ids=bool(config.reset_position_ids),
+                reset_attention_mask=bool(config.reset_attention_mask),
+                eod_mask_loss=bool(config.eod_mask_loss),
+                inter_document_masking=config.inter_document_masking,
+            )
+        return self._filler
+
+    def _mapped_samples(self) -> MappedSamples | None:
+        """Returns what the kernel fills samples from by itself; None if tokens have to be read, or changed, first."""
+        if self._mapped is None:
+            source = self.dataset
+            data = source.bin_reader.mapped if isinstance(source, IndexedDataset) else None
+            if data is not None:
+                index = source.index
+                self._mapped = MappedSamples(
+                    self._span_reader(), data, index.sequence_pointers, index.header.dtype_code
+                )
+        return self._mapped
+
+    def _fill(self, positions: NDArray[np.int64], out: Sample, rows: NDArray[np.int64] | None = None) -> None:
+        """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
+        try:
+            if (source := self._mapped_samples()) is not None:
+                self._sample_filler().fill(source, positions, rows, *_outputs(out))
+            else:
+                self._fill_from_runs(*self._gather(positions), out, rows)
+        except (IndexError, OverflowError) as error:
+            raise self._reworded(error) from error
+
+    def _gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the tokens of samples, back to back.
+
+        Returns:
+            tokens: integers[sum(run_lengths)].
+            run_lengths: int64[num_runs], tokens of each span.
+            row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
+        """
+        spans = SpanBatch(*self._span_reader().spans(rows, keep_empty=self.config.inter_document_masking))
+        return self.dataset.gather(spans.documents, spans.starts, spans.lengths), spans.lengths, spans.row_offsets
+
+    def _fill_from_runs(
+        self,
+        tokens: NDArray[Any],
+        run_lengths: NDArray[np.int64],
+        row_offsets: NDArray[np.int64],
+        out: Sample,
+        rows: NDArray[np.int64] | None,
+    ) -> None:
+        """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(run_lengths)])[row_offsets]
+        text = np.empty((len(row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
+        for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
+            text[row, : end - begin] = tokens[begin:end]
+        self._sample_filler().fill_from_text(text, run_lengths, row_offsets, rows, *_outputs(out))
+
+
+def _outputs(sample: Sample) -> tuple[Any, ...]:
+    """Returns the arrays that the kernel fills, in the order of its parameters; None for one that a sample lacks."""
+    mask = sample.get("attention_mask")
+    return (
+        sample["tokens"],
+        sample["labels"],
+        sample["loss_mask"],
+        sample["position_ids"],
+        mask if mask is not None and mask.flags.writeable else None,  # else the constant one
+        sample.get("cu_seqlens"),
+        sample.get("max_seqlen"),
+    )

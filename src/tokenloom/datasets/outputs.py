@@ -1,0 +1,141 @@
+"""The arrays that samples are filled into: which a sample has, making them, and checking those that a caller brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokenloom.datasets.tensors import Sample
+from tokenloom.errors import ConfigError
+
+MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
+"""Gives an array of a shape and dtype, such as `numpy.empty`, or one in page-locked memory."""
+
+INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
+"""What tokens, labels and positions can be wanted as; the first one unless something else is said."""
+
+_masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One array of a sample.
+
+    Attributes:
+        name: under which a sample has it.
+        shape: of one sample, without a batch axis.
+        dtype: None for integers of the width that the caller wants.
+        constant: what all samples share, read-only; None for what is filled for each.
+        initial: the value of new arrays, for what no kernel fills; None for whatever lay in memory.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    constant: NDArray[Any] | None = None
+    initial: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """The arrays of a sample, in the order in which a sample has them; a batch has the same with an axis in front."""
+
+    outputs: tuple[Output, ...]
+
+    def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
+        """Returns new arrays, of which only the constant ones hold something.
+
+        Args:
+            leading: axes in front: none for a sample, (count,) for a batch.
+            integers: the dtype of tokens, labels and positions.
+            empty: makes an array.
+        """
+        sample: Sample = {}
+        for output in self.outputs:
+            if output.constant is not None:
+                sample[output.name] = np.broadcast_to(output.constant, leading + output.shape)
+                continue
+            array = empty(leading + output.shape, integers if output.dtype is None else output.dtype)
+            if output.initial is not None:
+                array.fill(output.initial)
+            sample[output.name] = array
+        return sample
+
+    def check(self, out: Mapping[str, Any], count: int, *, name: str) -> None:
+        """Checks that a caller's arrays can take a batch of `count` samples.
+
+        Args:
+            out: the arrays.
+            count: of samples.
+            name: of the dataset, for messages.
+
+        Raises:
+            ConfigError: an array is missing, superfluous, or not what it must be; nothing was written.
+        """
+        if len(out) != len(self.outputs) or any(output.name not in out for output in self.outputs):
+            expected = ", ".join(sorted(output.name for output in self.outputs))
+            message = f"expected arrays for {expected} to fill with samples of {name}, found {', '.join(sorted(out))}"
+            raise ConfigError(message, hint=f"make the arrays with `allocate_batch({count})`")
+        integers = getattr(out["tokens"], "dtype", None)
+        if integers not in INTEGERS:
+            integers = INTEGERS[0]
+        for output in self.outputs:
+            dtype = integers if output.dtype is None else output.dtype
+            array, shape = out[output.name], (count, *output.shape)
+            if not _fits(array, dtype, shape, output.constant):
+                kind = "a writable and contiguous array" if output.constant is None else "the constant array"
+                message = (
+                    f"expected {kind} of {dtype}{list(shape)} as `{output.name}` of a batch to fill with samples of "
+                    f"{name}, found {_described(array)}"
+                )
+                raise ConfigError(message, hint=f"make the arrays with `allocate_batch({count})`")
+
+
+def _fits(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...], constant: NDArray[Any] | None) -> bool:
+    """Whether an array can be filled; about 1 µs, as this is asked for each array of each batch."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+        return False
+    if constant is not None:
+        return not array.size or np.may_share_memory(array, constant)
+    flags = array.flags
+    return flags.c_contiguous and flags.writeable
+
+
+def _described(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return type(array).__name__
+    kinds = [
+        *([] if array.flags.writeable else ["read-only"]),
+        *([] if array.flags.c_contiguous else ["non-contiguous"]),
+    ]
+    return " ".join([*kinds, f"{array.dtype}{list(array.shape)}"])
+
+
+def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
+    """Returns the dtype of tokens, labels and positions that a caller asks for.
+
+    Raises:
+        ConfigError: it is neither int64 nor int32.
+    """
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in INTEGERS:
+        message = f"expected int64 or int32 as integer_dtype, found {dtype!r}"
+        raise ConfigError(message)
+    assert found is not None
+    return found
+
+
+def causal_mask(length: int) -> NDArray[np.bool_]:
+    """Returns bool[1, length, length], read-only: True above the diagonal. All datasets of a process share it."""
+    if (mask := _masks.get(length)) is None:
+        mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
+        _masks[length] = mask
+    return np.broadcast_to(mask, mask.shape)

@@ -1,0 +1,117 @@
+"""Where batches are put: into new memory each, or into a ring of buffers that are used again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokenloom.datasets.outputs import MakeArray, integers_of
+from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.errors import ConfigError
+from tokenloom.optional import require
+
+
+class BatchBuffers:
+    """Fills batches for a loader. Safe from several threads, each with another batch.
+
+    Args:
+        dataset: gives batches by positions; it must fill given arrays (`fills_batches`) for all but the defaults.
+        pin_memory: whether batches lie in page-locked memory.
+        integer_dtype: of tokens, labels and positions.
+
+    Raises:
+        ConfigError: the dataset cannot fill given arrays, or integer_dtype is neither int64 nor int32.
+    """
+
+    def __init__(self, dataset: Any, *, pin_memory: bool, integer_dtype: DTypeLike) -> None:
+        self._dataset = dataset
+        self._pin_memory = pin_memory
+        self._integers = integers_of(integer_dtype)
+        self._fills = fills_batches(dataset)
+        if self._integers != np.int64:
+            check_fills(dataset, "integer_dtype")
+        self._empty: MakeArray = _pinned_array if pin_memory else np.empty
+
+    def fill(self, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+        """Returns the tensors of a batch, in memory of their own.
+
+        Args:
+            number: of the batch in this iteration, from 0; what follows each other.
+            positions: of its samples.
+        """
+        if self._fills and (self._pin_memory or self._integers != np.int64):
+            return to_tensors(self._dataset.batch(positions, out=self._allocate(len(positions))))
+        tensors = to_tensors(self._dataset.batch(positions))
+        return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
+
+    def _allocate(self, count: int) -> Sample:
+        batch: Sample = self._dataset.allocate_batch(count, integer_dtype=self._integers, empty=self._empty)
+        return batch
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Arrays of a batch, and the tensors over as many of their rows as the last batch had."""
+
+    arrays: Sample = field(default_factory=dict)
+    num_rows: int = 0
+    rows: Sample = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    num_used: int = -1
+
+
+class RingBuffers(BatchBuffers):
+    """Fills batches into a ring: batch n + num_slots overwrites batch n. Nothing is allocated once each slot was used.
+
+    New memory costs a page fault, and the zeroing of a page, for every 4096 bytes; a dense mask consists of nothing
+    else.
+
+    Args:
+        dataset: must fill given arrays.
+        num_slots: batches in the ring.
+        pin_memory, integer_dtype: as for `BatchBuffers`.
+    """
+
+    def __init__(self, dataset: Any, *, num_slots: int, pin_memory: bool, integer_dtype: DTypeLike) -> None:
+        super().__init__(dataset, pin_memory=pin_memory, integer_dtype=integer_dtype)
+        check_fills(dataset, "reuse_after")
+        self._slots = [_Slot() for _ in range(num_slots)]
+
+    def fill(self, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+        """Returns the tensors of a batch, which are valid until batch `number + num_slots` is filled."""
+        slot = self._slots[number % len(self._slots)]
+        count = len(positions)
+        if slot.num_rows < count:
+            slot.arrays, slot.num_rows, slot.num_used = self._allocate(count), count, -1
+        if slot.num_used != count:
+            slot.rows = {name: array[:count] for name, array in slot.arrays.items()}
+            slot.tensors, slot.num_used = to_tensors(slot.rows), count
+        self._dataset.batch(positions, out=slot.rows)
+        return dict(slot.tensors)
+
+
+def fills_batches(dataset: Any) -> bool:
+    """Whether a dataset fills given arrays: `allocate_batch`, and `batch` with `out`."""
+    return bool(getattr(dataset, "fills_batches", False))
+
+
+def check_fills(dataset: Any, setting: str) -> None:
+    """Checks that a dataset fills given arrays, as a setting needs it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not fills_batches(dataset):
+        message = f"expected a dataset that fills given arrays, for `{setting}`, found {type(dataset).__name__}"
+        raise ConfigError(message, hint=f"leave `{setting}` away; GPT datasets and blends of them know it")
+
+
+def _pinned_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    torch = require("torch", extra="torch")
+    kind = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
+    array: NDArray[Any] = torch.empty(shape, dtype=kind, pin_memory=True).numpy()
+    return array
