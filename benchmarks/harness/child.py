@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -110,7 +111,8 @@ class Child:
 
 
 def without_paths(text: str, paths: list[Path]) -> str:
-    """Returns a line of text, shortened, with folders of this machine replaced."""
+    """Returns a line of text, shortened, with folders and addresses replaced: results are for everyone."""
+    text = re.sub(r"https?://\S+|host='[^']*'", "…", text)
     for path in paths:
         text = text.replace(str(path), "…")
     return text if len(text) <= 300 else text[:299] + "…"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -12,17 +11,14 @@ from pathlib import Path
 from harness.child import BENCHMARKS, without_paths
 
 FOLDER = BENCHMARKS / ".venvs"
-TORCH = "torch==2.13.0"  # named always: the newest one would bring gigabytes of CUDA packages
-TOKENIZERS = "tokenizers==0.23.3"
-REQUIREMENTS = {
-    "mosaicml-streaming": ("mosaicml-streaming==0.13.0", TORCH, "tokenizers==0.22.2"),  # it accepts no newer ones
-    "litdata": ("litdata==0.2.76", TORCH, TOKENIZERS),
-    "grain": ("grain==0.2.18",),  # neither of these two needs torch
-    "datatrove": ("datatrove==0.10.1", TOKENIZERS, "orjson"),
-}
-"""By the name of the peer, which comes first."""
+REQUIREMENTS = BENCHMARKS / "environments"
+PEERS = ("mosaicml-streaming", "litdata", "grain", "datatrove")
+"""Each has `NAME.txt` in `REQUIREMENTS`: all that it needs, pinned, so that nothing is resolved anew. torch is among it
+where it is needed: the newest one would bring gigabytes of CUDA packages."""
 
 INSTALL_SECONDS = 900
+
+_failures: dict[str, str] = {}  # of this run: what failed once is not tried again for every row
 
 
 class EnvironmentMissingError(RuntimeError):
@@ -37,10 +33,16 @@ def python_of(name: str | None) -> Path:
     """
     if name is None:
         return Path(sys.executable)
-    folder, wanted = FOLDER / name, json.dumps(REQUIREMENTS[name])
-    stamp = folder / "installed.json"  # written last: an install that was cut off is begun anew
+    if name in _failures:
+        raise EnvironmentMissingError(_failures[name])
+    folder, wanted = FOLDER / name, (REQUIREMENTS / f"{name}.txt").read_text()
+    stamp = folder / "installed.txt"  # written last: an install that was cut off is begun anew
     if not stamp.exists() or stamp.read_text() != wanted:
-        install(name, folder)
+        try:
+            install(name, folder)
+        except EnvironmentMissingError as error:
+            _failures[name] = str(error)
+            raise
         stamp.write_text(wanted)
     return folder / "bin" / "python"
 
@@ -50,7 +52,8 @@ def install(name: str, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     print(f"installing {name} into an environment of its own", file=sys.stderr, flush=True)
     make = [sys.executable, "-m", "venv", str(folder)]
-    fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", *REQUIREMENTS[name]]
+    fill = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS / f"{name}.txt")]
+    fill += ["--no-compile"]  # most of what some peers bring is never imported
     for command in (make, fill):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
@@ -64,5 +67,7 @@ def install(name: str, folder: Path) -> None:
 def versions(names: list[str]) -> dict[str, str]:
     """Returns the versions of the libraries that were compared, by name."""
     found = {name: metadata.version(name) for name in ("tokenloom", "megatron-core", "torch", "numpy", "tokenizers")}
-    pinned = (requirement.split("==") for name in names for requirement in REQUIREMENTS[name][:1])
-    return found | dict(pinned)
+    for name in names:
+        pins = dict(line.split("==") for line in (REQUIREMENTS / f"{name}.txt").read_text().split())
+        found[name] = pins[name]
+    return found

@@ -25,19 +25,30 @@ def measure_row(row: Row, folder: Path) -> RowResult:
     children: dict[str, Child] = {}
     failures: dict[str, str] = {}
     try:
-        for side in row.sides:
+        for side, python in _interpreters(row, failures):
             try:
-                children[side.name] = Child(side, folder, python_of(side.environment))
+                children[side.name] = Child(side, folder, python)
                 if not side.fresh:
                     children[side.name].run_round()  # the first fills caches and is not counted
-            except (SideError, EnvironmentMissingError) as error:
-                failures[side.name] = str(error) or type(error).__name__
+            except SideError as error:
+                failures[side.name] = str(error)
         runs = {name: child.run_round for name, child in children.items() if name not in failures}
         outcomes = take_turns(runs, row.rounds, failures)
     finally:
         for child in children.values():
             child.close()
     return summarise(row, outcomes, failures)
+
+
+def _interpreters(row: Row, failures: dict[str, str]) -> list[tuple[Side, Path]]:
+    """Returns what runs each side, installed before any side starts; why one cannot run comes into `failures`."""
+    found = []
+    for side in row.sides:
+        try:
+            found.append((side, python_of(side.environment)))
+        except EnvironmentMissingError as error:
+            failures[side.name] = str(error)
+    return found
 
 
 def take_turns(runs: dict[str, Run], rounds: int, failures: dict[str, str]) -> dict[str, list[Outcome]]:

@@ -20,9 +20,8 @@ def blend_row(num_datasets: int, size: int, weights: str, mode: str, rounds: int
         job="blend",
         name=f"blend of {num_datasets} datasets, {weights}, {mode}",
         compares="the order of a blend: for each sample its dataset and its number there",
-        fairness=f"Same weights; both arrays are compared. The peer fills arrays that exist already, ours makes "
-        f"them, and "
-        f"uses all cores, as it does in a build. {NO_IMPORTS} {PROCESSES} No files.",
+        fairness="Same weights; both arrays are compared. The peer fills arrays that exist already, ours makes "
+        f"them, and uses all cores, as it does in a build. {NO_IMPORTS} {PROCESSES} No files.",
         limit="writing arrays of that size into new memory, in one thread",
         unit="samples",
         rounds=rounds,

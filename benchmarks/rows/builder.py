@@ -31,11 +31,9 @@ def builder_row(kind: str, num_documents: int, rounds: int) -> Row:
         job="builder",
         name=f"builder, {num_documents / 1e6:g} M documents from {kind}",
         compares=f"`add_document` for each document of {TOKENS_PER_DOCUMENT} tokens, and `finalize`",
-        fairness=f"Same documents; both files are compared, byte for byte. Each round is a new process. "
-        f"{NO_IMPORTS} Bytes "
-        "go to the page cache. mosaicml-streaming's `MDSWriter` gets uint16 arrays always, and a tenth of the "
-        "documents. "
-        "Memory is the growth of the peak.",
+        fairness=f"Same documents; both files are compared, byte for byte. Each round is a new process. {NO_IMPORTS} "
+        "Bytes go to the page cache. mosaicml-streaming's `MDSWriter` gets uint16 arrays always, and a tenth of the "
+        "documents. Memory is the growth of the peak.",
         limit="writing as many bytes as both files have, held in memory, in one call",
         unit="documents",
         rounds=rounds,

@@ -34,9 +34,8 @@ def index_row(num_documents: int, epochs: int, rounds: int) -> Row:
         name=f"index build, {name}",
         compares="`GPTDataset` from nothing to its document, sample and shuffle index, written to the cache",
         fairness=f"Same lengths, seed and sequence length ({LENGTH}); the values of all three arrays are compared. "
-        f"Each "
-        f"round is a new process. {NO_IMPORTS} {WARM} Both may use all cores. Memory is the growth of the peak, arrays "
-        "included.",
+        f"Each round is a new process. {NO_IMPORTS} {WARM} Both may use all cores. Memory is the growth of the peak, "
+        "arrays included.",
         limit="writing the bytes of the finished arrays, held in memory, into new files: an index that is cached must "
         "at least be written",
         unit="documents",

@@ -16,11 +16,10 @@ SAMPLE_BYTES_PER_TOKEN = 8 + 8 + 4 + 8  # tokens, labels, loss mask, position id
 BATCHES_AHEAD = 3  # of each worker: two that are ready, torch's default, and the one in use
 STREAMING_PEERS = {"mosaicml-streaming": "load_mosaic.py", "litdata": "load_litdata.py", "grain": "load_grain.py"}
 STREAMING_FAIRNESS = (
-    "mosaicml-streaming and litdata read the corpus converted to their own format, grain windows of the mapped corpus; "
-    "they cut it in file order, without its documents, and make tokens and labels only (int64, as ours), while "
-    "tokenloom "
-    "and megatron-core also make loss mask and position ids and put windows together from shuffled documents. Rows of "
-    "the first batch are looked up in the corpus."
+    "mosaicml-streaming and litdata read the corpus converted to their own format, grain windows of the mapped "
+    "corpus; they cut it in file order, without its documents, and make tokens and labels only (int64, as ours), "
+    "while tokenloom and megatron-core also make loss mask and position ids and put windows together from shuffled "
+    "documents. Rows of the first batch are looked up in the corpus."
 )
 
 
@@ -60,13 +59,11 @@ def shuffled_row(length: int, num_documents: int, rounds: int, seconds: float) -
         compares=f"shuffled batches of {BATCH} samples as a training loop takes them; the consumer adds up one row "
         f"of each",
         fairness=f"Same tokens, sequence length and batch size; {WARM.lower()[:-1]}, starting workers and the first "
-        f"batch are "
-        f"not counted. {NO_IMPORTS} {PROCESSES} megatron-core runs in torch's DataLoader, and its first batch is "
-        f"compared "
-        f"with ours. {STREAMING_FAIRNESS} Memory is what loading adds to all processes, without pages of files.",
+        f"batch are not counted. {NO_IMPORTS} {PROCESSES} megatron-core runs in torch's DataLoader, and its first "
+        f"batch is compared with ours. {STREAMING_FAIRNESS} Memory is what loading adds to all processes, without "
+        "pages of files.",
         limit="copying the bytes of the same batches (tokens, labels, loss mask, position ids) into arrays that "
-        "exist, in "
-        "one thread",
+        "exist, in one thread",
         unit="tokens",
         rounds=rounds,
         sides=(*ways, *streaming_sides(length, seconds, shuffle=True, workers=(0, 2)), copy_side(length, seconds)),

@@ -34,9 +34,8 @@ def merge_row(megabytes: int, rounds: int) -> Row:
         name=f"merge, {NUM_PAIRS} pairs of {megabytes} MB",
         compares="several pairs joined into one",
         fairness=f"Same files; what comes out is compared, byte for byte. {WARM} What is written goes to the page "
-        f"cache, but "
-        f"where a side waits for the disk itself, as ours does before a file appears under its name. {NO_IMPORTS} "
-        f"{PROCESSES} The peer's tool is not on PyPI: it is what that does with the peer's builder.",
+        "cache, but where a side waits for the disk itself, as ours does before a file appears under its name. "
+        f"{NO_IMPORTS} {PROCESSES} The peer's tool is not on PyPI: it is what that does with the peer's builder.",
         limit="`cp` of the same files",
         unit="MB",
         rounds=rounds,

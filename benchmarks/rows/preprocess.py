@@ -10,19 +10,16 @@ from harness.row import LIMIT, OURS, Row, Scale, Side
 from rows.data import write_text
 from rows.fairness import WARM
 
-PEER = "megatron-core"
+PEER, MOSAIC = "megatron-core", "mosaicml-streaming"
 COMMAND = "tokenloom preprocess"
 LIMIT_MEANING = (
     "`gigatoken`, the fastest tokenizer that gives the same ids, on the same text in memory with one new engine per "
-    "core, "
-    "nothing read, parsed or written; setting engines up is not counted"
+    "core, nothing read, parsed or written; setting engines up is not counted"
 )
 FAIRNESS = (
     f"Same text, tokenizer and end-of-document tokens; as many processes or threads as there are cores. {WARM} Ours "
-    f"is the "
-    "whole command with its start-up and imports; imports of the peers are not counted, starting their workers is. "
-    "Memory "
-    "is the most that all processes held together, pages of files not counted"
+    "is the whole command with its start-up and imports; imports of the peers are not counted, starting their "
+    "workers is. Memory is the most that all processes held together, pages of files not counted"
 )
 
 
@@ -49,8 +46,8 @@ def peers_row(megabytes: int, workers: int, rounds: int) -> Row:
              arguments=several, environment="datatrove"),
         Side(name="litdata optimize", library="litdata", script="tokenise_litdata.py", fresh=True,
              arguments=several, environment="litdata"),
-        Side(name="tokenizers + MDSWriter", library="mosaicml-streaming", script="tokenise_mosaic.py", fresh=True,
-             arguments={"megabytes": megabytes}, environment="mosaicml-streaming"),
+        Side(name="tokenizers + MDSWriter", library=MOSAIC, script="tokenise_mosaic.py", fresh=True,
+             arguments={"megabytes": megabytes}, environment=MOSAIC),
         memory_side("tokenizers in memory", "tokenizers", "tokenizers", megabytes, workers),
         memory_side("gigatoken in memory", LIMIT, "gigatoken", megabytes, workers),
     )  # fmt: skip
@@ -58,13 +55,10 @@ def peers_row(megabytes: int, workers: int, rounds: int) -> Row:
         job="preprocess",
         name=f"text to tokens, {megabytes} MB",
         compares="JSON lines into tokenised files, as each library does it",
-        fairness=f"{FAIRNESS}. The tokens that every side wrote are compared, in order. The tool of the reference "
-        f"is not on "
-        "PyPI: it is `json.loads`, `tokenizers` line by line and megatron-core's builder, as that does it, in one "
-        "process "
-        "and in a pool. MDSWriter writes in one process. `tokenizers in memory` is what none of the peers, all of "
-        "which "
-        "use it, can be faster than.",
+        fairness=f"{FAIRNESS}. The tokens that every side wrote are compared, in order; empty documents are left "
+        "out. The tool of the reference is not on PyPI: it is `json.loads`, `tokenizers` line by line and "
+        "megatron-core's builder, as that does it, in one process and in a pool. MDSWriter writes in one process. "
+        "`tokenizers in memory` is what none of the peers, all of which use it, can be faster than.",
         limit=LIMIT_MEANING,
         unit="MB",
         rounds=rounds,

@@ -50,9 +50,9 @@ def sample_row(way: str, setting: str, length: int, num_documents: int, rounds: 
         job="samples",
         name=f"samples {plural}, {setting}, S = {length}",
         compares=f"`GPTDataset`: random samples {plural}, as torch tensors: {MEANINGS[setting]}",
-        fairness=f"Same pair, same cached indices, same positions; the tensors of the first samples are compared. "
-        f"{WARM} {NO_IMPORTS} {PROCESSES} Samples are dropped at once, as a training loop drops them. The peer has no "
-        "batched fetch: its samples are not even stacked. Its cache of masks, right for the first sample only, "
+        fairness="Same pair, same cached indices, same positions; the tensors of the first samples are compared. "
+        f"{WARM} {NO_IMPORTS} {PROCESSES} Samples are dropped at once, as a training loop drops them. The peer has "
+        "no batched fetch: its samples are not even stacked. Its cache of masks, right for the first sample only, "
         "stays on." + (" It makes plain samples here, as it lacks the setting." if setting == "documents" else ""),
         limit="copying the bytes of the same batches into arrays that exist already, in one thread",
         unit="samples",

@@ -31,9 +31,9 @@ def start_row(mode: str, num_datasets: int, rounds: int) -> Row:
         job="startup",
         name=f"start-up, {num_datasets} prefixes, {mode}",
         compares=f"`BlendedMegatronDatasetBuilder.build` of one blend in one process; {MEANINGS[mode]}",
-        fairness=f"Same pairs, same settings; each round is a new process, and so is its first sight of the files, "
-        f"which "
-        f"the page cache holds. {NO_IMPORTS} Each side has a cache of its own; when cold, a new folder each time.",
+        fairness="Same pairs, same settings; each round is a new process, and so is its first sight of the files, "
+        f"which the page cache holds. {NO_IMPORTS} Each side has a cache of its own; when cold, a new folder each "
+        "time.",
         limit="the calls of the file system alone: each `.idx` file opened, its size asked, its header read, the "
         "size of "
         "its `.bin` file asked" + ("; as many cached files written with the same bytes" if mode == "cold" else ""),

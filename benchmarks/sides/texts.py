@@ -31,9 +31,11 @@ def text_megabytes(folder: str, megabytes: int) -> float:
 
 
 def texts_of(path: str) -> Iterator[str]:
+    """Yields texts that are not empty: of an empty one nothing is written, its end neither."""
     with open(path, encoding="utf-8") as stream:
         for line in stream:
-            yield json.loads(line)["text"]
+            if text := json.loads(line)["text"]:
+                yield text
 
 
 def digest(blocks: Iterable[bytes]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.child import Child, SideError, without_paths
-from harness.environments import REQUIREMENTS
+from harness.environments import PEERS, REQUIREMENTS, versions
 from harness.measure import agreement, summarise, take_turns
 from harness.page import results_page
 from harness.plot import plot_results, ratios
@@ -226,7 +226,7 @@ def test_every_row_says_what_it_compares_and_why_that_is_fair(scale):
         assert row.rounds >= 3, row.name
         for side in row.sides:
             assert (SIDES / side.script).is_file(), side
-            assert side.environment is None or side.environment in REQUIREMENTS, side
+            assert side.environment is None or side.environment in PEERS, side
             json.dumps(side.arguments)
     for profile in profiles(scale):
         assert profile.method
@@ -249,3 +249,13 @@ def test_a_child_that_fails_tells_its_last_words_without_paths(tmp_path):
     with pytest.raises(SideError, match="unexpected keyword argument 'unknown'"):
         Child(side, tmp_path, Path(sys.executable))
     assert without_paths(f"no file {tmp_path}/corpus.bin", [tmp_path]) == "no file …/corpus.bin"
+    assert without_paths("no page http://example.org/a b", []) == "no page … b"
+
+
+def test_environments_of_peers_are_pinned_to_the_last_package():
+    for name in PEERS:
+        pins = [line.split("==") for line in (REQUIREMENTS / f"{name}.txt").read_text().splitlines()]
+        assert all(len(pin) == 2 for pin in pins), name
+        # Any other version would bring gigabytes of CUDA packages.
+        assert dict(pins).get("torch", "2.13.0") == "2.13.0", name
+    assert f"grain=={versions(['grain'])['grain']}\n" in (REQUIREMENTS / "grain.txt").read_text()
