@@ -22,20 +22,26 @@ from harness.tables import text_profiles, text_table
 
 
 def measure_all(mode: str, rows: Sequence[Row], profiles: Sequence[Profile]) -> Results:
-    """Measures in a temporary folder that all rows share; prints progress to stderr."""
+    """Measures in a temporary folder that all rows share; prints progress to stderr.
+
+    An interrupt ends it early, with the rows that are complete: half an hour of measuring is not to be lost.
+    """
     started = time.perf_counter()
     found: list[RowResult] = []
     shares: list[ProfileResult] = []
-    with tempfile.TemporaryDirectory(prefix="tokenloom-bench-") as folder:
-        for number, row in enumerate(rows, 1):
-            _tell(f"[{number}/{len(rows)}] {row.name}", started)
-            found.append(measure_row(row, Path(folder)))
-        for profile in profiles:
-            _tell(f"profile of {profile.name}", started)
-            try:
-                shares.append(measure_profile(profile, Path(folder)))
-            except SideError as error:
-                _tell(f"no profile of {profile.name}: {error}", started)
+    with tempfile.TemporaryDirectory(prefix="tokenloom-bench-") as name:
+        folder = Path(name)
+        try:
+            for number, row in enumerate(rows, 1):
+                _tell(f"[{number}/{len(rows)}] {row.name}", started)
+                found.append(measure_row(row, folder))
+            for profile in profiles:
+                _tell(f"profile of {profile.name}", started)
+                shares.append(measure_profile(profile, folder))
+        except KeyboardInterrupt:
+            _tell("interrupted: only what was measured until now is told", started)
+        except SideError as error:
+            _tell(f"the profile failed: {error}", started)
     environments = {side.environment for row in rows for side in row.sides if side.environment}
     return Results(
         mode=mode,

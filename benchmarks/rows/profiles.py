@@ -14,7 +14,7 @@ _SAMPLED = (
     "Which function of tokenloom each busy thread was in, looked at 500 times a second; time in native code and in "
     "libraries counts for the function that called them, threads that wait are left out"
 )
-_NESTED = "Each part measured with those before it; what it adds is its share"
+_NESTED = "Each part measured with those before it, in turns; what it adds is its share"
 
 
 def profiles(scale: Scale) -> list[Profile]:

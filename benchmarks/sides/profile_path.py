@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import statistics
 import sys
 import time
 from collections import Counter
@@ -22,7 +23,8 @@ PACKAGE = "tokenloom"
 INTERVAL_SECONDS = 0.002
 LEAST_SHARE = 0.01
 WAITING_FILES = ("threading.py", "queue.py", "selectors.py", "connection.py", "thread.py", "_base.py")
-BATCH = 32
+WARM_CALLS = 8
+TURNS = 7
 
 
 def prepare(*, folder: str, path: str, **settings: Any) -> Callable[[], Outcome]:
@@ -124,16 +126,15 @@ def samples(folder: str, *, length: int, seconds: float) -> Callable[[], tuple[f
     """Each part includes the ones before it; what it adds is its share."""
     dataset = open_dataset(folder, length)
     positions = np.random.default_rng(1).permutation(len(dataset)).tolist()
-    groups = [positions[i : i + BATCH] for i in range(0, len(positions) - BATCH + 1, BATCH)]
-    batch = dataset.batch(groups[0])
-    pairs = [(np.empty_like(array), array) for array in map(np.asarray, batch.values())]
+    pairs = buffers(dataset.sample(positions[0]))
     return lambda: nested(
-        [
-            ("copying the bytes, as memcpy does", each(lambda _: copy(pairs), groups, seconds) / BATCH),
-            ("the kernel, beyond copying: spans, widening, labels, mask", each(dataset.batch, groups, seconds) / BATCH),
-            ("a call for each sample, and arrays of its own", each(dataset.sample, positions, seconds)),
-            ("torch tensors", each(dataset.__getitem__, positions, seconds)),
-        ]
+        {
+            "copying the bytes, as memcpy does": lambda: each(lambda _: copy(pairs), positions, seconds),
+            "finding and widening tokens, labels, masks; arrays of its own": lambda: each(
+                dataset.sample, positions, seconds
+            ),
+            "torch tensors": lambda: each(dataset.__getitem__, positions, seconds),
+        }
     )
 
 
@@ -144,23 +145,27 @@ def loader(folder: str, *, length: int, seconds: float) -> Callable[[], tuple[fl
     dataset = open_dataset(folder, length)
     sampler = MegatronPretrainingSampler(len(dataset), 0, 8, 0, 1)
     groups = list(sampler)
-    batch = dataset.batch(groups[0])
-    pairs = [(np.empty_like(array), array) for array in map(np.asarray, batch.values())]
+    pairs = buffers(dataset.batch(groups[0]))
 
     def load() -> float:
         iterator = iter(ThreadLoader(dataset, sampler))
         next(iterator)
-        found = each(lambda _: next(iterator), groups[8:], seconds)
+        found = each(lambda _: next(iterator), groups[1:-WARM_CALLS], seconds)
         iterator.close()
         return found
 
     return lambda: nested(
-        [
-            ("copying the bytes, as memcpy does", each(lambda _: copy(pairs), groups, seconds)),
-            ("the kernel and new arrays, beyond copying", each(dataset.batch, groups, seconds)),
-            ("torch tensors, and handing over from the thread", load()),
-        ]
+        {
+            "copying the bytes, as memcpy does": lambda: each(lambda _: copy(pairs), groups, seconds),
+            "finding and widening tokens, labels, masks; new arrays": lambda: each(dataset.batch, groups, seconds),
+            "torch tensors, and handing over from the thread": load,
+        }
     )
+
+
+def buffers(sample: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns, for each array, one to copy it into and the array."""
+    return [(np.empty_like(array), array) for array in map(np.asarray, sample.values())]
 
 
 def open_dataset(folder: str, length: int) -> Any:
@@ -176,11 +181,11 @@ def copy(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
 
 def each(call: Callable[[Any], object], items: Sequence[Any], seconds: float) -> float:
     """Returns the seconds per call, over some seconds, or all items."""
-    for item in items[:8]:
+    for item in items[:WARM_CALLS]:
         call(item)
     count = 0
     started = time.perf_counter()
-    for item in items[8:]:
+    for item in items[WARM_CALLS:]:
         call(item)
         count += 1
         if time.perf_counter() - started >= seconds:
@@ -188,10 +193,12 @@ def each(call: Callable[[Any], object], items: Sequence[Any], seconds: float) ->
     return (time.perf_counter() - started) / count
 
 
-def nested(parts: list[tuple[str, float]]) -> tuple[float, Shares]:
-    """Returns the last of growing times, and what each adds to the one before it, at least nothing."""
-    total, reached, shares = max(seconds for _, seconds in parts), 0.0, []
-    for name, seconds in parts:
+def nested(parts: dict[str, Callable[[], float]]) -> tuple[float, Shares]:
+    """Returns the last of growing times (medians of turns), and what each adds to the one before it, at least 0."""
+    turns = [[measure() for measure in parts.values()] for _ in range(TURNS)]
+    medians = [statistics.median(times) for times in zip(*turns, strict=True)]
+    total, reached, shares = max(medians), 0.0, []
+    for name, seconds in zip(parts, medians, strict=True):
         shares.append((name, max(seconds - reached, 0.0) / total))
         reached = max(reached, seconds)
     return total, shares
