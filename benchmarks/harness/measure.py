@@ -105,18 +105,17 @@ def agreement(names: Sequence[str], outcomes: dict[str, list[Outcome]], failures
 
 
 def measure_profile(profile: Profile, folder: Path) -> ProfileResult:
-    """Returns the shares of one path.
-
-    Raises:
-        SideError: the path ended with an error.
-    """
+    """Returns the shares of one path, or why there are none."""
     profile.prepare(folder)
     side = Side(name=profile.name, library="tokenloom", script="profile_path.py", arguments=profile.arguments)
-    child = Child(side, folder, python_of(None))
     try:
-        outcome = child.run_round()
-    finally:
-        child.close()
+        child = Child(side, folder, python_of(None))
+        try:
+            outcome = child.run_round()
+        finally:
+            child.close()
+    except SideError as error:
+        return ProfileResult(name=profile.name, method=profile.method, seconds=0.0, shares=(), failure=str(error))
     shares: Iterable[tuple[str, float]] = outcome["shares"]
     return ProfileResult(
         name=profile.name,

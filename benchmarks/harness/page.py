@@ -84,8 +84,8 @@ def _section(row: RowResult) -> str:
 def _profiles(profiles: tuple[ProfileResult, ...]) -> str:
     lines = ["## Where the time goes"]
     for profile in profiles:
-        seconds = format_value(profile.seconds, "seconds", "")
-        lines += ["", f"### {profile.name[0].upper()}{profile.name[1:]} ({seconds})", "", f"{profile.method}.", ""]
+        told = f"not measured: {profile.failure}" if profile.failure else format_value(profile.seconds, "seconds", "")
+        lines += ["", f"### {profile.name[0].upper()}{profile.name[1:]} ({told})", "", f"{profile.method}.", ""]
         lines += [*_header(("what", "share")), *(_line([where, f"{share:.1%}"]) for where, share in profile.shares)]
     return "\n".join(lines)
 

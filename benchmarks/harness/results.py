@@ -88,12 +88,13 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileResult:
-    """Where the time of one path goes: shares of its seconds by what took them, the largest first."""
+    """Where the time of one path goes: shares of its seconds by what took them; `failure` says why there are none."""
 
     name: str
     method: str
     seconds: float
     shares: tuple[tuple[str, float], ...]
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.child import SideError
 from harness.environments import versions
 from harness.machine import describe_machine
 from harness.measure import measure_profile, measure_row
@@ -40,8 +39,6 @@ def measure_all(mode: str, rows: Sequence[Row], profiles: Sequence[Profile]) -> 
                 shares.append(measure_profile(profile, folder))
         except KeyboardInterrupt:
             _tell("interrupted: only what was measured until now is told", started)
-        except SideError as error:
-            _tell(f"the profile failed: {error}", started)
     environments = {side.environment for row in rows for side in row.sides if side.environment}
     return Results(
         mode=mode,
@@ -75,8 +72,9 @@ def write_all(results: Results, folder: Path) -> None:
 
 def exit_status(results: Results) -> int:
     """Returns 1 if a side of ours failed or sides made different things: then the numbers mean nothing."""
-    failed = any(side.failure for row in results.rows for side in row.sides if side.library == OURS)
-    return int(failed or any(row.agreement == DIFFERENT for row in results.rows))
+    failed = [side.failure for row in results.rows for side in row.sides if side.library == OURS]
+    failed += [profile.failure for profile in results.profiles]
+    return int(any(failed) or any(row.agreement == DIFFERENT for row in results.rows))
 
 
 def run_script(rows: Sequence[Row]) -> int:

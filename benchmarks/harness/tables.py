@@ -89,7 +89,8 @@ def text_profiles(profiles: Sequence[ProfileResult]) -> str:
     """Returns where the time goes, a block for each path."""
     blocks = []
     for profile in profiles:
-        lines = [f"where the time goes: {profile.name} ({format_value(profile.seconds, 'seconds', '')})"]
+        told = f"not measured: {profile.failure}" if profile.failure else format_value(profile.seconds, "seconds", "")
+        lines = [f"where the time goes: {profile.name} ({told})"]
         lines += [f"  {share:6.1%}  {where}" for where, share in profile.shares]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

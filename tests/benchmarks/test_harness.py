@@ -147,6 +147,8 @@ def test_table_names_every_side_and_says_why_one_is_missing():
     assert "not measured: no such package" in lines["gone"]
     assert "%" not in lines["floor"]
     assert "75.0%  one" in text_profiles(make_results().profiles)
+    broken = ProfileResult(name="a path", method="Made up", seconds=0.0, shares=(), failure="broken")
+    assert text_profiles([broken]) == "where the time goes: a path (not measured: broken)"
 
 
 def test_numbers_have_three_digits_and_a_unit():
