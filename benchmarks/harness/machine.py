@@ -13,7 +13,7 @@ def describe_machine() -> dict[str, str | int]:
         "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": int(_field(Path("/proc/meminfo"), "MemTotal").split()[0]) * 1024,
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])} {platform.machine()}",
         "python": platform.python_version(),
     }
 

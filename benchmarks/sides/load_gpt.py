@@ -32,10 +32,10 @@ def prepare(*, folder: str, side: str, way: str, workers: int, length: int, seco
             return build_dataloader(dataset, sampler, num_workers=workers, persistent_workers=False)
         return DataLoader(dataset, batch_sampler=sampler, num_workers=workers)
 
+    round_ = loader_round(make, length, seconds)
     first = next(iter(make()))
     check_rows(folder, first["tokens"], first["labels"], contiguous=False)
     digest = hashlib.sha256(first["tokens"].numpy().tobytes() + first["labels"].numpy().tobytes()).hexdigest()
-    round_ = loader_round(make, length, seconds)
     return lambda: {**round_(), "digest": digest}
 
 

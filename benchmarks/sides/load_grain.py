@@ -44,9 +44,10 @@ def prepare(*, folder: str, shuffle: bool, workers: int, length: int, seconds: f
         iterable = dataset.to_iter_dataset()
         return iterable.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers)) if workers else iterable
 
+    round_ = loader_round(make, length, seconds)
     first = next(iter(make()))
     check_rows(folder, first["tokens"], first["labels"])
-    return loader_round(make, length, seconds)
+    return round_
 
 
 if __name__ == "__main__":

@@ -40,9 +40,10 @@ def prepare(*, folder: str, shuffle: bool, workers: int, length: int, seconds: f
     def make() -> Iterable[dict[str, Any]]:
         return DataLoader(dataset, batch_size=BATCH, num_workers=workers, drop_last=True)
 
+    round_ = loader_round(make, length, seconds)
     first = next(iter(make()))
     check_rows(folder, first["tokens"], first["labels"])
-    return loader_round(make, length, seconds)
+    return round_
 
 
 if __name__ == "__main__":

@@ -48,11 +48,12 @@ def loader_round(make: Callable[[], Iterable[dict[str, Any]]], length: int, seco
     """Returns a round that takes batches for some seconds, or to the end of the epoch.
 
     The first batch pays for what starts and is not counted. The consumer adds up one row of each batch, as little as
-    can be done with it. Memory is what loading adds to that of the process, its workers included, while they still run.
+    can be done with it. Memory is what loading adds to that of the process as it is now, before the first batch of all,
+    its workers included, while they still run.
     """
+    before = tree_memory()
 
     def round_() -> Outcome:
-        before = tree_memory()
         iterator = iter(make())
         count = 0
         with closing(iterator) if hasattr(iterator, "close") else nullcontext():
