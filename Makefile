@@ -20,8 +20,10 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# Half an hour; `make bench BENCH=quick` takes minutes. Peers are installed into environments of their own.
+BENCH ?= full
 bench: $(STAMP)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --mode $(BENCH)
 
 # The committed stub of the compiled module; a test fails when it is out of date.
 stub: $(STAMP)

@@ -18,7 +18,7 @@ from typing import Any
 
 import common
 import numpy as np
-from samples import rate
+from common import rate
 
 BATCH_SIZE = 32
 SETTINGS = {

@@ -1,36 +1,52 @@
-"""`make bench`: all benchmarks, at sizes that take minutes on two cores. Each script alone takes larger ones."""
+"""`make bench`: every job beside its peers, in one table; a JSON, a plot and the results page.
+
+`--mode quick` takes minutes, to see that everything works; `--only JOB` measures some jobs. A run of the full mode over
+all jobs writes the results page in docs/; others write below benchmarks/output/, unless `--output` says otherwise.
+"""
 
 from __future__ import annotations
 
-import subprocess
+import argparse
 import sys
 from pathlib import Path
 
-SCRIPTS = (
-    ("index_build.py", "--documents", "10000000", "--rounds", "3"),
-    ("samples.py",),
-    ("loader.py",),
-    ("masked.py",),
-    ("packing_documents.py", "--documents", "1000000"),
-    ("fim.py",),
-    ("builder.py", "--documents", "2000000"),
-    ("merge.py", "--megabytes", "1000"),
-    ("blending.py",),
-    ("startup.py",),
-    ("pack_plan.py",),
-    ("pack_exchange.py",),
-    ("preprocess.py",),
-    ("sft.py",),
-    ("streaming.py", "--megabytes", "256", "--compare-samples", "128"),
-)
+from harness.page import results_page
+from harness.plot import plot_results
+from harness.results import read_results
+from harness.row import FULL, SCALES
+from harness.session import exit_status, measure_all, report, write_all
+from rows.jobs import JOBS, PROFILE, all_rows
+from rows.profiles import profiles
+
+HERE = Path(__file__).parent
+DOCS, OUTPUT = HERE.parent / "docs", HERE / "output"
 
 
 def main() -> int:
-    folder = Path(__file__).parent
-    for script, *arguments in SCRIPTS:
-        print(f"== {script} {' '.join(arguments)}", flush=True)
-        subprocess.run([sys.executable, str(folder / script), *arguments], check=True)
-    return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=sorted(SCALES), default=FULL.name)
+    parser.add_argument(
+        "--only", nargs="+", choices=(*JOBS, PROFILE), default=[], metavar="JOB", help=", ".join((*JOBS, PROFILE))
+    )
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="for benchmarks.json, .svg and .md")
+    parser.add_argument(
+        "--render", type=Path, metavar="FOLDER", help="only make plot and page again from the JSON there"
+    )
+    options = parser.parse_args()
+    if options.render:
+        results = read_results(options.render / "benchmarks.json")
+        plot_results(results, options.render / "benchmarks.svg")
+        (options.render / "benchmarks.md").write_text(results_page(results), encoding="utf-8")
+        return 0
+    scale = SCALES[options.mode]
+    wanted = [job for job in options.only if job != PROFILE]
+    rows = all_rows(scale, wanted) if wanted or not options.only else []
+    paths = profiles(scale) if PROFILE in options.only or not options.only else []
+    results = measure_all(scale.name, rows, paths)
+    report(results)
+    folder = options.output or (DOCS if scale is FULL and not options.only else OUTPUT)
+    write_all(results, folder)
+    return exit_status(results)
 
 
 if __name__ == "__main__":

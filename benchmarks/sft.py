@@ -106,14 +106,6 @@ def make(cls, prefix: str, cache: str, length: int):
     return cls(data, prefix, indices, None, tokenloom.Split.train, config)
 
 
-def rate(fetch, positions, per_call: int = 1) -> float:
-    """Returns samples per second."""
-    started = time.perf_counter()
-    for position in positions:
-        fetch(position)
-    return len(positions) * per_call / (time.perf_counter() - started)
-
-
 def sampling(folder: str, rounds: int) -> None:
     """Prints samples per second of conversations and of GPT samples of the same pair."""
     prefix = os.path.join(folder, "many")
@@ -127,8 +119,8 @@ def sampling(folder: str, rounds: int) -> None:
             positions = rng.permutation(min(len(sft), len(gpt)))[: 2048 * 2048 // length].tolist()
             groups = [positions[i : i + 32] for i in range(0, len(positions), 32)]
             for name, dataset in (("sft", sft), ("gpt", gpt)):
-                found[f"{name}[k]"].append(rate(dataset.__getitem__, positions))
-                found[f"{name} batched"].append(rate(dataset.__getitems__, groups, 32))
+                found[f"{name}[k]"].append(common.rate(dataset.__getitem__, positions))
+                found[f"{name} batched"].append(common.rate(dataset.__getitems__, groups, 32))
         medians = {name: statistics.median(values) for name, values in found.items()}
         rows.append([length, *(f"{medians[name]:,.0f}" for name in found), f"{medians['sft batched'] * length:,.0f}"])
     common.print_rows(

@@ -1,0 +1,125 @@
+"""Measuring rows: sides prepare, then take turns, so that whatever disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.child import Child, SideError
+from harness.environments import EnvironmentMissingError, python_of
+from harness.results import DIFFERENT, EQUAL, UNCHECKED, ProfileResult, RowResult, SideResult
+from harness.row import Profile, Row, Side
+
+Outcome = dict[str, Any]
+Run = Callable[[], Outcome]
+
+
+def measure_row(row: Row, folder: Path) -> RowResult:
+    """Prepares the data and all sides, and returns what `row.rounds` rounds of each took.
+
+    A side that cannot be installed, or ends with an error, is reported as failed with its reason; the others go on.
+    """
+    row.prepare(folder)
+    children: dict[str, Child] = {}
+    failures: dict[str, str] = {}
+    try:
+        for side, python in _interpreters(row, failures):
+            try:
+                children[side.name] = Child(side, folder, python)
+                if not side.fresh:
+                    children[side.name].run_round()  # the first fills caches and is not counted
+            except SideError as error:
+                failures[side.name] = str(error)
+        runs = {name: child.run_round for name, child in children.items() if name not in failures}
+        outcomes = take_turns(runs, row.rounds, failures)
+    finally:
+        for child in children.values():
+            child.close()
+    return summarise(row, outcomes, failures)
+
+
+def _interpreters(row: Row, failures: dict[str, str]) -> list[tuple[Side, Path]]:
+    """Returns what runs each side, installed before any side starts; why one cannot run comes into `failures`."""
+    found = []
+    for side in row.sides:
+        try:
+            found.append((side, python_of(side.environment)))
+        except EnvironmentMissingError as error:
+            failures[side.name] = str(error)
+    return found
+
+
+def take_turns(runs: dict[str, Run], rounds: int, failures: dict[str, str]) -> dict[str, list[Outcome]]:
+    """Returns the outcomes of each side: A B C, A B C, and so on; who fails is out, and its reason in `failures`."""
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            if name in failures:
+                continue
+            try:
+                outcomes[name].append(run())
+            except SideError as error:
+                failures[name] = str(error)
+    return outcomes
+
+
+def summarise(row: Row, outcomes: dict[str, list[Outcome]], failures: dict[str, str]) -> RowResult:
+    """Returns outcomes as the result of the row."""
+    return RowResult(
+        job=row.job,
+        name=row.name,
+        compares=row.compares,
+        fairness=row.fairness,
+        limit=row.limit,
+        unit=row.unit,
+        quantity=row.quantity,
+        agreement=agreement(row.same, outcomes, failures),
+        sides=tuple(_side_result(side, row.quantity, outcomes, failures) for side in row.sides),
+    )
+
+
+def _side_result(side: Side, quantity: str, outcomes: dict[str, list[Outcome]], failures: dict[str, str]) -> SideResult:
+    failure = failures.get(side.name, "")
+    mine = [] if failure else outcomes[side.name]
+    memory = statistics.median(outcome["memory_bytes"] for outcome in mine) if mine else None
+    values = tuple(value_of(outcome, quantity) for outcome in mine)
+    return SideResult(name=side.name, library=side.library, values=values, memory_bytes=memory, failure=failure)
+
+
+def value_of(outcome: Outcome, quantity: str) -> float:
+    """Returns the number that a row is about: work per second, seconds, or bytes."""
+    if quantity == "rate":
+        return outcome["work"] / outcome["seconds"]
+    return outcome["seconds"] if quantity == "seconds" else outcome["memory_bytes"]
+
+
+def agreement(names: Sequence[str], outcomes: dict[str, list[Outcome]], failures: dict[str, str]) -> str:
+    """Returns whether all sides of these names, but those that failed, made the same in every round."""
+    present = [name for name in names if name not in failures]
+    if len(present) < 2:
+        return UNCHECKED
+    digests = {outcome.get("digest") for name in present for outcome in outcomes[name]}
+    return EQUAL if len(digests) == 1 and None not in digests else DIFFERENT
+
+
+def measure_profile(profile: Profile, folder: Path) -> ProfileResult:
+    """Returns the shares of one path, or why there are none."""
+    profile.prepare(folder)
+    side = Side(name=profile.name, library="tokenloom", script="profile_path.py", arguments=profile.arguments)
+    try:
+        child = Child(side, folder, python_of(None))
+        try:
+            outcome = child.run_round()
+        finally:
+            child.close()
+    except SideError as error:
+        return ProfileResult(name=profile.name, method=profile.method, seconds=0.0, shares=(), failure=str(error))
+    shares: Iterable[tuple[str, float]] = outcome["shares"]
+    return ProfileResult(
+        name=profile.name,
+        method=profile.method,
+        seconds=outcome["seconds"],
+        shares=tuple((where, share) for where, share in shares),
+    )

@@ -1,0 +1,139 @@
+"""Results as data, and their one form on disk: JSON with a version, checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.row import LIMIT, OURS
+
+SCHEMA, VERSION = "tokenloom-benchmarks", 1
+EQUAL, DIFFERENT, UNCHECKED = "equal", "different", ""
+
+
+class ResultsError(ValueError):
+    """A file is not what this version writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideResult:
+    """What one side took.
+
+    Attributes:
+        name: of the side.
+        library: whose work it is.
+        values: one per round, in the row's quantity.
+        memory_bytes: the median of the rounds; None where it means nothing.
+        failure: why there are no values; empty where there are.
+    """
+
+    name: str
+    library: str
+    values: tuple[float, ...]
+    memory_bytes: float | None
+    failure: str
+
+    @property
+    def median(self) -> float | None:
+        """The median of the rounds; None if the side failed."""
+        return statistics.median(self.values) if self.values else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowResult:
+    """What a row said of itself, and what its sides took; `agreement` tells whether they made the same."""
+
+    job: str
+    name: str
+    compares: str
+    fairness: str
+    limit: str
+    unit: str
+    quantity: str
+    agreement: str
+    sides: tuple[SideResult, ...]
+
+    @property
+    def ours(self) -> SideResult:
+        """The side that others are compared with."""
+        return self.sides[0]
+
+    @property
+    def floor(self) -> SideResult | None:
+        """The side that is the limit."""
+        return next((side for side in self.sides if side.library == LIMIT), None)
+
+    @property
+    def peers(self) -> list[SideResult]:
+        """The sides of other libraries."""
+        return [side for side in self.sides if side.library not in (OURS, LIMIT)]
+
+    def times_better(self, side: SideResult) -> float | None:
+        """Returns how many times better ours is: faster, or smaller; None if either failed."""
+        return self._ratio(self.ours, side)
+
+    def share_of_limit(self, side: SideResult) -> float | None:
+        """Returns which share of the limit a side reaches: 1 at the limit, 0.5 at half its speed or twice its size."""
+        return None if self.floor is None else self._ratio(side, self.floor)
+
+    def _ratio(self, better: SideResult, worse: SideResult) -> float | None:
+        one, other = better.median, worse.median
+        if not one or not other:
+            return None
+        return one / other if self.quantity == "rate" else other / one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileResult:
+    """Where the time of one path goes: shares of its seconds by what took them; `failure` says why there are none."""
+
+    name: str
+    method: str
+    seconds: float
+    shares: tuple[tuple[str, float], ...]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """All that one run measured, and on what."""
+
+    mode: str
+    date: str
+    seconds: float
+    machine: dict[str, str | int]
+    libraries: dict[str, str]
+    rows: tuple[RowResult, ...]
+    profiles: tuple[ProfileResult, ...]
+
+
+def write_results(path: Path, results: Results) -> None:
+    """Writes JSON that people can read in a diff."""
+    content = {"schema": SCHEMA, "version": VERSION, **asdict(results)}
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_results(path: Path) -> Results:
+    """Returns what `write_results` wrote.
+
+    Raises:
+        ResultsError: it is another schema, or another version of this one.
+    """
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found = content.pop("schema", None), content.pop("version", None)
+    if found != (SCHEMA, VERSION):
+        raise ResultsError(f"expected schema {SCHEMA!r}, version {VERSION}, in `{path.name}`, found {found}")
+    rows = tuple(
+        RowResult(
+            **row | {"sides": tuple(SideResult(**side | {"values": tuple(side["values"])}) for side in row["sides"])}
+        )
+        for row in content["rows"]
+    )
+    profiles = tuple(
+        ProfileResult(**profile | {"shares": tuple((where, share) for where, share in profile["shares"])})
+        for profile in content["profiles"]
+    )
+    return Results(**content | {"rows": rows, "profiles": profiles})

@@ -1,0 +1,99 @@
+"""A side as a child process: prepares, says so, then does one round whenever it is told to.
+
+Needs the standard library only, as it runs in the environments of all peers. Lines of JSON go both ways.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Outcome = dict[str, Any]
+"""What a round did: `work` (the units done); optionally `seconds`, where not all of the call counts, `memory_bytes`,
+where the growth of this process's peak is not what is meant, and `digest` of what was made, or what computes it once
+the clock has stopped."""
+
+
+def serve(prepare: Callable[..., Callable[[], Outcome]]) -> None:
+    """Serves the parent until it closes the pipe; `prepare` takes the arguments of the side and returns a round."""
+    arguments = json.loads(sys.argv[1])
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no reply
+    round_ = prepare(**arguments)
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(measured(round_)), file=replies, flush=True)
+
+
+def measured(round_: Callable[[], Outcome]) -> Outcome:
+    """Does one round; adds its seconds and the growth of the peak of resident memory in bytes."""
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget earlier peaks
+    started = time.perf_counter()
+    outcome = round_()
+    seconds = time.perf_counter() - started
+    found = {"seconds": seconds, "memory_bytes": max(memory("VmHWM") - before, 0), **outcome}
+    if callable(digest := outcome.get("digest")):
+        found["digest"] = digest()
+    return found
+
+
+def memory(field: str) -> int:
+    """Returns a field of this process's memory in bytes; mapped file pages that were touched count."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+def tree_memory() -> int:
+    """Returns the bytes that this process and its descendants hold: shared memory once, pages of files not."""
+    return sum(private_memory(process) for process in [os.getpid(), *descendants(os.getpid())])
+
+
+def private_memory(process: int) -> int:
+    """Returns the bytes of a process that no file backs; what is shared counts by parts."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+
+
+def descendants(process: int) -> list[int]:
+    """Returns the processes that a process has started, and those that they have."""
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *descendants(child)]
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+
+class PeakOfTree:
+    """The most that this process and its descendants held at once while the block ran, looked at in turns."""
+
+    PAUSE_SECONDS = 0.1
+
+    def __enter__(self) -> PeakOfTree:
+        self.peak_bytes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.PAUSE_SECONDS):
+            self.peak_bytes = max(self.peak_bytes, tree_memory())
