@@ -10,7 +10,9 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -76,20 +78,21 @@ def bench_merge(num_pairs: int, num_bytes: int, rounds: int) -> None:
         folder = Path(name)
         prefixes = write_pairs(folder, num_pairs=num_pairs, num_bytes=num_bytes // num_pairs)
         total = sum(os.path.getsize(prefix + suffix) for prefix in prefixes for suffix in (".bin", ".idx"))
-        results = common.alternate(
-            SIDES, rounds, lambda side: {"seconds": copy(side, prefixes, folder), "growth_bytes": 0}
-        )
+        times: dict[str, list[float]] = {side: [] for side in SIDES}
+        for _ in range(rounds):
+            for side in SIDES:
+                times[side].append(copy(side, prefixes, folder))
+    medians = {side: statistics.median(found) for side, found in times.items()}
     rows = []
-    for side in SIDES:
-        seconds = results[side]["seconds"]
+    for side, seconds in medians.items():
         rows.append(
             [
                 side,
                 f"{seconds:.2f}",
-                f"{results[side]['fastest']:.2f} to {results[side]['slowest']:.2f}",
+                f"{min(times[side]):.2f} to {max(times[side]):.2f}",
                 f"{total / seconds / 1e6:,.0f}",
-                f"{results['cp']['seconds'] / seconds:.2f}",
-                f"{results['cp and sync']['seconds'] / seconds:.2f}",
+                f"{medians['cp'] / seconds:.2f}",
+                f"{medians['cp and sync'] / seconds:.2f}",
             ]
         )
     common.print_rows(
@@ -110,7 +113,7 @@ def child(prefix: str) -> None:
         dataset.get(section.rows.start, 0, 1)
     times = (opened - started, mapped - opened, time.perf_counter() - mapped)
     num_descriptors = len(os.listdir("/proc/self/fd"))
-    print(json.dumps({"seconds": times[0], "growth_bytes": 0, "result": [*times, num_descriptors]}))
+    print(json.dumps([*times, num_descriptors]))
 
 
 def bench_catalogue(num_pairs: int, rounds: int) -> None:
@@ -126,7 +129,8 @@ def bench_catalogue(num_pairs: int, rounds: int) -> None:
         build_catalogue(prefixes, f"{name}/all")
         built = time.perf_counter() - started
         size = os.path.getsize(f"{name}/all.catalogue")
-        runs = [common.run_child("merge.py", "--child", f"{name}/all")["result"] for _ in range(rounds)]
+        command = [sys.executable, __file__, "--child", f"{name}/all"]
+        runs = [json.loads(subprocess.check_output(command)) for _ in range(rounds)]
     opened, mapped, read, descriptors = (float(np.median(column)) for column in zip(*runs, strict=True))
     common.print_rows(
         f"Catalogue of {num_pairs} pairs, a fresh process each time (medians of {rounds})",
