@@ -16,7 +16,14 @@ from tests.indexed.manifests import SHA256, make_facts, make_manifest, make_toke
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed import manifest_file
 from tokenloom.indexed.checksums import joined_crc32
-from tokenloom.indexed.manifest import DocumentLedger, FileChecksum, InputRecord, Manifest, combine_manifests
+from tokenloom.indexed.manifest import (
+    DocumentLedger,
+    FileChecksum,
+    InputRecord,
+    Manifest,
+    check_one_tokenizer,
+    combine_manifests,
+)
 from tokenloom.indexed.manifest_file import (
     HEAD_BYTES,
     manifest_bytes,
@@ -368,28 +375,31 @@ def test_manifests_of_one_tokenizer_and_options_combine():
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (
-            {"tokenizer": make_tokenizer_identity(sha256="cd" * 32)},
-            r"expected one tokenizer, found word-level `words/tokenizer.json` \(sha256 abababababab…, 100 ids, eod 9\) "
-            r"and word-level `words/tokenizer.json` \(sha256 cdcdcdcdcdcd…",
-        ),
-        ({"tokenizer": make_tokenizer_identity(eod=None)}, "expected one tokenizer"),
-        ({"options": {"key": "body", "append_eod": True}}, "expected equal options, found key to be 'text' and 'body'"),
-        ({"options": {"key": "text"}}, "expected equal options, found append_eod to be True and none"),
-    ],
+    "change", [{"sha256": "cd" * 32}, {"eod": None}, {"vocab_size": 101}], ids=["file", "eod", "vocabulary"]
 )
-def test_manifests_that_differ_do_not_combine(change, problem):
-    with pytest.raises(ConfigError, match=problem):
-        combine_manifests([make_manifest(), make_manifest(**change)], pair=make_facts())
+def test_pairs_of_different_tokenizers_do_not_become_one(change):
+    manifests = {"a": make_manifest(), "b": make_manifest(tokenizer=make_tokenizer_identity(**change))}
+    with pytest.raises(
+        ConfigError, match=r"expected one tokenizer, found word-level `.*json` \(sha256 abab.* for `a` and "
+    ):
+        check_one_tokenizer(manifests)
+    check_one_tokenizer({"a": make_manifest(), "b": make_manifest()})
+    check_one_tokenizer({})
 
 
-def test_nothing_and_other_sizes_do_not_combine():
-    with pytest.raises(ConfigError, match="at least one manifest"):
-        combine_manifests([], pair=make_facts())
-    with pytest.raises(ConfigError, match="expected the 10 tokens of the manifests together, found 5"):
-        combine_manifests([make_manifest(), make_manifest()], pair=make_facts())
+def test_options_that_differ_are_recorded_together():
+    changes = [{"key": "text", "append_eod": True}, {"key": "body", "append_eod": True}, {"key": "text"}]
+    pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
+    manifests = [make_manifest(options=options) for options in changes]
+    both = combine_manifests(manifests[:2], pair=pair)
+    assert both.options == {"key": {"several": ["text", "body"]}, "append_eod": True}
+    all_of_them = combine_manifests([both, manifests[2]], pair=pair)
+    assert all_of_them.options == {"key": {"several": ["text", "body"]}, "append_eod": {"several": [True, None]}}
+
+
+def test_documents_that_are_left_out_went_elsewhere():
+    found = combine_manifests([make_manifest(), make_manifest()], pair=make_facts())
+    assert found.ledger == DocumentLedger(num_read=8, num_kept=2, num_rejected=2, num_blank=2, num_elsewhere=2)
 
 
 class Peer:

@@ -13,9 +13,13 @@ from tokenloom.indexed.concatenate import check_output, checked_inputs
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.index_writer import IndexWriter, publish_pair
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest_concatenation import combined_manifest
+from tokenloom.indexed.manifest_file import manifest_bytes
 from tokenloom.indexed.roles_concatenation import ConcatenatedRoles
 from tokenloom.indexed.selection import ConcatenatedPart, Selection
+from tokenloom.indexed.tally import PairTally
 from tokenloom.storage.extents import record_file
+from tokenloom.storage.local import MappedFile
 from tokenloom.storage.resolve import exists, open_pending
 
 
@@ -31,7 +35,7 @@ def build_catalogue(
     The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md. Its prefix is as
     good as that of a pair. Pairs below the folder of the catalogue are named from there, so that the folder can be
     moved; others by their whole path or address. A pair that changes later is an error when it is read. Catalogues
-    among the inputs are resolved to their pairs; roles beside the inputs are joined if all have them.
+    among the inputs are resolved to their pairs; roles and manifests beside the inputs are joined if all have them.
 
     Every row of the inputs is checked, and rows pass in blocks, one input after the other.
 
@@ -54,8 +58,8 @@ def build_catalogue(
         progress: called with each prefix once it is recorded.
 
     Raises:
-        ConfigError: there are no inputs, the output is one of them or a pair, the dtypes differ, only some have roles,
-            or a catalogue in object storage would name local files.
+        ConfigError: there are no inputs, the output is one of them or a pair, the dtypes or, as manifests tell, the
+            tokenizers differ, only some have roles, or a catalogue in object storage would name local files.
         DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
         StorageError: reading or writing fails, or an input changes meanwhile.
     """
@@ -69,6 +73,8 @@ def build_catalogue(
     catalogue = Catalogue([part for each in inputs for part in recorded[each.prefix]])
     content = catalogue.pack(target)
     roles = ConcatenatedRoles(inputs, target, multimodal=multimodal)
+    manifest = combined_manifest([each.prefix for each in inputs], multimodal=multimodal)
+    tally = PairTally(np.dtype(DType.dtype_from_code(code)))
     with ExitStack() as stack:
         file = open_pending(catalogue_path(target))
         stack.callback(file.discard)
@@ -82,6 +88,8 @@ def build_catalogue(
         starts = iter(catalogue.extents.starts.tolist())
         for each in inputs:
             dataset = IndexedDataset(each.prefix, multimodal=multimodal)
+            if manifest is not None:
+                tally.add_pair(dataset)
             for section in dataset.sections:
                 rows.move_to(next(starts))
                 chosen = ConcatenatedPart(prefix=each.prefix, documents=section.documents)
@@ -90,7 +98,10 @@ def build_catalogue(
                     rows.add_rows(block.lengths, block.modes)
         rows.finish()
         roles.remove_old()
-        publish_pair(file, index)
+        record = None
+        if manifest is not None:
+            record = manifest_bytes(manifest(tally.facts_with(MappedFile(index.stream.name))))
+        publish_pair(file, index, manifest=record)
     roles.publish()
     return IndexedDataset(target, multimodal=multimodal)
 

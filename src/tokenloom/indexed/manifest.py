@@ -179,48 +179,58 @@ def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
     return zlib.crc32(np.ascontiguousarray(lengths[:START_LENGTHS], dtype=np.int32).data, zlib.crc32(header.pack()))
 
 
-def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
-    """Returns the manifest of pairs that became one: ledgers added, inputs in order.
+def check_one_tokenizer(manifests: Mapping[str, Manifest]) -> None:
+    """Checks that pairs may become one.
 
     Args:
-        manifests: of the pairs, in their order; at least one.
-        pair: the facts of the result, from the builder that wrote it.
+        manifests: of the pairs, by prefix.
 
     Raises:
-        ConfigError: they were made by different tokenizers or with different options, or there are none, or the result
-            is not as large as they are together.
+        ConfigError: they were made by different tokenizers, or with other tokens at the ends of documents.
     """
-    if not manifests:
-        message = "expected at least one manifest to combine, found none"
-        raise ConfigError(message)
+    owner, first = next(iter(manifests.items()), ("", None))
+    for prefix, other in manifests.items():
+        if first is not None and other.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            found = f"{first.tokenizer.describe()} for `{owner}` and {other.tokenizer.describe()} for `{prefix}`"
+            message = f"expected one tokenizer, found {found}"
+            raise ConfigError(message, hint="tokenise one of them again; without manifests, nothing is compared")
+
+
+def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
+    """Returns the manifest of pairs that became one, or of some of their documents: ledgers added, inputs in order.
+
+    An option that was not the same for all is recorded as `{"several": [...]}`, with its values.
+
+    Args:
+        manifests: of the pairs, in their order; at least one; `check_one_tokenizer` has passed them.
+        pair: the facts of the result. Documents that are not in it went elsewhere.
+    """
     first = manifests[0]
-    for other in manifests[1:]:
-        if other.tokenizer.fingerprint != first.tokenizer.fingerprint:
-            message = f"expected one tokenizer, found {first.tokenizer.describe()} and {other.tokenizer.describe()}"
-            raise ConfigError(message, hint="tokenise the data of one of them again")
-        if other.options != first.options:
-            raise ConfigError(_options_differ(first.options, other.options), hint="tokenise one of them again")
-    num_tokens = sum(each.pair.num_tokens for each in manifests)
-    if num_tokens != pair.num_tokens:
-        message = f"expected the {num_tokens} tokens of the manifests together, found {pair.num_tokens}"
-        raise ConfigError(message)
-    engines = list(dict.fromkeys(each.engine for each in manifests if each.engine is not None))
+    ledger = sum((each.ledger for each in manifests[1:]), first.ledger)
+    num_elsewhere = ledger.num_kept - pair.num_documents
     return Manifest(
         pair=pair,
         tokenizer=first.tokenizer,
-        options=first.options,
-        ledger=sum((each.ledger for each in manifests[1:]), first.ledger),
-        inputs=tuple(record for each in manifests for record in each.inputs),
-        engine=", ".join(engines) or None,
+        options=_common_options([each.options for each in manifests]),
+        ledger=dataclasses.replace(
+            ledger, num_kept=pair.num_documents, num_elsewhere=ledger.num_elsewhere + num_elsewhere
+        ),
+        inputs=tuple(dict.fromkeys(record for each in manifests for record in each.inputs)),
+        engine=", ".join(dict.fromkeys(each.engine for each in manifests if each.engine is not None)) or None,
         tokenloom_version=version("tokenloom"),
     )
 
 
-def _options_differ(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    absent = object()
-    name = next(name for name in {**first, **second} if first.get(name, absent) != second.get(name, absent))
-    shown = [repr(options[name]) if name in options else "none" for options in (first, second)]
-    return f"expected equal options, found {name} to be {shown[0]} and {shown[1]}"
+def _common_options(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    common: dict[str, Any] = {}
+    for name in dict.fromkeys(name for each in options for name in each):
+        values: list[Any] = []
+        for each in options:
+            value = each.get(name)
+            seen = value["several"] if isinstance(value, dict) and list(value) == ["several"] else [value]
+            values += [value for value in seen if value not in values]
+        common[name] = values[0] if len(values) == 1 else {"several": values}
+    return common
 
 
 def _check_counts(owner: str, **counts: int) -> None:

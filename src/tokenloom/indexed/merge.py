@@ -12,6 +12,7 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.concatenate import check_inputs, check_output, write_checked, write_concatenated
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, prefix_of
+from tokenloom.indexed.manifest_concatenation import combined_manifest
 from tokenloom.indexed.selection import ConcatenatedPart
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import is_missing, names_in
@@ -61,7 +62,7 @@ def merge_datasets(
     """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
     All inputs are opened and checked before the first byte is written. Token bytes are copied by the operating system,
-    rows pass in blocks; roles beside the inputs are joined too if all have them.
+    rows pass in blocks; roles and manifests beside the inputs are joined too if all have them.
 
     With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
     of them. They are cut between documents; one that is larger by itself is alone. Each appears whole, one after
@@ -78,8 +79,8 @@ def merge_datasets(
         durable: wait until the result would survive a loss of power; without, as `cp` does, it is faster.
 
     Raises:
-        ConfigError: nothing to merge, the output is also an input, the dtypes differ, only some have roles, or pairs of
-            an earlier merge would stay among the new ones.
+        ConfigError: nothing to merge, the output is also an input, the dtypes or, as manifests tell, the tokenizers
+            differ, only some have roles, or pairs of an earlier merge would stay among the new ones.
         DatasetFormatError: an input is damaged.
         StorageError: reading or writing fails; what was not complete is removed.
     """
@@ -93,6 +94,7 @@ def merge_datasets(
             advance=advance,
             verify=verify,
             durable=durable,
+            manifest=combined_manifest(chosen, multimodal=multimodal) if chosen else None,
         )
     if part_bytes < 1:
         message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
@@ -104,6 +106,7 @@ def merge_datasets(
     for output in outputs:
         check_output(output, chosen)
     _check_no_others(prefix_of(output_prefix), outputs)
+    combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
     return [
         write_checked(
             parts,
@@ -114,6 +117,7 @@ def merge_datasets(
             advance=advance,
             verify=verify,
             durable=durable,
+            manifest=combined_manifest(list(dict.fromkeys(part.prefix for part in parts)), multimodal=multimodal),
         )
         for parts, output in zip(pairs, outputs, strict=True)
     ]

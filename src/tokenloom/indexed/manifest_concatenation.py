@@ -1,0 +1,41 @@
+"""The manifest of many datasets as one: what theirs say together, if all of them have one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest import Manifest, PairFacts, check_one_tokenizer, combine_manifests
+from tokenloom.indexed.manifest_check import manifest_of
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def combined_manifest(prefixes: Sequence[str], *, multimodal: bool) -> Callable[[PairFacts], Manifest] | None:
+    """Returns what makes the manifest of datasets that become one, or of some of their documents.
+
+    None if no dataset has a manifest, or only some do; the latter is logged.
+
+    Args:
+        prefixes: of the datasets, in order.
+        multimodal: whether they hold modes.
+
+    Raises:
+        ConfigError: they were made by different tokenizers, as far as manifests tell.
+        DatasetFormatError: a manifest is damaged, or belongs to other data.
+    """
+    found = {prefix: manifest_of(IndexedDataset(prefix, multimodal=multimodal)) for prefix in prefixes}
+    manifests = {prefix: manifest for prefix, manifest in found.items() if manifest is not None}
+    check_one_tokenizer(manifests)
+    if len(manifests) == len(found):
+        return partial(_combine, list(manifests.values()))
+    if manifests:
+        lacking = next(prefix for prefix in found if prefix not in manifests)
+        _LOGGER.warning("the result has no manifest, because `%s` has none", lacking)
+    return None
+
+
+def _combine(manifests: Sequence[Manifest], pair: PairFacts) -> Manifest:
+    return combine_manifests(manifests, pair=pair)
