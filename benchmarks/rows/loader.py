@@ -48,6 +48,7 @@ def shuffled_row(length: int, num_documents: int, rounds: int, seconds: float) -
     """Returns the row of shuffled loading."""
     ways = (
         gpt_side("ThreadLoader", OURS, "ThreadLoader", 0, length, seconds),
+        gpt_side("ThreadLoader, reuse_after=1", OURS, "ring", 0, length, seconds),
         gpt_side("build_dataloader, 0 workers", OURS, "dataloader", 0, length, seconds),
         gpt_side("build_dataloader, 2 workers", OURS, "dataloader", 2, length, seconds),
         gpt_side("megatron, 0 workers", PEER, "peer", 0, length, seconds),

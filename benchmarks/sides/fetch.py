@@ -26,7 +26,9 @@ def prepare(
     seconds: float,
     count_tokens: bool = False,
 ) -> Callable[[], Outcome]:
-    """Opens the corpus; `way` is single, batched or copy; the last copies what a batch of these settings holds.
+    """Opens the corpus; `way` is single, batched, given or copy.
+
+    Given fills arrays that exist; copy copies what a batch of these settings holds.
 
     Work is samples, or their tokens.
     """
@@ -43,6 +45,9 @@ def prepare(
     if way == "single":
         return lambda: {**repeat(dataset.__getitem__, [[int(p)] for p in positions], seconds, spread=True), **digest}
     groups = [positions[i : i + size].tolist() for i in range(0, len(positions) - size + 1, size)]
+    if way == "given":
+        arrays = dataset.allocate_batch(size)
+        return lambda: {**repeat(lambda group: dataset.batch(group, out=arrays), groups, seconds), **digest}
     return lambda: {**repeat(dataset.__getitems__, groups, seconds), **digest}
 
 

@@ -13,7 +13,7 @@ from tokens import BATCH, check_rows, loader_round
 
 
 def prepare(*, folder: str, side: str, way: str, workers: int, length: int, seconds: float) -> Callable[[], Outcome]:
-    """Opens the corpus; `way` is ThreadLoader, dataloader, or peer."""
+    """Opens the corpus; `way` is ThreadLoader, ring (the same, batches used again), dataloader, or peer."""
     from torch.utils.data import DataLoader
 
     from tokenloom import MegatronPretrainingSampler, ThreadLoader, build_dataloader
@@ -26,8 +26,8 @@ def prepare(*, folder: str, side: str, way: str, workers: int, length: int, seco
     sampler = MegatronPretrainingSampler(len(dataset), 0, BATCH, 0, 1)
 
     def make() -> Iterable[dict[str, Any]]:
-        if way == "ThreadLoader":
-            return ThreadLoader(dataset, sampler)
+        if way in ("ThreadLoader", "ring"):
+            return ThreadLoader(dataset, sampler, reuse_after=1 if way == "ring" else None)
         if way == "dataloader":
             return build_dataloader(dataset, sampler, num_workers=workers, persistent_workers=False)
         return DataLoader(dataset, batch_sampler=sampler, num_workers=workers)
