@@ -52,8 +52,9 @@ def sample_row(way: str, setting: str, length: int, num_documents: int, rounds: 
         compares=f"`GPTDataset`: random samples {plural}, as torch tensors: {MEANINGS[setting]}",
         fairness="Same pair, same cached indices, same positions; the tensors of the first samples are compared. "
         f"{WARM} {NO_IMPORTS} {PROCESSES} Samples are dropped at once, as a training loop drops them, but for those "
-        "that fill arrays which exist. The peer has no batched fetch: its samples are not even stacked. Its cache of masks, right for the first sample only, "
-        "stays on." + (" It makes plain samples here, as it lacks the setting." if setting == "documents" else ""),
+        "that fill arrays which exist. The peer has no batched fetch: its samples are not even stacked. Its cache of "
+        "masks, right for the first sample only, stays on."
+        + (" It makes plain samples here, as it lacks the setting." if setting == "documents" else ""),
         limit="copying the bytes of the same batches into arrays that exist already, in one thread"
         + ("; a mask that is made is not read, so that making it can be above" if setting == "mask" else ""),
         unit="samples",

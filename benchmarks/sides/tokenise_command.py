@@ -15,7 +15,15 @@ from texts import digest, text_megabytes, tokenizer_path, whole_path
 def prepare(*, folder: str, megabytes: int, workers: int) -> Callable[[], Outcome]:
     output = os.path.join(folder, f"tokenised-{megabytes}-{workers}")
     command = [sys.executable, "-m", "tokenloom.cli", "preprocess", whole_path(folder, megabytes), "--append-eod"]
-    command += ["--output-prefix", output, "--tokenizer", tokenizer_path(folder), "--workers", str(workers), "--restart"]
+    command += [
+        "--output-prefix",
+        output,
+        "--tokenizer",
+        tokenizer_path(folder),
+        "--workers",
+        str(workers),
+        "--restart",
+    ]
 
     def round_() -> Outcome:
         with PeakOfTree() as tree:
