@@ -9,7 +9,7 @@ import pytest
 from tests.indexed.pairs import read_pair, write_pair
 
 from tokenloom import cli
-from tokenloom.cli.dataset_options import byte_count
+from tokenloom.cli.values import byte_count
 
 FIRST = [[[1, 2], [3]], []]
 SECOND = [[[4]], [[5, 6]]]

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
-
-_UNITS = {"": 1} | {
-    f"{letter}{kind}B": base ** (power + 1)
-    for power, letter in enumerate("KMGT")
-    for kind, base in (("", 1000), ("i", 1024))
-}
 
 
 def add_dataset_options(parser: argparse.ArgumentParser, *, what: str) -> None:
@@ -39,16 +32,3 @@ def chosen_prefixes(options: argparse.Namespace) -> list[str]:
     if options.input:
         return prefixes_in(options.input)
     return expand_prefixes(prefixes_listed(options.list) if options.list else options.prefixes)
-
-
-def byte_count(text: str) -> int:
-    """Returns the bytes that a text such as 500MB or 10GiB stands for.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none, or less than one byte.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)?", text)
-    if match is None or (count := int(float(match[1]) * _UNITS[match[2] or ""])) < 1:
-        message = f"expected a number of bytes such as 500MB or 10GiB, found {text!r}"
-        raise argparse.ArgumentTypeError(message)
-    return count

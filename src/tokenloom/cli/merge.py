@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.dataset_options import add_dataset_options, byte_count, chosen_prefixes
+from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes
+from tokenloom.cli.values import byte_count
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.merge import merge_datasets
 

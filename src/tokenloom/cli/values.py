@@ -5,17 +5,24 @@ from __future__ import annotations
 import argparse
 import re
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", re.IGNORECASE)
+_UNITS = {"": 1} | {
+    f"{letter}{kind}B": base ** (power + 1)
+    for power, letter in enumerate("KMGT")
+    for kind, base in (("", 1000), ("i", 1024))
+}
 
 
 def byte_count(text: str) -> int:
-    """Returns a number of bytes such as `256MB`, `1.5GiB` or `4096`."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        message = f"expected a size such as 256MB or 1.5GiB, found {text!r}"
+    """Returns the bytes that a text such as 500MB or 10GiB stands for.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or less than one byte.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)?", text)
+    if match is None or (count := int(float(match[1]) * _UNITS[match[2] or ""])) < 1:
+        message = f"expected a number of bytes such as 500MB or 10GiB, found {text!r}"
         raise argparse.ArgumentTypeError(message)
-    return int(float(match[1]) * _UNITS[(match[2] or "").upper()])
+    return count
 
 
 def shares(text: str) -> dict[str, float]:

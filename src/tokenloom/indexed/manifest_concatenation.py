@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest import Manifest, PairFacts, check_one_tokenizer, combine_manifests
 from tokenloom.indexed.manifest_check import manifest_of
 
@@ -19,18 +20,19 @@ def combined_manifest(prefixes: Sequence[str], *, multimodal: bool) -> Callable[
     None if no dataset has a manifest, or only some do; the latter is logged.
 
     Args:
-        prefixes: of the datasets, in order.
+        prefixes: of the datasets, in order; one may be there several times.
         multimodal: whether they hold modes.
 
     Raises:
         ConfigError: they were made by different tokenizers, as far as manifests tell.
         DatasetFormatError: a manifest is damaged, or belongs to other data.
     """
-    found = {prefix: manifest_of(IndexedDataset(prefix, multimodal=multimodal)) for prefix in prefixes}
+    datasets = (IndexedDataset(prefix, multimodal=multimodal) for prefix in dict.fromkeys(prefixes))
+    found = {dataset.path_prefix: manifest_of(dataset) for dataset in datasets}
     manifests = {prefix: manifest for prefix, manifest in found.items() if manifest is not None}
     check_one_tokenizer(manifests)
     if len(manifests) == len(found):
-        return partial(_combine, list(manifests.values()))
+        return partial(_combine, [manifests[prefix_of(prefix)] for prefix in prefixes])
     if manifests:
         lacking = next(prefix for prefix in found if prefix not in manifests)
         _LOGGER.warning("the result has no manifest, because `%s` has none", lacking)

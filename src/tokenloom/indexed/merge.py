@@ -117,7 +117,7 @@ def merge_datasets(
             advance=advance,
             verify=verify,
             durable=durable,
-            manifest=combined_manifest(list(dict.fromkeys(part.prefix for part in parts)), multimodal=multimodal),
+            manifest=combined_manifest([part.prefix for part in parts], multimodal=multimodal),
         )
         for parts, output in zip(pairs, outputs, strict=True)
     ]
