@@ -250,6 +250,6 @@ def test_memory_sets_the_longest_record():
     slow = choose_engine("tokenizers", make_tokenizer(byte_level_json()), [])
     fast = choose_engine("gigatoken", make_tokenizer(byte_level_json()), [])
     assert max_record_bytes(slow, 1 << 30) == (1 << 30) // 250
-    assert max_record_bytes(fast, 1 << 30) == (1 << 30) // 25
+    assert max_record_bytes(fast, 1 << 30) == (1 << 30) // 20
     assert max_record_bytes(fast, 0) == 1
     assert fast.block_bytes > slow.block_bytes
