@@ -305,7 +305,7 @@ def test_missing_input_and_missing_folder_are_errors(tmp_path: Path, words):
     with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
         preprocess(tmp_path / "nowhere.jsonl", tmp_path / "out", words)
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
-    with pytest.raises(StorageError, match=r"cannot create `.*folder/out\.job`: No such file"):
+    with pytest.raises(StorageError, match=r"cannot write to the folder of `.*folder/out`: No such file"):
         preprocess(path, tmp_path / "folder" / "out", words)
     assert leftovers(tmp_path, path) == []
 

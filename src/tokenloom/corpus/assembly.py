@@ -15,7 +15,7 @@ from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import CorpusPlan, PlannedOutput, PlannedShard
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.shard import hashes_path, part_pair
+from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
 from tokenloom.corpus.summary import DatasetSummary, dataset_summary
 from tokenloom.errors import InputError
 from tokenloom.indexed.concatenate import write_concatenated
@@ -24,8 +24,9 @@ from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.manifest_check import manifest_of
 from tokenloom.indexed.manifest_file import remove_pair, write_manifest
+from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.selection import ConcatenatedPart
-from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.preprocess.selection import first_occurrences, split_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_link
@@ -118,7 +119,7 @@ def _parts(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) 
     kept: Sequence[Mask | None] = [None] * len(prefixes)
     splits: Sequence[NDArray[np.int8] | None] = kept  # type: ignore[assignment]
     if plan.settings.hashes_documents:
-        hashes = [np.load(hashes_path(prefix), mmap_mode="r") for prefix in prefixes]
+        hashes = [part_hashes(prefix) for prefix in prefixes]  # mapped without descriptors, of which there are few
         if plan.settings.drop_duplicates:
             kept = first_occurrences(hashes)
         if plan.settings.shares:
@@ -142,10 +143,8 @@ def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[Done
         message = f"{name} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
         raise InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
     if budget.is_exceeded(num_bad, num_documents + num_bad):
-        message = (
-            f"{name}: expected {budget} of bad records at most, found {num_bad} of {num_documents + num_bad}{first}"
-        )
-        raise InputError(message, hint="what was set aside is in the job's folder; allow more, or correct the input")
+        message = f"{name}: expected at most {budget} of bad records, found {num_bad} of {num_documents + num_bad}"
+        raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
 
 
 def _assemble_output(
@@ -204,6 +203,7 @@ def _link_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]) 
     if found is None:
         return False
     remove(idx_path(target))
+    RolesWriter(target, tokenizer_sha256=None).remove_old()
     if not publish_link(bin_path(source), bin_path(target)):
         return False
     write_manifest(target, make(found.pair))
@@ -218,7 +218,7 @@ def _write_rejected(output: PlannedOutput, parts: Sequence[DonePart]) -> str | N
         return None
     with open_pending(path) as file:
         for record in _rejected(parts):
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.write(json_line(record))
     return path
 
 

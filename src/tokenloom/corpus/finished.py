@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenloom.corpus.plan import CorpusPlan, PlannedOutput
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, dataset_summary
-from tokenloom.errors import TokenloomError
+from tokenloom.errors import InputError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest import Manifest
 from tokenloom.indexed.manifest_check import manifest_of
@@ -18,6 +18,9 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
     """Returns the summary of a job whose datasets are all there, made of the same inputs in the same way; else None.
 
     A dataset or manifest that cannot be read counts as not there: it will be written anew.
+
+    Raises:
+        InputError: more bad records were set aside than are allowed now.
     """
     if plan.reads_streams:
         return None
@@ -35,7 +38,15 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
                     datasets.append(dataset_summary(dataset, key=key, split=split))
     except (TokenloomError, OSError):
         return None
-    return _summary_of_done(plan, datasets, manifests, seconds)
+    summary = _summary_of_done(plan, datasets, manifests, seconds)
+    num_records = summary.num_documents + summary.num_rejected
+    if plan.settings.bad_records.is_exceeded(summary.num_rejected, num_records):
+        message = (
+            f"expected at most {plan.settings.bad_records} of bad records, found {summary.num_rejected} of "
+            f"{num_records} when `{datasets[0].prefix}` was made"
+        )
+        raise InputError(message, hint="the datasets are there, and may be used without them; or correct the input")
+    return summary
 
 
 def _is_of(plan: CorpusPlan, output: PlannedOutput, found: Manifest, *, key: str, split: str | None) -> bool:

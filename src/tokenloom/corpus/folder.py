@@ -2,15 +2,18 @@
 
 Files in `PREFIX.job`:
 
-    job.json            what decides the bytes; processes with other settings are refused
-    job.lock            held, shared, by every process that takes part
-    KEY.lock            held by the process that works on the shard of this key
-    KEY_text.bin, .idx  what came out of it; KEY.rejected.jsonl, KEY.hashes.npy likewise
+    job.json            what decides the bytes; processes with other settings or inputs are refused
+    job.lock            held, shared, by every process that takes part; alone, by the one that writes `job.json`
+    KEY.lock            held by the process that works on the shard of this key, and names it
+    KEY_0.bin, .idx     what came out of it under the first key; KEY.rejected.jsonl, KEY.hashes likewise
     KEY.json            its report, written last: the shard is done
-    assembly.lock       held by the process that makes the datasets out of the parts
+    assembly.lock       held by the process that makes the datasets out of the parts, and names it
 
 Locks are `flock`: they die with the process that holds them, however it dies. Where a filesystem keeps them on each
 machine by itself, two machines may do the same shard; both write the same bytes, and files appear whole.
+
+A folder goes in one step, by another name: nobody can join one that is half gone. What is left under that name when the
+process that removes it is killed goes with the next run.
 """
 
 from __future__ import annotations
@@ -18,19 +21,24 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
-from tokenloom.corpus.report import ShardReport
+from tokenloom.corpus.report import ShardReport, boot_id
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.storage.atomic import publish_bytes, storage_errors
-from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock
+from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
+from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
 
+_LOGGER = logging.getLogger(__name__)
 _JOB = "job.json"
+_MOST_ATTEMPTS = 100
+"""To join: each fails only because somebody else left at that very moment."""
+_OWNER_BYTES = 100
 
 
 class FolderGoneError(Exception):
@@ -49,38 +57,77 @@ class JobFolder:
         self.path = path
         self._plan = plan
         self._lock_path = os.path.join(path, "job.lock")
+        self._job_path = os.path.join(path, _JOB)
+        self._removed_path = f"{path}.removed"
+        self._reports: dict[str, ShardReport] = {}
+        self._machine = boot_id()
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Takes part in the job; makes the folder first, and removes it in the end if nothing in it is of use.
+    def joined(self, *, makes: bool = True) -> Iterator[None]:
+        """Takes part in the job, and removes its folder in the end if nothing in it is of use.
+
+        Args:
+            makes: the folder, if it is not there.
 
         Raises:
-            ConfigError: the folder belongs to a job with other settings.
-            FolderGoneError: the job was finished meanwhile.
+            ConfigError: the folder belongs to a job with other settings, or processes work in it on other inputs.
+            FolderGoneError: it is not there, and not to be made.
             StorageError: the folder cannot be made, or its filesystem has no locks.
         """
-        with storage_errors("create", self.path), suppress(FileExistsError):
-            os.mkdir(self.path)
         try:
-            with self._open_lock(self._lock_path) as descriptor:
-                self._lock(descriptor, fcntl.LOCK_SH, self._lock_path)
-                self._require_same_job()
+            with self._membership(makes=makes):
                 yield
         finally:
             self._leave()
 
-    def _require_same_job(self) -> None:
-        path = os.path.join(self.path, _JOB)
-        description = self._plan.description()
-        found = _read_json(path)
-        if found is None:
-            with storage_errors("write", path):
-                publish_bytes(path, json.dumps(description, indent=1).encode() + b"\n")
-        elif found != json.loads(json.dumps(description)):
-            names = _differences(found, description)
-            message = f"`{self.path}` belongs to a job with other settings: {names}"
+    def _membership(self, *, makes: bool) -> ExitStack:
+        """Returns what ends the membership of this process when it is closed."""
+        for _ in range(_MOST_ATTEMPTS if makes else 1):
+            if makes:
+                with storage_errors("create", self.path), suppress(FileExistsError):
+                    os.mkdir(self.path)
+            with suppress(FolderGoneError), ExitStack() as stack:
+                descriptor = stack.enter_context(self._open_lock(self._lock_path))
+                with suppress(BlockingIOError):
+                    self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
+                    self._take_over()
+                self._lock(descriptor, fcntl.LOCK_SH, self._lock_path)
+                self._require_same_job()
+                return stack.pop_all()
+        raise FolderGoneError
+
+    def _take_over(self) -> None:
+        """Makes the folder that of this job, while nobody else takes part.
+
+        Parts of the same settings are of use whatever the inputs were then: those of inputs that changed have other
+        keys.
+        """
+        found, expected = _read_json(self._job_path), self._job()
+        if found == expected:
+            return
+        if found is not None and found["settings"] != expected["settings"] and any(True for _ in self._done_keys()):
+            names = _differences(found["settings"], expected["settings"])
+            message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
             hint = "finish that job with its settings, or give it up with `restart`, which removes what it has done"
             raise ConfigError(message, hint=hint)
+        with PendingFile(self._job_path) as file:
+            file.write(json.dumps(expected, indent=1).encode() + b"\n")
+
+    def _require_same_job(self) -> None:
+        found, expected = _read_json(self._job_path), self._job()
+        if found is None:
+            raise FolderGoneError  # whoever was to write it died, and this process may be the one to do so now
+        if found == expected:
+            return
+        names = _differences(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
+        message = f"another process works on another job in `{self.path}`: {names}"
+        hint = "wait for its end, or choose another output prefix; two jobs cannot share one"
+        raise ConfigError(message, hint=hint)
+
+    def _job(self) -> dict[str, Any]:
+        """Returns what the processes that share the folder must agree on."""
+        described: dict[str, Any] = json.loads(json.dumps(self._plan.description()))
+        return {"settings": described, "inputs": self._plan.fingerprint}
 
     def _leave(self) -> None:
         """Removes the folder if this is the last process and no shard is done."""
@@ -90,6 +137,14 @@ class JobFolder:
         with suppress(BlockingIOError, FolderGoneError, StorageError), self._open_lock(self._lock_path) as descriptor:
             self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
             self.remove()
+
+    def remove_remains(self) -> None:
+        """Removes what a process left behind that was killed after it had finished this very job."""
+        shutil.rmtree(self._removed_path, ignore_errors=True)
+        if os.path.lexists(self._job_path) and _read_json(self._job_path) == self._job():
+            with suppress(BlockingIOError, FolderGoneError, StorageError), self._open_lock(self._lock_path) as lock:
+                self._lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
+                self.remove()
 
     def restart(self) -> None:
         """Gives up what was done.
@@ -108,8 +163,11 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Removes the folder; those who wait for a lock in it are told that it is gone."""
+        shutil.rmtree(self._removed_path, ignore_errors=True)
+        with suppress(OSError):
+            os.rename(self.path, self._removed_path)
+            shutil.rmtree(self._removed_path, ignore_errors=True)
 
     def part_prefix(self, shard: PlannedShard) -> str:
         """Returns what the names of the files of a shard begin with."""
@@ -120,7 +178,9 @@ class JobFolder:
         return f"{self.part_prefix(shard)}.json"
 
     def report(self, shard: PlannedShard) -> ShardReport | None:
-        """Returns what came out of a shard, None if it is not done."""
+        """Returns what came out of a shard, None if it is not done; what was read once is remembered."""
+        if (known := self._reports.get(shard.key)) is not None:
+            return known
         path = self.report_path(shard)
         try:
             with open(path, "rb") as stream:
@@ -130,10 +190,17 @@ class JobFolder:
         except OSError as error:
             message = f"cannot read `{path}`: {error.strerror or error}"
             raise StorageError(message) from error
-        return ShardReport.from_json(data, path=path)
+        try:
+            report = ShardReport.from_json(data, path=path)
+        except StorageError as error:  # a loss of power may leave it so
+            _LOGGER.warning("shard %d is done again: %s", shard.number, error.message)
+            return None
+        self._reports[shard.key] = report
+        return report
 
     def forget(self, shard: PlannedShard) -> None:
         """Removes the report of a shard, which is then done again."""
+        self._reports.pop(shard.key, None)
         with storage_errors("remove", self.report_path(shard)), suppress(FileNotFoundError):
             os.unlink(self.report_path(shard))
 
@@ -148,12 +215,18 @@ class JobFolder:
         Raises:
             FolderGoneError: the job was finished meanwhile.
         """
-        with self.lock(f"{shard.key}.lock", wait=wait) as is_ours:
+        with self.lock(f"{shard.key}.lock", wait=wait, pending=[self.part_prefix(shard)]) as is_ours:
             yield is_ours and self.report(shard) is None
 
     @contextmanager
-    def lock(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+    def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[bool]:
         """Yields whether this process holds the lock of a name.
+
+        Args:
+            name: of the lock.
+            wait: until whoever holds it lets go, or is dead.
+            pending: beginnings of the paths that whoever holds it writes: what a process of this machine that was
+                killed meanwhile left half written is removed.
 
         Raises:
             FolderGoneError: the job was finished meanwhile.
@@ -165,6 +238,12 @@ class JobFolder:
             except BlockingIOError:
                 yield False
                 return
+            with storage_errors("write", path):
+                machine, _, process = os.pread(descriptor, _OWNER_BYTES, 0).decode("ascii", "replace").partition(" ")
+                if machine == self._machine:
+                    remove_pending(pending, process=process)
+                os.ftruncate(descriptor, 0)
+                write_at(descriptor, memoryview(f"{self._machine} {os.getpid()}".encode()), 0)
             yield True
 
     @contextmanager
@@ -196,21 +275,24 @@ class JobFolder:
             raise FolderGoneError
 
     def _done_keys(self) -> Iterator[str]:
-        with suppress(FileNotFoundError):
-            for name in os.listdir(self.path):
-                if name.endswith(".json") and not name.startswith(".") and name != _JOB:
+        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for name in (entry.name for entry in entries):
+                if name.endswith(".json") and not name.startswith(".") and "_" not in name and name != _JOB:
                     yield name.removesuffix(".json")
 
 
 def _read_json(path: str) -> Any:
     try:
         with open(path, "rb") as stream:
-            return json.load(stream)
+            found = json.load(stream)
+        if not isinstance(found, dict) or not {"settings", "inputs"} <= set(found):
+            raise ValueError("it does not describe a job")  # noqa: TRY301, EM101 - worded below
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         message = f"cannot read `{path}`: {error}"
         raise StorageError(message, hint="remove the folder; the job then begins anew") from error
+    return found
 
 
 def _differences(found: Any, expected: dict[str, Any]) -> str:

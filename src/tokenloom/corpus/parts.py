@@ -5,15 +5,19 @@ Parts are not flushed to the disk one by one, which would cost more than doing a
 
 from __future__ import annotations
 
+import os
+import zlib
+
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
-from tokenloom.corpus.report import boot_id
-from tokenloom.corpus.shard import part_pair
+from tokenloom.corpus.report import ShardReport, boot_id
+from tokenloom.corpus.shard import hashes_path, part_hashes, part_pair
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path
 from tokenloom.indexed.manifest_check import manifest_of
 from tokenloom.indexed.tally import PairTally
+from tokenloom.preprocess.rejected import rejected_path
 
 
 def damaged_parts(plan: CorpusPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
@@ -36,8 +40,17 @@ def _problem(plan: CorpusPlan, folder: JobFolder, shard: PlannedShard, here: str
             problem = _pair_problem(part_pair(folder.part_prefix(shard), number), reads=report.boot_id != here)
             if problem is not None:
                 return problem
+        return _problem_beside(plan, report, folder.part_prefix(shard))
     except TokenloomError as error:
         return error.message
+
+
+def _problem_beside(plan: CorpusPlan, report: ShardReport, prefix: str) -> str | None:
+    """Returns what is wrong with the files beside the pairs."""
+    if plan.settings.hashes_documents and zlib.crc32(part_hashes(prefix).data) != report.hashes_crc32:
+        return f"`{hashes_path(prefix)}` does not hold what its report says"
+    if report.num_rejected and not os.path.exists(rejected_path(prefix)):
+        return f"`{rejected_path(prefix)}` is missing"
     return None
 
 

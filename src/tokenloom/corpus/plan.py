@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
@@ -16,13 +18,17 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.inputs import InputFile, InputSlice
+from tokenloom.preprocess.inputs import STDIN, InputFile, InputSlice
 from tokenloom.preprocess.inputs.cut import cut_inputs
+from tokenloom.preprocess.inputs.detect import formats_by_name, split_suffix
 from tokenloom.preprocess.inputs.find import find_inputs
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 _FORMAT_VERSION = 1
 """Of the parts in a job's folder: those of another version are not reused."""
+
+_MOST_NAME_BYTES = 200
+"""Of a dataset without suffixes: filesystems take 255 bytes, of which those of files being written need some 40."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +67,10 @@ class PlannedOutput:
 
     def dataset_prefix(self, key: str, *, level: str, split: str | None = None) -> str:
         """Returns the prefix of the dataset of a key, and of a split if there are any."""
-        return "_".join([self.prefix, *([] if split is None else [split]), key, level])
+        return "_".join([self.prefix, *([] if split is None else [split]), key.replace("/", "_"), level])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, to remember what is asked for with every shard
 class CorpusPlan:
     """A job.
 
@@ -84,9 +90,9 @@ class CorpusPlan:
     ignored: tuple[str, ...]
     outputs: tuple[PlannedOutput, ...]
 
-    @property
+    @cached_property
     def shards(self) -> tuple[PlannedShard, ...]:
-        """Returns all shards, in the order of the corpus."""
+        """All shards, in the order of the corpus."""
         return tuple(shard for output in self.outputs for shard in output.shards)
 
     @property
@@ -94,7 +100,7 @@ class CorpusPlan:
         """Of the tokens."""
         return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
 
-    @property
+    @cached_property
     def document_tokens(self) -> DocumentTokens:
         """What is added to each document."""
         return _document_tokens(self.settings, self.tokenizer)
@@ -108,8 +114,9 @@ class CorpusPlan:
         """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
         return _description(self.settings, self.tokenizer) | {"job": self.settings.of_job()}
 
+    @cached_property
     def fingerprint(self) -> str:
-        """Returns a hash of all that decides what the job does."""
+        """A hash of all that decides what the job does."""
         return _hash([self.description(), [shard.key for shard in self.shards]])
 
 
@@ -137,6 +144,7 @@ def plan_corpus(
     target = os.fspath(prefix)
     description = _description(settings, tokenizer)
     outputs = tuple(_outputs(found.files, target, settings, description))
+    _check_names(outputs, settings)
     return CorpusPlan(
         prefix=target,
         settings=settings,
@@ -155,6 +163,7 @@ def _outputs(
         names = _names_of_own(files)
         groups = [(os.path.join(target, name), [file]) for name, file in zip(names, files, strict=True)]
     number = 0
+    settled = _hash(description)
     for prefix, group in groups:
         cut = cut_inputs(group, shard_bytes=settings.shard_bytes)
         stops = {slice_.file.path: slice_.stop for slices in cut for slice_ in slices}  # the last of each file
@@ -164,26 +173,56 @@ def _outputs(
                 slice_.file.num_bytes * (slice_.stop - slice_.start) // max(1, stops[slice_.file.path])
                 for slice_ in slices
             )
-            key = _hash([description, [asdict(slice_) for slice_ in slices]])
+            # What can be read once only is never what was read before.
+            nonce = secrets.token_hex() if any(slice_.file.is_stream for slice_ in slices) else ""
+            key = _hash([settled, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))
             number += 1
         yield PlannedOutput(prefix=prefix, shards=tuple(shards))
 
 
 def _names_of_own(files: Sequence[InputFile]) -> list[str]:
-    """Returns a name for the datasets of each file: that of the file, up to its first dot.
+    """Returns a name for the datasets of each file: that of the file, without what tells format and compression.
 
     Raises:
         ConfigError: two files have one name.
     """
     owners: dict[str, str] = {}
     for file in files:
-        name = PurePath(file.path).name.split(".")[0] or "stdin"
+        name = "stdin" if file.path == STDIN else PurePath(split_suffix(file.path)[0]).name
+        name = PurePath(name).stem if formats_by_name(name) else name
         if name in owners:
             message = f"`{owners[name]}` and `{file.path}` would both be written as `{name}`"
             raise ConfigError(message, hint="rename one of them, or preprocess their folders one by one")
         owners[name] = file.path
     return list(owners)
+
+
+def _described(slice_: InputSlice) -> list[Any]:
+    file = slice_.file
+    return [file.path, file.format, file.compression, file.num_bytes, file.version, slice_.start, slice_.stop]
+
+
+def _check_names(outputs: Sequence[PlannedOutput], settings: CorpusSettings) -> None:
+    """Refuses names that could not be written in the end, or twice.
+
+    Raises:
+        ConfigError: two datasets have one name, or a name is too long.
+    """
+    owners: dict[str, tuple[str | None, str]] = {}
+    for output in outputs:
+        for split in tuple(settings.shares) or (None,):
+            for key in settings.keys:
+                prefix = output.dataset_prefix(key, level=settings.level, split=split)
+                if prefix in owners:
+                    also = " of ".join(f"{name!r}" for name in owners[prefix][::-1] if name is not None)
+                    message = f"the datasets of {key!r} and of {also} would both be written as `{prefix}`"
+                    raise ConfigError(message, hint="choose other names for splits, or make them one by one")
+                owners[prefix] = (split, key)
+                name = os.path.basename(prefix)
+                if len(os.fsencode(name)) > _MOST_NAME_BYTES:
+                    message = f"expected names of at most {_MOST_NAME_BYTES} bytes, got {name!r}"
+                    raise ConfigError(message, hint="choose a shorter output prefix")
 
 
 def _description(settings: CorpusSettings, tokenizer: TextTokenizer) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -30,8 +31,9 @@ from tokenloom.errors import TokenloomError, WorkerError
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS_BETWEEN_NEWS = 0.1
-_MOST_DEATHS_PER_PROCESS = 3
-"""A shard that kills whoever works on it (most likely for want of memory) must not do so for ever."""
+_MOST_DEATHS = 3
+"""At one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not do so for
+ever."""
 
 
 def work_in_processes(
@@ -51,45 +53,45 @@ def work_in_processes(
         WorkerError: processes keep dying.
         TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
     """
-    order = pickle.dumps((plan, folder.path, num_workers))
-    num_deaths = 0
-    with _Children(order) as children:
+    num_deaths: Counter[int | None] = Counter()
+    with _Children(pickle.dumps((plan, folder.path, num_workers))) as children:
         for _ in range(num_processes):
             children.start()
         for child, news in children.news():
             if news is None:
                 if child.returncode == 0:
                     continue
-                num_deaths += 1
+                num_deaths[child.shard] += 1
                 message = f"a process that worked on {_place(plan, child.shard)} died ({_cause(child.returncode)})"
-                if num_deaths >= _MOST_DEATHS_PER_PROCESS * num_processes:
-                    hint = (
-                        "was it for want of memory? use fewer workers, or smaller `memory_bytes`; what is done is kept"
-                    )
+                if num_deaths[child.shard] >= _MOST_DEATHS:
+                    message += f", as did {_MOST_DEATHS - 1} before it"
+                    hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
                     raise WorkerError(message, hint=hint)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
             elif "error" in news:
                 raise _error_of(news["error"])
             else:
-                child.shard = news["shard"]
+                child.shard = None if news["is_done"] else news["shard"]
                 book.tell(news["shard"], Counts(**news["counts"]), is_done=news["is_done"])
 
 
 class _Child:
-    """A process that was started, and the number of the shard it is at."""
+    """A process that was started, and the number of the shard it is at.
 
-    def __init__(self, order: bytes) -> None:
-        command = [sys.executable, "-c", "from tokenloom.corpus.processes import main; main()"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    Args:
+        order: descriptor of what it is to do, in memory that all can read: through its pipe, each would have to be
+            fed by itself, and would start only when the one before it has.
+    """
+
+    def __init__(self, order: int) -> None:
+        command = [sys.executable, "-c", "from tokenloom.corpus.processes import main; main()", str(order)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[order])
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.stdin, self.stdout = self._process.stdin, self._process.stdout
         self.shard: int | None = None
         self._unread = b""
-        with suppress(BrokenPipeError):  # it died at once, which is noticed where news are read
-            self.stdin.write(len(order).to_bytes(8, "little") + order)
-            self.stdin.flush()
 
     def read(self) -> list[dict[str, Any]] | None:
         """Returns what it told since; None once it has ended."""
@@ -118,7 +120,9 @@ class _Children:
     """The processes of a job, and what they tell."""
 
     def __init__(self, order: bytes) -> None:
-        self._order = order
+        self._order = os.memfd_create("tokenloom-order")
+        with open(self._order, "wb", closefd=False) as file:
+            file.write(order)
         self._selector = selectors.DefaultSelector()
         self._children: list[_Child] = []
 
@@ -129,6 +133,7 @@ class _Children:
         for child in self._children:
             child.end()
         self._selector.close()
+        os.close(self._order)
 
     def start(self) -> None:
         """Starts one more."""
@@ -154,20 +159,21 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends us
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
-    length = int.from_bytes(sys.stdin.buffer.read(8), "little")
-    plan, path, num_workers = pickle.loads(sys.stdin.buffer.read(length))
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with open(f"/proc/self/fd/{sys.argv[1]}", "rb") as order:  # opened anew, to stand at its beginning
+        plan, path, num_workers = pickle.load(order)
     told = 0.0
+    told_of: int | None = None
 
     def tell(number: int, counts: Counts, *, is_done: bool = False) -> None:
-        nonlocal told
-        if is_done or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
-            told = time.monotonic()
+        nonlocal told, told_of
+        if is_done or number != told_of or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
+            told, told_of = time.monotonic(), number
             print(json.dumps({"shard": number, "counts": asdict(counts), "is_done": is_done}), file=out)
 
     with _errors_told(out):
         folder = JobFolder(path, plan)
-        with folder.joined():
+        with folder.joined(makes=False):
             work_on_shards(plan, folder, num_workers=num_workers, tell=tell)
 
 
@@ -195,17 +201,6 @@ def _end_with_parent() -> None:
     while os.read(0, 1):
         pass
     os._exit(1)
-
-
-def _read(length: int) -> bytes:
-    """Returns bytes from the parent; not through `sys.stdin`, whose lock a waiting thread would hold at our end."""
-    data = b""
-    while len(data) < length:
-        more = os.read(0, length - len(data))
-        if not more:
-            os._exit(1)  # the parent ended
-        data += more
-    return data
 
 
 def _place(plan: CorpusPlan, number: int | None) -> str:

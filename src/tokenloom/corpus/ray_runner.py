@@ -105,9 +105,9 @@ def _do_shard(
     folder = JobFolder(path, plan)
     shard = plan.shards[number]
     try:
-        with folder.joined(), folder.claimed(shard, wait=True) as is_ours:
+        with folder.joined(makes=False), folder.claimed(shard, wait=True) as is_ours:
             if is_ours:
-                fingerprint = plan.fingerprint()
+                fingerprint = plan.fingerprint
                 if fingerprint not in _WORKERS:
                     for worker in _WORKERS.values():
                         worker.__exit__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ class ShardReport:
         num_doubled: documents whose text already spells out a token that was added to it.
         num_text_bytes: read, after decompression.
         num_tokens: over all keys.
+        hashes_crc32: of the hashes of its documents, see `part_hashes`; None without.
         engine, engine_reason: what tokenised, and why.
         seconds: the shard took.
         boot_id: of the machine that did it, see `parts`.
@@ -38,6 +40,7 @@ class ShardReport:
     num_doubled: int
     num_text_bytes: int
     num_tokens: int
+    hashes_crc32: int | None
     engine: str
     engine_reason: str
     seconds: float
@@ -64,6 +67,7 @@ class ShardReport:
             raise StorageError(message, hint="remove it; the shard is then done again") from error
 
 
+@functools.cache
 def boot_id() -> str:
     """Returns what changes when this machine starts anew, and is different on every machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

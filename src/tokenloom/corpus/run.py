@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,7 +22,8 @@ from tokenloom.corpus.summary import CorpusSummary
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
-from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
+from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,7 +57,8 @@ def preprocess_corpus(
 
     Args:
         inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.
-        output_prefix: of the outputs; their folder must exist.
+        output_prefix: of the outputs; their folder must exist. With `one_pair_per_file` it is the folder, which is
+            made.
         tokenizer: from `load_tokenizer`.
         settings: see `CorpusSettings`.
         num_processes: on this machine; None for one per eight threads, or one per thread for work in pure Python.
@@ -76,21 +79,22 @@ def preprocess_corpus(
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     plan = plan_corpus(names, output_prefix, tokenizer, settings or CorpusSettings())
     run = runner or local_runner(plan, num_processes=num_processes, num_workers=num_workers)
+    _check_output_folder(plan)
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     if restart:
         folder.restart()
     elif (summary := finished_summary(plan, seconds=time.monotonic() - started)) is not None:
+        folder.remove_remains()
         return summary
     try:
         with folder.joined():
-            reused = [shard.number for shard in plan.shards if folder.report(shard) is not None]
-            if reused:
-                _LOGGER.info("%d of %d shards were done before", len(reused), len(plan.shards))
-            reports = _all_shards(plan, folder, run, ProgressBook(plan.shards, progress))
-            with folder.lock("assembly.lock"):
-                assembled = assemble(plan, folder, reports)
-                folder.remove()
-            return _summary(plan, reports, assembled, num_reused=len(reused), seconds=time.monotonic() - started)
+            num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
+            # Somebody may have finished the job between the first look and joining.
+            if not (num_reused or restart) and (summary := finished_summary(plan, seconds=time.monotonic() - started)):
+                return summary
+            _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
+            reports, assembled = _work(plan, folder, run, ProgressBook(plan.shards, progress))
+        return _summary(plan, reports, assembled, num_reused=num_reused, seconds=time.monotonic() - started)
     except FolderGoneError as error:
         summary = finished_summary(plan, seconds=time.monotonic() - started)
         if summary is not None:
@@ -131,23 +135,51 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
     return run
 
 
-def _all_shards(plan: CorpusPlan, folder: JobFolder, run: Runner, book: ProgressBook) -> list[ShardReport]:
-    """Returns the reports of all shards once they are done, and their files whole."""
+def _work(
+    plan: CorpusPlan, folder: JobFolder, run: Runner, book: ProgressBook
+) -> tuple[list[ShardReport], list[AssembledOutput]]:
+    """Returns the reports of all shards, and what became of them, once the folder is gone."""
     while True:
         run(plan, folder, book)
-        damaged = damaged_parts(plan, folder)
-        if not damaged:
-            return [report for shard in plan.shards if (report := folder.report(shard)) is not None]
-        for shard, problem in damaged:
-            _LOGGER.warning("shard %d is done again: %s", shard.number, problem)
-            folder.forget(shard)
+        # One process alone reads the parts; the others wait here until the folder is gone, or something is to be done.
+        with folder.lock("assembly.lock", pending=_written(plan)):
+            damaged = damaged_parts(plan, folder)
+            if not damaged:
+                reports = [report for shard in plan.shards if (report := folder.report(shard)) is not None]
+                assembled = assemble(plan, folder, reports)
+                folder.remove()
+                return reports, assembled
+            for shard, problem in damaged:
+                _LOGGER.warning("shard %d is done again: %s", shard.number, problem)
+                folder.forget(shard)
+
+
+def _written(plan: CorpusPlan) -> list[str]:
+    """Returns what the paths begin with that the assembly writes here."""
+    return [] if is_remote(plan.prefix) else [output.prefix for output in plan.outputs]
+
+
+def _check_output_folder(plan: CorpusPlan) -> None:
+    """Looks before the work whether the datasets can be written; the folder of a pair per file is made.
+
+    Raises:
+        StorageError: there is no such folder, or nothing can be written there.
+    """
+    if is_remote(plan.prefix):
+        return
+    if plan.settings.one_pair_per_file:
+        with storage_errors("create", plan.prefix):
+            os.makedirs(plan.prefix, exist_ok=True)
+    prefix = plan.outputs[0].prefix
+    with storage_errors("write to the folder of", prefix), tempfile.TemporaryFile(dir=os.path.dirname(prefix) or "."):
+        pass
 
 
 def _folder_path(plan: CorpusPlan, work_folder: str | os.PathLike[str] | None) -> str:
     """Returns where the parts lie: beside the outputs, so that they can become them without being copied."""
     name = f"{os.path.basename(plan.prefix) or 'corpus'}.job"
-    if work_folder is not None:
-        return os.path.join(os.fspath(work_folder), name)
+    if work_folder is not None:  # which jobs of other prefixes may share
+        return os.path.join(os.fspath(work_folder), f"{short_hash(canonical_path(plan.prefix))[:8]}-{name}")
     if is_remote(plan.prefix):
         return os.path.join(scratch_folder(plan.prefix), name)
     return f"{plan.prefix.rstrip(os.sep)}.job"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError
@@ -62,8 +62,9 @@ class BadRecordBudget:
         return num_records is not None and num_bad > self.most_share * num_records
 
     def __str__(self) -> str:
-        number = "any number" if self.most is None else f"{self.most}"
-        return number if self.most_share == 1 else f"{number}, {self.most_share:.3%} of the records"
+        share = f"{100 * self.most_share:.4g} %"
+        limits = [*([] if self.most is None else [f"{self.most}"]), *([share] if self.most_share < 1 else [])]
+        return " or ".join(limits) or "any number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,10 @@ class CorpusSettings:
         return "sentence" if self.split_sentences else "document"
 
     def of_shards(self) -> dict[str, Any]:
-        """Returns what decides what a shard holds, as values for JSON."""
+        """Returns what decides what a shard holds, as values for JSON.
+
+        Not how many bad records are too many: a shard that is done holds the same whatever the answer.
+        """
         return {
             "keys": list(self.keys),
             "prepend_bos": self.prepend_bos,
@@ -147,7 +151,6 @@ class CorpusSettings:
             "split_sentences": self.split_sentences,
             "keep_newlines": self.keep_newlines,
             "hashes_documents": self.hashes_documents,
-            "sets_bad_records_aside": not self.bad_records.allows_none,
             # Records that are too long for it are bad, and engines differ in what they need.
             "memory_bytes": self.memory_bytes,
             "engine": self.engine,
@@ -165,7 +168,6 @@ class CorpusSettings:
     def of_job(self) -> dict[str, Any]:
         """Returns what processes that share a job must agree on, as values for JSON."""
         return self.of_datasets() | {
-            "bad_records": asdict(self.bad_records),
             "shard_bytes": self.shard_bytes,
             "one_pair_per_file": self.one_pair_per_file,
         }

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
@@ -33,12 +33,16 @@ from tokenloom.preprocess.inputs.reading import SliceReader, open_slice
 from tokenloom.preprocess.parsing import parse_block
 from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.threads import in_order, worker_threads
-from tokenloom.storage.atomic import PendingFile, publish_bytes
+from tokenloom.storage.atomic import publish_bytes
+from tokenloom.storage.local import map_file
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE_BYTES = 512 << 10
+
+ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
 
 def part_pair(part_prefix: str, column: int) -> str:
@@ -47,8 +51,13 @@ def part_pair(part_prefix: str, column: int) -> str:
 
 
 def hashes_path(part_prefix: str) -> str:
-    """Returns the path of the hashes of a part's documents: uint64[num_documents, 2]."""
-    return f"{part_prefix}.hashes.npy"
+    """Returns the path of the hashes of a part's documents, as they are in memory."""
+    return f"{part_prefix}.hashes"
+
+
+def part_hashes(part_prefix: str) -> DocumentHashes:
+    """Returns the hashes of a part's documents, mapped: uint64[num_documents, 2]."""
+    return map_file(hashes_path(part_prefix)).view(np.uint64).reshape(-1, 2)
 
 
 class ShardWorker:
@@ -105,7 +114,10 @@ class ShardWorker:
                 part.write(block)
                 if progress is not None:
                     progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
-            return part.publish(self._report(shard, part, reading, seconds=time.monotonic() - started))
+            part.publish_files(shard, engine=self._choice.name)
+            report = self._report(shard, part, reading, seconds=time.monotonic() - started)
+            publish_bytes(f"{part_prefix}.json", report.to_json())
+            return report
 
     def _report(self, shard: PlannedShard, part: _Part, reading: _Reading, *, seconds: float) -> ShardReport:
         return ShardReport(
@@ -117,6 +129,7 @@ class ShardWorker:
             num_doubled=part.num_doubled,
             num_text_bytes=reading.num_text_bytes,
             num_tokens=part.num_tokens,
+            hashes_crc32=part.hashes_crc32,
             engine=self._choice.name,
             engine_reason=self._choice.reason,
             seconds=seconds,
@@ -213,8 +226,9 @@ class _Part:
     num_blank_lines: int = 0
     num_doubled: int = 0
     num_tokens: int = 0
+    hashes_crc32: int | None = None
     builders: list[IndexedDatasetBuilder] = field(default_factory=list)
-    hashes: list[NDArray[np.uint64]] = field(default_factory=list)
+    hashes: list[DocumentHashes] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     rejected: RejectedLines = field(init=False)
 
@@ -251,8 +265,8 @@ class _Part:
         if too_many:  # an error tells its place in the file; otherwise, that is known in the end
             bad_line = replace(bad_line, line=bad_line.line + self._num_before(bad_line.path))
         if too_many and not budget.allows_none:
-            message = f"expected {budget} of bad records at most, found one more: {bad_line.place}: {bad_line.reason}"
-            raise InputError(message, hint="allow more, or correct the input")
+            message = f"expected at most {budget} of bad records, found one more: {bad_line.place}: {bad_line.reason}"
+            raise InputError(message, hint=f"{ALLOW_MORE}; what is done is kept")
         self.rejected.add(bad_line)
 
     def _num_before(self, path: str) -> int:
@@ -270,22 +284,21 @@ class _Part:
             num_rejected=self.rejected.count,
         )
 
-    def publish(self, report: ShardReport) -> ShardReport:
-        """Makes the files appear, the report last, and returns it."""
+    def publish_files(self, shard: PlannedShard, *, engine: str) -> None:
+        """Makes the files appear, all but the report."""
         ledger = DocumentLedger(
             num_read=self.num_documents + self.num_blank_lines + self.rejected.count,
             num_kept=self.num_documents,
             num_blank=self.num_blank_lines,
             num_rejected=self.rejected.count,
         )
-        files = tuple(slice_.file for slice_ in self.shard.slices)
+        files = tuple(slice_.file for slice_ in shard.slices)
         for number, builder in enumerate(self.builders):
             key = self.plan.settings.keys[number]
-            make = manifest_maker(self.plan, files, key=key, split=None, ledger=ledger, engine=report.engine)
+            make = manifest_maker(self.plan, files, key=key, split=None, ledger=ledger, engine=engine)
             builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make)
         if self.plan.settings.hashes_documents:
-            with PendingFile(hashes_path(self.prefix), durable=False) as file:
-                np.save(file.stream, np.concatenate([np.empty((0, 2), dtype=np.uint64), *self.hashes]))
+            data = b"".join(hashes.tobytes() for hashes in self.hashes)
+            publish_bytes(hashes_path(self.prefix), data)
+            self.hashes_crc32 = zlib.crc32(data)
         self.rejected.publish()
-        publish_bytes(f"{self.prefix}.json", report.to_json())
-        return report

@@ -46,6 +46,7 @@ def work_on_shards(plan: CorpusPlan, folder: JobFolder, *, num_workers: int, tel
                 if (report := folder.report(shard)) is None:
                     with folder.claimed(shard, wait=wait) as is_ours:
                         if is_ours:
+                            tell(number, Counts())
                             if worker is None:
                                 worker = stack.enter_context(ShardWorker(plan, num_workers=num_workers))
                             report = worker.run(shard, folder.part_prefix(shard), progress=partial(tell, number))

@@ -239,7 +239,7 @@ class IndexedDatasetBuilder:
             stack.callback(index_file.discard)
             self._write_index(index_file)
             record = None if manifest is None else manifest_bytes(manifest(self._facts(index_file)))
-            publish_pair(self._bin_file, index_file, manifest=record)
+            publish_pair(self._bin_file, index_file, manifest=record, durable=self._durable)
 
     def _facts(self, index_file: PendingFile | PendingObject) -> PairFacts:
         if self._tally is None:

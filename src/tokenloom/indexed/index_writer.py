@@ -94,7 +94,11 @@ class IndexWriter:
 
 
 def publish_pair(
-    tokens: PendingFile | PendingObject, index: PendingFile | PendingObject, *, manifest: bytes | None = None
+    tokens: PendingFile | PendingObject,
+    index: PendingFile | PendingObject,
+    *,
+    manifest: bytes | None = None,
+    durable: bool = True,
 ) -> None:
     """Makes both files appear under their names: the tokens first, the index last, and both durable before that.
 
@@ -105,6 +109,7 @@ def publish_pair(
     Args:
         tokens, index: written, and not published.
         manifest: the contents of the manifest; None for none.
+        durable: whether the manifest survives a loss of power, as the files do by themselves if they are to.
     """
     record_path = manifest_path(prefix_of(index.path))
     index.sync()
@@ -113,6 +118,6 @@ def publish_pair(
     remove(record_path)
     tokens.publish()
     if manifest is not None:
-        with open_pending(record_path) as record:
+        with open_pending(record_path, durable=durable) as record:
             record.write(manifest)
     index.publish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -68,8 +69,13 @@ def manifest_of_run(
         ledger=ledger,
         inputs=tuple(inputs),
         engine=engine,
-        tokenloom_version=version("tokenloom"),
+        tokenloom_version=_version(),
     )
+
+
+@functools.cache
+def _version() -> str:
+    return version("tokenloom")
 
 
 def input_records(files: Iterable[InputFile]) -> tuple[InputRecord, ...]:

@@ -17,6 +17,11 @@ def rejected_path(prefix: str) -> str:
     return f"{prefix}.rejected.jsonl"
 
 
+def json_line(record: dict[str, object]) -> bytes:
+    """Returns a record as a line of JSON in UTF-8; what of a path is not UTF-8 is escaped."""
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
 class RejectedLines:
     """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
 
@@ -57,7 +62,7 @@ class RejectedLines:
             record["text"] = bad_line.data.decode("utf-8")
         except UnicodeDecodeError:
             record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
-        self._file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
+        self._file.write(json_line(record))
         self.count += 1
 
     def publish(self) -> None:

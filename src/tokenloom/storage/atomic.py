@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO, Self
@@ -175,6 +176,20 @@ def publish_link(source: str, path: str) -> bool:
             os.unlink(temporary_path)
     _sync_folder(folder or ".")
     return True
+
+
+def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
+    """Removes what a process that is dead was writing to paths that begin so; costs a listing of their folders."""
+    beginnings: dict[str, list[str]] = {}
+    for prefix in prefixes:
+        folder, name = os.path.split(prefix)
+        beginnings.setdefault(folder or ".", []).append(f".{name}")
+    for folder, names in beginnings.items():
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            pending = [entry.name for entry in entries if re.search(rf"\.{process}-[0-9a-f]{{8}}\.tmp$", entry.name)]
+            for name in pending:
+                if name.startswith(tuple(names)):
+                    os.unlink(os.path.join(folder, name))
 
 
 def _temporary_path(folder: str, name: str) -> str:
