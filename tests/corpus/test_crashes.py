@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -139,3 +140,13 @@ def test_a_job_that_is_done_is_not_done_again(corpus: Path, tmp_path: Path):
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "all of it was done before" in output
     assert {name: os.stat(tmp_path / name).st_mtime_ns for name in leftovers(tmp_path)} == before
+
+
+@pytest.mark.parametrize(
+    "options", [{"shard_bytes": 300, "drop_duplicates": True}, {}], ids=["parts are copied", "the part is linked"]
+)
+def test_killed_at_any_step_of_the_assembly_it_ends_with_the_same_bytes(tmp_path: Path, options: dict[str, object]):
+    command = [sys.executable, "-m", "tests.corpus.kill_everywhere", str(tmp_path), json.dumps(options)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 20

@@ -110,6 +110,8 @@ def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]
     except BaseException:
         for prefix in written:
             remove_pair(prefix)
+        for output in plan.outputs:
+            remove(rejected_path(output.prefix))
         raise
     return assembled
 
@@ -151,6 +153,7 @@ def _assemble_output(
     plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart], written: list[str]
 ) -> AssembledOutput:
     settings = plan.settings
+    rejected = _write_rejected(output, parts)  # first: where all datasets are, the job is done
     splits: list[tuple[int | None, str | None]] = list(enumerate(settings.shares)) or [(None, None)]
     datasets: list[DatasetSummary] = []
     for number, split in splits:
@@ -168,7 +171,7 @@ def _assemble_output(
     return AssembledOutput(
         datasets=tuple(datasets),
         num_duplicates=sum(part.num_duplicates for part in parts),
-        rejected_path=_write_rejected(output, parts),
+        rejected_path=rejected,
     )
 
 

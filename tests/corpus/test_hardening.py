@@ -1,0 +1,294 @@
+"""What goes wrong around jobs: names, budgets, losses of power, foreign folders, inputs that cannot be read twice."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.corpus.jobs import files_of, preprocess
+from tests.corpus.test_jobs import corpus_of, interrupt_after
+from tests.preprocess.corpus import documents_of, leftovers, make_tokenizer, word_level_json, write_lines
+
+from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.plan import plan_corpus
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.errors import ConfigError, InputError, StorageError
+
+
+@pytest.fixture
+def words():
+    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
+    return make_tokenizer(word_level_json())
+
+
+ANY_NUMBER = BadRecordBudget(most=None)
+
+
+def test_more_bad_records_may_be_allowed_without_doing_anything_twice(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 30 + [b"bad"])
+    with pytest.raises(InputError, match="line 31: not JSON"):
+        preprocess(path, tmp_path / "out", words, shard_bytes=60, num_processes=1)
+    num_done = len(list((tmp_path / "out.job").glob("*.bin")))
+    summary = preprocess(path, tmp_path / "out", words, shard_bytes=60, bad_records=ANY_NUMBER)
+    assert summary.num_shards_reused == num_done > 3
+    assert (summary.num_documents, summary.num_rejected) == (30, 1)
+    # And fewer may be allowed than were found.
+    with pytest.raises(InputError, match="expected at most 0 of bad records, found 1 of 31 when"):
+        preprocess(path, tmp_path / "out", words, shard_bytes=60)
+
+
+def test_a_budget_reads_well():
+    assert str(BadRecordBudget(most=3)) == "3"
+    assert str(BadRecordBudget.parse("0.1%")) == "0.1 %"
+    assert str(BadRecordBudget(most=5, most_share=0.5)) == "5 or 50 %"
+
+
+def test_keys_with_slashes_are_written_with_underscores(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"a/b": "alpha", "ü b": "beta"}])
+    preprocess(path, tmp_path / "out", words, keys=["a/b", "ü b"])
+    assert documents_of(tmp_path / "out_a_b_document") == [[[2]]]
+    assert documents_of(tmp_path / "out_ü b_document") == [[[3]]]
+    with pytest.raises(ConfigError, match=r"'a_b' and of 'a/b' would both be written as `.*out_a_b_document`"):
+        preprocess(path, tmp_path / "out", words, keys=["a/b", "a_b"])
+    shares = {"x": 0.5, "x_b": 0.5}
+    with pytest.raises(ConfigError, match="of 'a' and of 'b_a' of 'x' would both"):
+        preprocess(path, tmp_path / "out", words, keys=["a", "b_a"], shares=shares)
+
+
+def test_names_that_are_too_long_are_refused_before_the_work(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}])
+    with pytest.raises(ConfigError, match="expected names of at most 200 bytes"):
+        preprocess(path, tmp_path / ("ä" * 100), words)
+    assert leftovers(tmp_path, path) == []
+
+
+def test_file_names_that_are_not_utf8_can_be_told(tmp_path: Path, words):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+    write_lines(Path(path), [{"text": "alpha"}, b"bad"])
+    summary = preprocess(path, tmp_path / "out", words, skip_bad_records=True)
+    [record] = [json.loads(line) for line in Path(summary.rejected_paths[0]).read_text().splitlines()]
+    assert record["file"] == path
+    assert preprocess(path, tmp_path / "out", words, skip_bad_records=True).was_complete
+
+
+def test_pairs_of_files_have_their_names_without_format_and_compression(tmp_path: Path, words):
+    names = ["c4.00000-of-00002.jsonl.gz", "c4.00001-of-00002.jsonl.gz"]
+    for name in names:
+        (tmp_path / name).write_bytes(gzip.compress(b'{"text": "alpha"}\n'))
+    summary = preprocess([tmp_path / name for name in names], tmp_path / "pairs", words, one_pair_per_file=True)
+    assert [Path(dataset.prefix).name for dataset in summary.datasets] == [
+        "c4.00000-of-00002_text_document",
+        "c4.00001-of-00002_text_document",
+    ]
+
+
+def test_files_without_documents_stop_no_others(tmp_path: Path, words):
+    contents: list[list[object]] = [[{"text": "alpha"}], [], [b"", b"bad"], [{"text": "alpha"}, {"text": "beta"}]]
+    paths = [write_lines(tmp_path / f"{number}.jsonl", lines) for number, lines in enumerate(contents)]
+    options = {"one_pair_per_file": True, "skip_bad_records": True, "drop_duplicates": True}
+    summary = preprocess(paths, tmp_path / "pairs", words, **options)
+    assert [dataset.num_documents for dataset in summary.datasets] == [1, 0, 0, 1]
+    assert documents_of(tmp_path / "pairs" / "3_text_document") == [[[3]]]
+    assert documents_of(tmp_path / "pairs" / "1_text_document") == []
+    assert (summary.num_duplicates, summary.num_rejected, summary.num_blank_lines) == (1, 1, 1)
+    assert preprocess(paths, tmp_path / "pairs", words, **options).was_complete
+
+
+def test_what_a_killed_process_did_not_remove_goes_with_the_next_run(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha beta"] * 40)
+    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
+    shutil.copytree(tmp_path / "out.job", tmp_path / "kept")
+    preprocess(paths, tmp_path / "out", words, shard_bytes=200)
+    shutil.copytree(tmp_path / "kept", tmp_path / "out.job")  # killed before it began to remove
+    shutil.move(tmp_path / "kept", tmp_path / "out.job.removed")  # killed while it did
+    assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).was_complete
+    assert leftovers(tmp_path, *paths) == [
+        f"out_text_document{suffix}" for suffix in (".bin", ".idx", ".manifest.json")
+    ]
+
+
+def test_a_folder_of_another_job_stays(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha beta"] * 40)
+    preprocess(paths[:1], tmp_path / "out", words, shard_bytes=200)
+    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
+    num_done = len(list((tmp_path / "out.job").glob("*.bin")))
+    assert preprocess(paths[:1], tmp_path / "out", words, shard_bytes=200).was_complete
+    assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).num_shards_reused == num_done > 0
+
+
+@pytest.mark.parametrize("change", ["settings", "inputs"])
+def test_two_jobs_at_a_time_cannot_have_one_prefix(tmp_path: Path, words, change: str):
+    paths = corpus_of(tmp_path, ["alpha"] * 20)
+    options = {"append_eod": True} if change == "settings" else {}
+    mine = plan_corpus(paths, tmp_path / "out", words, CorpusSettings())
+    other = plan_corpus(paths[: len(paths) - (change == "inputs")], tmp_path / "out", words, CorpusSettings(**options))
+    first, second = (JobFolder(str(tmp_path / "out.job"), plan) for plan in (mine, other))
+    why = "append_eod was False, and is True" if change == "settings" else "its inputs are others"
+    with (
+        first.joined(),
+        pytest.raises(ConfigError, match=f"another process works on another job in .*{why}"),
+        second.joined(),
+    ):
+        pass
+    assert not (tmp_path / "out.job").exists()
+
+
+def test_standard_input_is_never_taken_for_what_it_was_before(tmp_path: Path, words):
+    def fed(text: str, **options: object) -> None:
+        reading, writing = os.pipe()
+        os.write(writing, json.dumps({"text": text}).encode() + b"\nbad\n")
+        os.close(writing)
+        kept = os.dup(0)
+        try:
+            os.dup2(reading, 0)
+            preprocess("-", tmp_path / "out", words, **options)
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+            os.close(reading)
+
+    with pytest.raises(InputError, match="found 1 of 2"):
+        fed("alpha", bad_records=BadRecordBudget(most=None, most_share=0.01))
+    fed("beta", bad_records=BadRecordBudget(most=None))
+    assert documents_of(tmp_path / "out_text_document") == [[[3]]]
+
+
+@pytest.mark.parametrize("file", ["hashes", "hashes of another text", "rejected.jsonl", "json", "0.manifest.json"])
+def test_parts_that_a_loss_of_power_damaged_are_done_again(tmp_path: Path, words, file: str):
+    lines: list[object] = [{"text": "alpha"}, b"bad", {"text": "beta"}] * 15
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    options = {"shard_bytes": 150, "skip_bad_records": True, "drop_duplicates": True}
+    interrupt_after(5, path, tmp_path / "out", words, **options)
+    report = sorted((tmp_path / "out.job").glob("?" * 24 + ".json"))[0]
+    prefix = str(report).removesuffix(".json")
+    damaged = Path(f"{prefix}{'_' if file.startswith('0') else '.'}{file.split()[0]}")
+    if file == "hashes of another text":
+        damaged.write_bytes(bytes(damaged.stat().st_size))
+    elif file == "json":
+        damaged.write_bytes(bytes(100))
+    else:
+        damaged.unlink()
+    summary = preprocess(path, tmp_path / "out", words, **options)
+    assert documents_of(tmp_path / "out_text_document") == [[[2]], [[3]]]
+    assert (summary.num_rejected, summary.num_duplicates) == (15, 28)
+
+
+def test_more_shards_than_descriptors(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, [f"alpha {number}" for number in range(120)], num_files=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        summary = preprocess(paths, tmp_path / "out", words, shard_bytes=30, drop_duplicates=True, num_processes=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert summary.num_shards > 80
+
+
+def test_no_descriptor_or_thread_stays_open(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha"] * 30)
+    preprocess(paths, tmp_path / "warm", words, shard_bytes=100)
+    before = sorted(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    for number, processes in enumerate((1, 2)):
+        preprocess(paths, tmp_path / f"out{number}", words, shard_bytes=100, num_processes=processes, num_workers=2)
+    write_lines(paths[1], [{"text": "alpha"}, b"bad"])
+    for number, processes in enumerate((1, 2)):
+        with pytest.raises(InputError, match=r"part-1\.jsonl` line 2"):
+            preprocess(paths, tmp_path / f"bad{number}", words, shard_bytes=100, num_processes=processes)
+    assert (sorted(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))) == before
+
+
+def test_a_work_folder_on_another_filesystem(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha beta"] * 9)
+    preprocess(paths, tmp_path / "here", words)
+    elsewhere = Path("/dev/shm") / f"tokenloom-test-{os.getpid()}"
+    elsewhere.mkdir()
+    try:
+        if elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("there is one filesystem only")
+        interrupt_after(6, paths, tmp_path / "out", words, work_folder=elsewhere, shard_bytes=60)
+        assert leftovers(tmp_path, *paths) == [f"here_text_document{end}" for end in (".bin", ".idx", ".manifest.json")]
+        # Another prefix of the same name has a folder of its own.
+        (tmp_path / "twin").mkdir()
+        interrupt_after(6, paths[:2], tmp_path / "twin" / "out", words, work_folder=elsewhere, shard_bytes=60)
+        assert len(list(elsewhere.iterdir())) == 2
+        for shard_bytes in (60, 1 << 20):  # copied part by part, and one whole part that cannot be linked
+            preprocess(paths, tmp_path / "out", words, work_folder=elsewhere, shard_bytes=shard_bytes, restart=True)
+            assert (tmp_path / "out_text_document.bin").read_bytes() == (
+                tmp_path / "here_text_document.bin"
+            ).read_bytes()
+        preprocess(paths[:2], tmp_path / "twin" / "out", words, work_folder=elsewhere, shard_bytes=60)
+        assert not list(elsewhere.iterdir())
+    finally:
+        shutil.rmtree(elsewhere)
+
+
+def test_a_prefix_in_the_current_folder(tmp_path: Path, words, monkeypatch: pytest.MonkeyPatch):
+    paths = corpus_of(tmp_path, ["alpha"] * 9)
+    monkeypatch.chdir(tmp_path)
+    for processes in (1, 2):
+        preprocess(paths, "out", words, shard_bytes=60, num_processes=processes, restart=True)
+        assert documents_of("out_text_document") == [[[2]]] * 9
+    assert preprocess(paths, "out", words).was_complete
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}])
+    (tmp_path / "work").mkdir()
+    with pytest.raises(StorageError, match=r"cannot write to the folder of `.*missing/out`: No such file"):
+        preprocess(path, tmp_path / "missing" / "out", words, work_folder=tmp_path / "work")
+    assert leftovers(tmp_path / "work") == []
+
+
+@pytest.mark.parametrize("damage", ["truncated gzip", "UTF-16", "Latin-1"])
+def test_after_a_repair_only_the_rest_is_done(tmp_path: Path, words, damage: str):
+    good = [b'{"text": "alpha"}\n' * 20] * 3
+    paths = [tmp_path / f"{number}.jsonl.gz" for number in range(3)]
+    for path, data in zip(paths, good, strict=True):
+        path.write_bytes(gzip.compress(data))
+    bad = {
+        "truncated gzip": gzip.compress(os.urandom(3000).hex().encode())[:-600],
+        "UTF-16": gzip.compress('{"text": "alpha"}\n'.encode("utf-16")),
+        "Latin-1": gzip.compress(b'{"text": "alph\xe4"}\n'),
+    }[damage]
+    paths[2].write_bytes(bad)
+    with pytest.raises(InputError, match=r"2\.jsonl\.gz"):
+        preprocess(paths, tmp_path / "out", words, shard_bytes=1, num_processes=1)
+    paths[2].write_bytes(gzip.compress(good[2]))
+    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=1)
+    assert (summary.num_shards_reused, summary.num_shards, summary.num_documents) == (2, 3, 60)
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha"] * 60)
+
+    def grow(_at: object) -> None:
+        with paths[2].open("ab") as stream:
+            stream.write(b'{"text": "beta"}\n')
+
+    with pytest.raises(InputError, match=r"part-2\.jsonl` changed after the job was planned: it grew"):
+        preprocess(paths, tmp_path / "out", words, shard_bytes=80, num_processes=1, num_workers=1, progress=grow)
+    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=80)
+    assert 0 < summary.num_shards_reused < summary.num_shards
+    assert summary.num_documents > 60
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_sentences_hashes_and_splits_in_several_processes(tmp_path: Path, processes: int):
+    tokenizer = make_tokenizer(word_level_json())
+    texts = [f"Alpha {number % 50}. Beta came too." for number in range(200)]
+    paths = corpus_of(tmp_path, texts)
+    options = {"split_sentences": True, "drop_duplicates": True, "shares": {"a": 0.5, "b": 0.5}}
+    (tmp_path / "one").mkdir()
+    preprocess(paths, tmp_path / "one" / "out", tokenizer, **options)
+    (tmp_path / "many").mkdir()
+    summary = preprocess(
+        paths, tmp_path / "many" / "out", tokenizer, shard_bytes=2000, num_processes=processes, num_workers=1, **options
+    )
+    assert (summary.num_shards > 2, summary.num_duplicates) == (True, 150)
+    assert files_of(tmp_path / "many") == files_of(tmp_path / "one")
+    assert sum(dataset.num_sequences for dataset in summary.datasets) == 100
