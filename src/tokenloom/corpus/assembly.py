@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
 from tokenloom.corpus.summary import DatasetSummary, dataset_summary
-from tokenloom.errors import InputError
+from tokenloom.errors import InputError, StorageError
 from tokenloom.indexed.concatenate import write_concatenated
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
@@ -110,8 +111,9 @@ def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]
     except BaseException:
         for prefix in written:
             remove_pair(prefix)
-        for output in plan.outputs:
-            remove(rejected_path(output.prefix))
+        for output in plan.outputs[: len(assembled) + 1]:
+            with suppress(StorageError):
+                remove(rejected_path(output.prefix))
         raise
     return assembled
 
