@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -128,6 +129,7 @@ def test_progress_is_shown_on_a_terminal_only(folder: Path):
     assert result.returncode == 0
     assert "preprocess" in shown
     assert "tokens/s" in shown
+    assert re.search(r"1 documents, 0 rejected, shards [01]/1", shown)
     assert "documents" in result.stdout
     assert "\x1b" not in result.stdout
 
@@ -268,3 +270,128 @@ def test_command_begins_documents_and_splits_sentences(folder: Path, capsys: pyt
     assert "doubled" not in capsys.readouterr().out
     assert main([*words, "--keep-newlines"]) == 1
     assert "expected `split_sentences` with `keep_newlines`, found none" in capsys.readouterr().err
+
+
+def small_inputs(folder: Path) -> list[str]:
+    """Writes three files of ten documents, half of them duplicates; the second has a bad line too."""
+    for number in range(3):
+        lines: list[object] = [{"text": f"text {row % 5} of {number}"} for row in range(10)]
+        write_lines(folder / f"part-{number}.jsonl", [*lines, b"bad"] if number == 1 else lines)
+    return [str(folder / f"part-{number}.jsonl") for number in range(3)]
+
+
+def rows_of(output: str) -> dict[str, str]:
+    """Returns the rows of a table, by their first column."""
+    rows = [line.strip().split("  ", 1) for line in output.splitlines() if "  " in line.strip()]
+    return {row[0]: row[1].strip() for row in rows}
+
+
+def words_for(folder: Path, inputs: list[str], *more: str) -> list[str]:
+    prefix = str(folder / "out" / "p")
+    return ["preprocess", *inputs, "--output-prefix", prefix, "--tokenizer", str(folder), *more]
+
+
+def test_dry_run_shows_documents_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(words_for(folder, small_inputs(folder), "--append-eod", "--dry-run", "2")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{folder / 'part-0.jsonl'}, 'text': 11 bytes, ")
+    assert lines[0].endswith(" bytes per token")
+    assert lines[1].startswith("  ids:  ")
+    assert lines[1].endswith(" 0")
+    assert lines[2] == "  text: 'text 0 of 0<|endoftext|>'"
+    assert lines[5] == "  text: 'text 1 of 0<|endoftext|>'"
+    num_bytes = sum((folder / f"part-{number}.jsonl").stat().st_size for number in range(3))
+    assert lines[-2:] == [
+        f"input: 3 files, {num_bytes:,} bytes; 0 others ignored",
+        "tokens would be stored as uint16, in 1 shards; nothing was written",
+    ]
+    assert leftovers(folder / "out") == []
+
+
+def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixture[str]):
+    inputs = small_inputs(folder)
+    words = words_for(folder, inputs, "--drop-duplicates", "--split", "train=0.5,valid=0.5", "--split-seed", "3")
+    assert main([*words, "--max-bad-records", "2%"]) == 1
+    captured = capsys.readouterr()
+    assert (
+        f"3 files: expected at most 2 % bad records, found 1 of 31; the first is `{inputs[1]}` line 11" in captured.err
+    )
+    assert "hint: allow more and run the same command again" in captured.err
+    assert main([*words, "--max-bad-records", "1"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert rows["documents"] == "30"
+    assert rows["duplicates left out"] == "15"
+    assert rows["rejected records"] == f"1 in {folder / 'out' / 'p.rejected.jsonl'}"
+    assert rows["shards"] == "1, 1 of them done before"
+    found = [len(documents_of(folder / "out" / f"p_{split}_text_document")) for split in ("train", "valid")]
+    assert sum(found) == 15
+    assert [
+        f"({number} documents" in rows[f"dataset of 'text', {split}"]
+        for number, split in zip(found, ("train", "valid"), strict=True)
+    ] == [True, True]
+    assert main([*words, "--max-bad-records", "1"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert rows["nothing to do"] == "all of it was done before"
+    assert "seconds" not in rows
+
+
+def test_a_pair_per_file_and_a_work_folder(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "work").mkdir()
+    write_lines(folder / "empty.jsonl", [])
+    inputs = [*small_inputs(folder), str(folder / "empty.jsonl")]
+    more = ["--one-pair-per-file", "--skip-bad-lines", "--work-folder", str(folder / "work")]
+    assert main(words_for(folder, inputs, *more)) == 0
+    output = capsys.readouterr().out
+    assert f"{folder / 'part-2.jsonl'} and 1 more" in output
+    assert rows_of(output)["datasets without documents"] == "1"
+    names = [path.name.split("_")[0] for path in (folder / "out" / "p").glob("*.idx")]
+    assert sorted(names) == ["empty", "part-0", "part-1", "part-2"]
+    assert leftovers(folder / "work") == []
+
+
+def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixture[str]):
+    path = write_lines(folder / "in.jsonl", [{"text": "a"}] * 20 + [b"bad"])
+    words = arguments(folder, path, "--shard-size", "100", "--workers", "1", "--processes", "1")
+    assert main(words) == 1
+    assert main([*words, "--append-eod"]) == 1
+    assert (
+        "belongs to an unfinished job with other settings: append_eod was False, and is True" in capsys.readouterr().err
+    )
+    assert main([*words, "--append-eod", "--skip-bad-lines", "--restart"]) == 0
+    assert rows_of(capsys.readouterr().out)["shards"] == "3"
+
+
+def test_trials_are_told_and_leave_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
+    path = large_input(folder, 1)
+    assert main(arguments(folder, path, "--find-optimal-workers")) == 0
+    output = capsys.readouterr()
+    assert output.err.splitlines()[0].startswith("trial 1 of ")
+    assert "--processes 1 --workers 1" in output.out
+    assert leftovers(folder / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shard-size", "1 mile"], "expected a size such as 256MB or 1.5GiB, found '1 mile'"),
+        (["--shard-size", "0"], "expected shard_bytes of at least 1, got 0"),
+        (["--memory", "1K"], "expected memory_bytes of at least 67108864, got 1000"),
+        (["--split", "train"], "expected names and shares such as train=0.99,valid=0.01, found 'train'"),
+        (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
+        (["--split", "a=1", "--split-seed", "-1"], "expected a split_seed in [0, 2**64), got -1"),
+        (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),
+        (["--max-bad-records", "101%"], "or a share such as 0.1%, got '101%'"),
+        (["--max-bad-records", "1", "--skip-bad-lines"], "which sets any number aside, got both"),
+        (["--dry-run", "0"], "expected a number from 1 on, found '0'"),
+        (["--processes", "0"], "expected at least 1 process, got 0"),
+        (["--runner", "ray", "--workers", "-1"], "expected num_workers of at least 1, got -1"),
+    ],
+)
+def test_wrong_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str):
+    path = write_lines(folder / "in.jsonl", [{"text": "a"}])
+    try:
+        assert main(arguments(folder, path, *words)) == 1
+    except SystemExit as error:
+        assert error.code == 2  # noqa: PT017 - either way is right, depending on who finds it
+    assert message in capsys.readouterr().err
+    assert leftovers(folder / "out") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,6 +109,30 @@ def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
     assert process.returncode == 0, output.decode()
     assert b"died (signal 9); another takes its place" in output
     assert files_of(tmp_path) == files_of(corpus / "expected")
+
+
+def test_a_shard_that_kills_again_and_again_is_named(corpus: Path, tmp_path: Path):
+    big = tmp_path / "big.jsonl"
+    big.write_bytes((corpus / "a.jsonl").read_bytes() * 60)
+    command = arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1, "--engine", "tokenizers")
+    command[4:6] = [str(big)]
+    command[command.index(str(SHARD_BYTES))] = str(big.stat().st_size // 2 + 1)
+    process = start(command)
+    key, killed = "", set()
+    while process.poll() is None:
+        for path in (tmp_path / "out.job").glob(f".{key or '*'}_0.bin.*.tmp"):
+            key, child = path.name[1:25], int(path.name.split(".")[-2].split("-")[0])
+            if child not in killed:
+                os.kill(child, signal.SIGKILL)
+                killed.add(child)
+            break
+        time.sleep(0.005)
+    output, _ = process.communicate()
+    assert process.returncode == 1
+    assert len(killed) == 3
+    pattern = rf"error: a process that worked on shard [01] \(from `{big}` on\) died \(signal 9\), as did 2 before it"
+    assert re.search(pattern, output.decode())
+    assert "hint: was it for want of memory?" in output.decode()
 
 
 def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):

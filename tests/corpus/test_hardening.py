@@ -38,7 +38,7 @@ def test_more_bad_records_may_be_allowed_without_doing_anything_twice(tmp_path: 
     assert summary.num_shards_reused == num_done > 3
     assert (summary.num_documents, summary.num_rejected) == (30, 1)
     # And fewer may be allowed than were found.
-    with pytest.raises(InputError, match="expected at most 0 of bad records, found 1 of 31 when"):
+    with pytest.raises(InputError, match="expected at most 0 bad records, found 1 of 31 when"):
         preprocess(path, tmp_path / "out", words, shard_bytes=60)
 
 

@@ -185,7 +185,7 @@ def test_bad_records_are_numbered_from_the_beginning_of_their_file(tmp_path: Pat
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        (BadRecordBudget(most=2), "expected at most 2 of bad records, found (3 of 30|one more: .* line 30)"),
+        (BadRecordBudget(most=2), "expected at most 2 bad records, found (3 of 30|one more: .* line 30)"),
         (BadRecordBudget(most=None, most_share=0.05), "found 3 of 30"),
     ],
 )

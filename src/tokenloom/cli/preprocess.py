@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
 from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
-from tokenloom.cli.values import byte_count, shares
+from tokenloom.cli.values import byte_count, count, shares
+from tokenloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from tokenloom.corpus.progress import CorpusProgress
@@ -23,6 +25,9 @@ _FORMATS = ("jsonl", "text-lines", "text-files", "parquet", "arrow")  # repeated
 _SHOWN_CHARACTERS = 200
 _MOST_SHOWN = 20
 """Datasets listed in the summary."""
+
+_MOST_NAMED = 3
+"""Inputs in its title."""
 
 
 def add_parser(commands: Any) -> None:
@@ -49,7 +54,7 @@ def add_parser(commands: Any) -> None:
     _add_selection(parser)
     _add_work(parser)
     looking = parser.add_argument_group("looking first")
-    looking.add_argument("--dry-run", type=int, metavar="N", help="show how the first N documents are tokenised")
+    looking.add_argument("--dry-run", type=count, metavar="N", help="show how the first N documents are tokenised")
     looking.add_argument(
         "--find-optimal-workers", action="store_true", help="measure numbers of processes and threads on the beginning"
     )
@@ -107,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
             restart=options.restart,
             progress=None if show is None else partial(_show_progress, show),
         )
-    _print_summary(summary, ", ".join(options.inputs))
+    _print_summary(summary, _listed(options.inputs))
     return 0
 
 
@@ -142,7 +147,15 @@ def _settings(options: argparse.Namespace) -> CorpusSettings:
 def _budget(options: argparse.Namespace) -> BadRecordBudget:
     from tokenloom.corpus.settings import BadRecordBudget
 
+    if options.max_bad_records and options.skip_bad_lines:
+        message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
+        raise ConfigError(message)
     return BadRecordBudget.parse(options.max_bad_records or ("100%" if options.skip_bad_lines else "0"))
+
+
+def _listed(names: Sequence[str]) -> str:
+    hidden = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
 
 
 def _runner(options: argparse.Namespace) -> Runner | None:
@@ -158,10 +171,10 @@ def _show_documents(options: argparse.Namespace, settings: CorpusSettings, token
 
     preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, settings, count=options.dry_run)
     for path, key, document in preview.documents:
-        per_token = (
-            f"{document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else ""
+        density = (
+            f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else ""
         )
-        print(f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens {per_token}")
+        print(f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}")
         print(f"  ids:  {_ids_in_words(document)}")
         print(f"  text: {_shortened(document.text)!r}")
         if document.is_doubled:
@@ -171,10 +184,8 @@ def _show_documents(options: argparse.Namespace, settings: CorpusSettings, token
     for bad in preview.bad_lines:
         print(f"{bad.path} {bad.unit} {bad.line}: {bad.reason}")
     print(f"\nengine {preview.engine}: {preview.engine_reason}")
-    print(
-        f"tokens would be stored as {preview.dtype}; input: {preview.num_files:,} files, {preview.num_bytes:,} bytes, "
-    )
-    print(f"{preview.num_shards:,} shards, {preview.num_ignored:,} other files ignored; nothing was written")
+    print(f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored")
+    print(f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written")
     return 0
 
 
@@ -194,7 +205,10 @@ def _shortened(text: str) -> str:
 def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
     from tokenloom.corpus.tuning import find_optimal_workers
 
-    trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, settings)
+    def tell(number: int, total: int) -> None:
+        print(f"trial {number + 1} of {total}", file=sys.stderr)
+
+    trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, settings, progress=tell)
     console.print_table(
         ("processes x threads", "MB/s", "tokens/s"),
         [
@@ -205,15 +219,25 @@ def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenize
             )
             for trial in trials
         ],
-        title="fastest first, measured on the beginning of the input",
+        title="the fastest first",
     )
     return 0
+
+
+def _work_rows(summary: CorpusSummary, reused: str) -> list[tuple[str, str]]:
+    rows = [("text bytes read", f"{summary.num_text_bytes:,}"), ("shards", f"{summary.num_shards:,}{reused}")]
+    rows.append(("seconds", f"{summary.seconds:.2f}"))
+    if not summary.num_shards_reused:  # else some of it was not read now
+        rows.append(("MB/s", f"{summary.num_text_bytes / summary.seconds / 1e6:.1f}"))
+        rows.append(("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}"))
+    return rows
 
 
 def _print_summary(summary: CorpusSummary, title: str) -> None:
     num_hidden = len(summary.datasets) - _MOST_SHOWN
     rejected = ", ".join(summary.rejected_paths)
     reused = f", {summary.num_shards_reused} of them done before" if summary.num_shards_reused else ""
+    num_empty = sum(not dataset.num_documents for dataset in summary.datasets)
     doubled = [("documents that spell out an added token", f"{summary.num_doubled:,}")] if summary.num_doubled else []
     console.print_table(
         (title, ""),
@@ -231,13 +255,10 @@ def _print_summary(summary: CorpusSummary, title: str) -> None:
             ("dtype", summary.dtype),
             ("rejected records", f"{summary.num_rejected:,}" + (f" in {rejected}" if rejected else "")),
             ("blank lines", f"{summary.num_blank_lines:,}"),
-            ("text bytes read", f"{summary.num_text_bytes:,}"),
-            ("shards", f"{summary.num_shards:,}{reused}"),
-            ("seconds", f"{summary.seconds:.2f}"),
-            ("MB/s", f"{summary.num_text_bytes / summary.seconds / 1e6:.1f}"),
-            ("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}"),
+            *([] if summary.was_complete else _work_rows(summary, reused)),
             ("engine", summary.engine),
             ("engine chosen", summary.engine_reason),
+            *([("datasets without documents", f"{num_empty:,}")] if num_empty else []),
             *(
                 (
                     f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),

@@ -25,6 +25,14 @@ def byte_count(text: str) -> int:
     return count
 
 
+def count(text: str) -> int:
+    """Returns a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        message = f"expected a number from 1 on, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
 def shares(text: str) -> dict[str, float]:
     """Returns shares by name, such as `train=0.99,valid=0.01`."""
     named: dict[str, float] = {}

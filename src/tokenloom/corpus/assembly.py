@@ -147,7 +147,7 @@ def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[Done
         message = f"{name} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
         raise InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
     if budget.is_exceeded(num_bad, num_documents + num_bad):
-        message = f"{name}: expected at most {budget} of bad records, found {num_bad} of {num_documents + num_bad}"
+        message = f"{name}: expected at most {budget} bad records, found {num_bad} of {num_documents + num_bad}"
         raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
 
 

@@ -42,7 +42,7 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
     num_records = summary.num_documents + summary.num_rejected
     if plan.settings.bad_records.is_exceeded(summary.num_rejected, num_records):
         message = (
-            f"expected at most {plan.settings.bad_records} of bad records, found {summary.num_rejected} of "
+            f"expected at most {plan.settings.bad_records} bad records, found {summary.num_rejected} of "
             f"{num_records} when `{datasets[0].prefix}` was made"
         )
         raise InputError(message, hint="the datasets are there, and may be used without them; or correct the input")

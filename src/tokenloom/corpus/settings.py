@@ -13,6 +13,7 @@ from tokenloom.preprocess.inputs import INPUT_FORMATS, InputFormat
 
 _MAX_BLOCK_BYTES = 64 << 20
 _LEAST_MEMORY_BYTES = 64 << 20
+_MOST_SPLITS = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,8 @@ class CorpusSettings:
         shares = self.shares.values()
         are_shares = not shares or (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-9))
         self._require(are_shares, "shares above 0 that add up to 1", "shares")
+        self._require(len(shares) <= _MOST_SPLITS, f"at most {_MOST_SPLITS} splits", "shares")
+        self._require(0 <= self.split_seed < 1 << 64, "a split_seed in [0, 2**64)", "split_seed")
         self._require(all(map(_is_name, self.shares)), "splits named by letters, digits, `-` and `_`", "shares")
 
     def _require(self, holds: bool, expected: str, name: str) -> None:  # noqa: FBT001 - private, and reads as a sentence

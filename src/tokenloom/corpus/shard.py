@@ -265,7 +265,7 @@ class _Part:
         if too_many:  # an error tells its place in the file; otherwise, that is known in the end
             bad_line = replace(bad_line, line=bad_line.line + self._num_before(bad_line.path))
         if too_many and not budget.allows_none:
-            message = f"expected at most {budget} of bad records, found one more: {bad_line.place}: {bad_line.reason}"
+            message = f"expected at most {budget} bad records, found one more: {bad_line.place}: {bad_line.reason}"
             raise InputError(message, hint=f"{ALLOW_MORE}; what is done is kept")
         self.rejected.add(bad_line)
 

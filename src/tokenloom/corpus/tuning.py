@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -16,6 +17,9 @@ from tokenloom.corpus.run import local_runner
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.copies import scratch_folder
 
 _SHARDS_PER_PROCESSOR = 4
 
@@ -94,8 +98,10 @@ def _try(plan: CorpusPlan, num_processes: int, num_workers: int) -> WorkerTrial:
     def note(at: CorpusProgress) -> None:
         seen[1:] = [(time.monotonic(), at)]
 
-    folder_of_output = os.path.dirname(plan.prefix) or "."
-    with tempfile.TemporaryDirectory(prefix=".tokenloom-trial-", dir=folder_of_output) as name:
+    place = scratch_folder(plan.prefix) if is_remote(plan.prefix) else os.path.dirname(plan.prefix) or "."
+    with ExitStack() as stack:
+        with storage_errors("write to the folder of", plan.prefix):
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix=".tokenloom-trial-", dir=place))
         folder = JobFolder(os.path.join(name, "job"), plan)
         run = local_runner(plan, num_processes=num_processes, num_workers=num_workers)
         with folder.joined():
