@@ -145,6 +145,12 @@ def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):
     assert not any(Path(f"/proc/{child}/cmdline").exists() and _is_ours(child) for child in found)
 
 
+def test_any_number_may_come_and_be_killed_at_any_time(tmp_path: Path, seed: int):
+    command = [sys.executable, "-m", "tests.corpus.share_everywhere", str(tmp_path), str(seed)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 def _is_ours(process: str) -> bool:
     return b"tokenloom.corpus.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
 

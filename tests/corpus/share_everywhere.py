@@ -1,0 +1,78 @@
+"""Runs one job by many processes that come, and are killed, at random moments: run by `test_crashes`.
+
+Each is a fork of this process, which has imported everything and started no thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from tests.corpus.jobs import files_of, preprocess
+
+import tokenloom.corpus.ray_runner  # noqa: F401 - with all that a job imports
+from tokenloom.preprocess.tokenizers import load_tokenizer
+
+NUM_ROUNDS = 12
+
+
+def start(folder: Path, *, seconds: float) -> int:
+    """Starts a process that works on the job after some time; returns its number."""
+    if (process := os.fork()) == 0:
+        time.sleep(seconds)
+        status = 1
+        try:
+            preprocess(
+                [folder / "0.jsonl", folder / "1.jsonl"],
+                folder / "out" / "out",
+                load_tokenizer("byte"),
+                drop_duplicates=True,
+                shard_bytes=100,
+                num_processes=1,
+                num_workers=1,
+            )
+            status = 0
+        except Exception:
+            traceback.print_exc()
+        os._exit(status)
+    return process
+
+
+def ended(process: int) -> int:
+    """Returns how a process ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def main() -> None:
+    """Raises if a process that was not killed fails, or the bytes are not those of one that was alone."""
+    folder, rng = Path(sys.argv[1]), random.Random(int(sys.argv[2]))  # noqa: S311 - moments, no secrets
+    out = folder / "out"
+    for number in range(2):
+        lines = "".join(json.dumps({"text": f"text {row % 7}"}) + "\n" for row in range(12))
+        (folder / f"{number}.jsonl").write_text(lines)
+    out.mkdir()
+    assert ended(start(folder, seconds=0)) == 0
+    expected = files_of(out)
+    for number in range(NUM_ROUNDS):
+        shutil.rmtree(out)
+        out.mkdir()
+        processes = [start(folder, seconds=rng.random() * 0.15) for _ in range(6)]
+        for process in processes[: 3 * (number % 2)]:
+            time.sleep(rng.random() * 0.06)
+            os.kill(process, signal.SIGKILL)
+        for process in processes:
+            assert ended(process) in (0, -signal.SIGKILL), number
+        assert ended(start(folder, seconds=0)) == 0  # all may have been killed, or the last while it removed the folder
+        assert files_of(out) == expected, (number, sorted(files_of(out)))
+        assert not [path.name for path in out.iterdir() if path.is_dir()], number
+
+
+if __name__ == "__main__":
+    main()
