@@ -40,7 +40,8 @@ def start(folder: Path, *, seconds: float) -> int:
             )
             status = 0
         finally:
-            traceback.print_exc()
+            if status:
+                traceback.print_exc()
             os._exit(status)
     return process
 
