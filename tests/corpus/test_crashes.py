@@ -18,7 +18,7 @@ from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
 
 from tokenloom.preprocess.tokenizers import load_tokenizer
 
-SHARD_BYTES = 60_000
+SHARD_BYTES = 120_000
 COMMAND = [sys.executable, "-m", "tokenloom.cli", "preprocess"]
 
 

@@ -215,12 +215,17 @@ class JobFolder:
         Raises:
             FolderGoneError: the job was finished meanwhile.
         """
-        with self.lock(f"{shard.key}.lock", wait=wait, pending=[self.part_prefix(shard)]) as is_ours:
-            yield is_ours and self.report(shard) is None
+        name = f"{shard.key}.lock"
+        with self.lock(name, wait=wait, pending=[self.part_prefix(shard)]) as descriptor:
+            is_free = descriptor is not None and self.report(shard) is None
+            # No report may also mean that the job was finished after the lock was taken, and its folder removed.
+            if is_free and descriptor is not None and not is_file_at(descriptor, os.path.join(self.path, name)):
+                raise FolderGoneError
+            yield is_free
 
     @contextmanager
-    def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[bool]:
-        """Yields whether this process holds the lock of a name.
+    def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
+        """Yields the descriptor of a lock that this process holds, None if another does.
 
         Args:
             name: of the lock.
@@ -236,7 +241,7 @@ class JobFolder:
             try:
                 self._lock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), path)
             except BlockingIOError:
-                yield False
+                yield None
                 return
             with storage_errors("write", path):
                 machine, _, process = os.pread(descriptor, _OWNER_BYTES, 0).decode("ascii", "replace").partition(" ")
@@ -244,7 +249,7 @@ class JobFolder:
                     remove_pending(pending, process=process)
                 os.ftruncate(descriptor, 0)
                 write_at(descriptor, memoryview(f"{self._machine} {os.getpid()}".encode()), 0)
-            yield True
+            yield descriptor
 
     @contextmanager
     def _open_lock(self, path: str) -> Iterator[int]:
