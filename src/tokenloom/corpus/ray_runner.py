@@ -69,8 +69,10 @@ class RayRunner:
             else:
                 book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
-        plan_on_cluster = ray.put(plan)
-        running = {task.remote(plan_on_cluster, folder.path, shard.number, self.num_workers): shard for shard in todo}
+        shared = [ray.put(plan)]  # in a list, Ray hands over the reference, and a process reads the plan once
+        running = {
+            task.remote(shared, plan.fingerprint, folder.path, shard.number, self.num_workers): shard for shard in todo
+        }
         try:
             while running:
                 done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_NEWS)
@@ -94,28 +96,33 @@ def _result(ray: Any, task: Any, shard: PlannedShard) -> ShardReport:
     raise told
 
 
-_WORKERS: dict[str, ShardWorker] = {}
-"""What tokenises in this process, by the job's fingerprint: threads and engines live from task to task."""
+_WORKERS: dict[str, tuple[CorpusPlan, ShardWorker]] = {}
+"""The plan of a job, by its fingerprint, and what tokenises for it in this process: both live from task to task."""
 
 
 def _do_shard(
-    plan: CorpusPlan, path: str, number: int, num_workers: int
+    shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int
 ) -> ShardReport | TokenloomError | FolderGoneError:
     """What a task does; errors of ours are returned, since Ray would wrap them."""
-    folder = JobFolder(path, plan)
-    shard = plan.shards[number]
     try:
+        plan, worker = _worker(shared, fingerprint, num_workers)
+        folder = JobFolder(path, plan)
+        shard = plan.shards[number]
         with folder.joined(makes=False), folder.claimed(shard, wait=True) as is_ours:
             if is_ours:
-                fingerprint = plan.fingerprint
-                if fingerprint not in _WORKERS:
-                    for worker in _WORKERS.values():
-                        worker.__exit__()
-                    _WORKERS.clear()
-                    _WORKERS[fingerprint] = ShardWorker(plan, num_workers=num_workers).__enter__()
-                return _WORKERS[fingerprint].run(shard, folder.part_prefix(shard))
+                return worker.run(shard, folder.part_prefix(shard))
             report = folder.report(shard)
             assert report is not None
             return report
     except (TokenloomError, FolderGoneError) as error:
         return error
+
+
+def _worker(shared: list[Any], fingerprint: str, num_workers: int) -> tuple[CorpusPlan, ShardWorker]:
+    if fingerprint not in _WORKERS:
+        for _, worker in _WORKERS.values():
+            worker.__exit__()
+        _WORKERS.clear()
+        plan: CorpusPlan = require("ray", extra="ray").get(shared[0])
+        _WORKERS[fingerprint] = plan, ShardWorker(plan, num_workers=num_workers).__enter__()
+    return _WORKERS[fingerprint]
