@@ -6,6 +6,7 @@ NB_MODULE(_native, module) {
   nanobind::set_leak_warnings(false);
   tokenloom::bind_order(module);
   tokenloom::bind_storage(module);
+  tokenloom::bind_memory(module);
   tokenloom::bind_blending(module);
   tokenloom::bind_samples(module);
   tokenloom::bind_masked(module);

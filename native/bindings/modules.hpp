@@ -9,6 +9,7 @@ void bind_blending(nanobind::module_& module);
 void bind_builder(nanobind::module_& module);
 void bind_chat(nanobind::module_& module);
 void bind_masked(nanobind::module_& module);
+void bind_memory(nanobind::module_& module);
 void bind_order(nanobind::module_& module);
 void bind_packing(nanobind::module_& module);
 void bind_samples(nanobind::module_& module);

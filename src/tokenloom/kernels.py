@@ -25,6 +25,7 @@ from tokenloom._native import (
     SpanReader,
     T5Filler,
     WindowReader,
+    recycled_bytes,
     start_writing_back,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "next_fit",
     "pack_documents",
     "pack_to_levels",
+    "recycled_bytes",
     "start_writing_back",
 ]
 

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom import kernels
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.outputs import BatchLayout, MakeArray, Output, integers_of
+from tokenloom.datasets.outputs import BatchLayout, MakeArray, Output, integers_of, recycled_empty
 from tokenloom.datasets.tensors import SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
@@ -236,7 +236,7 @@ class BlendedDataset(LazyIndices):
         if out is not None:
             self.layout.check(out, len(positions), name=self._name())
         elif self.fills_batches:
-            out = self.allocate_batch(len(positions))
+            out = self.allocate_batch(len(positions), empty=recycled_empty)
         else:
             return self._joined(positions)
         for number, samples, rows in self._by_dataset(positions):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
+from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import required_token_id
 from tokenloom.errors import ConfigError
@@ -71,7 +72,7 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
         length = self.config.sequence_length
         names = ("text", "types", "labels", "is_random", "padding_mask", "loss_mask", "truncated")
         return {
-            name: np.empty(count if name in ("is_random", "truncated") else (count, length), dtype=np.int64)
+            name: recycled_empty((count,) if name in ("is_random", "truncated") else (count, length), np.int64)
             for name in names
         }
 

@@ -18,6 +18,7 @@ from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_c
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.ledger import ChatLedger, Count
 from tokenloom.datasets.numbered import NumberedSamples, PairSamples
+from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
@@ -246,9 +247,9 @@ class ConversationDataset(PairSamples):
         segments = self._segments(sequences)
         available = np.ascontiguousarray(segments[:, 2])
         text = self.dataset.gather(sequences, np.zeros_like(sequences), available)
-        tokens, labels, position_ids = (np.empty((count, width), dtype=np.int64) for _ in range(3))
-        loss_mask = np.empty((count, width), dtype=np.float32)
-        cu_seqlens = np.empty((count, width + 1), dtype=np.int32) if with_boundaries else None
+        tokens, labels, position_ids = (recycled_empty((count, width), np.int64) for _ in range(3))
+        loss_mask = recycled_empty((count, width), np.float32)
+        cu_seqlens = recycled_empty((count, width + 1), np.int32) if with_boundaries else None
         max_seqlen = np.empty(count, dtype=np.int32) if with_boundaries else None
         self.dataset.roles.parts.fill(
             text,

@@ -13,7 +13,16 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.numbered import PairSamples
-from tokenloom.datasets.outputs import INTEGERS, BatchLayout, MakeArray, Output, causal_mask, integers_of
+from tokenloom.datasets.outputs import (
+    INTEGERS,
+    LARGE_BYTES,
+    BatchLayout,
+    MakeArray,
+    Output,
+    causal_mask,
+    integers_of,
+    recycled_empty,
+)
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
@@ -48,6 +57,8 @@ class FilledSamples(PairSamples):
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
         self._extra = config.num_extra_tokens
+        # Asking for the size of each array of a sample would take longer than making those that are small.
+        self._make_array: MakeArray = np.empty if config.sequence_length < LARGE_BYTES // 8 else recycled_empty
         self._filler: GptFiller | None = None
         self._mapped: MappedSamples | None = None
 
@@ -70,7 +81,7 @@ class FilledSamples(PairSamples):
         if idx is None:
             return super().sample(None)
         position = self._position(idx)
-        sample = self.layout.allocate((), integers=INTEGERS[0])
+        sample = self.layout.allocate((), integers=INTEGERS[0], empty=self._make_array)
         if (source := self._mapped_samples()) is None:
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
@@ -134,7 +145,7 @@ class FilledSamples(PairSamples):
 
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
-        batch = self.layout.allocate((len(rows),), integers=INTEGERS[0])
+        batch = self.layout.allocate((len(rows),), integers=INTEGERS[0], empty=recycled_empty)
         self._fill(rows, batch)
         return batch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,16 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import recycled_bytes
 
 MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
 """Gives an array of a shape and dtype, such as `numpy.empty`, or one in page-locked memory."""
 
 INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 """What tokens, labels and positions can be wanted as; the first one unless something else is said."""
+
+LARGE_BYTES = 128 << 10
+"""From here on malloc returns the memory of arrays to the system, and `recycled_empty` keeps it."""
 
 _masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
 
@@ -114,6 +119,19 @@ def _described(array: Any) -> str:
         *([] if array.flags.c_contiguous else ["non-contiguous"]),
     ]
     return " ".join([*kinds, f"{array.dtype}{list(array.shape)}"])
+
+
+def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Returns a new array, not filled, in the memory of a large one that was dropped, where there is one.
+
+    The array is the caller's alone: only when nothing refers to it, no view and no tensor, is its memory used again.
+    Some 64 MiB of dropped arrays are kept in each process.
+    """
+    num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if num_bytes < LARGE_BYTES:
+        return np.empty(shape, dtype)
+    array: NDArray[Any] = recycled_bytes(num_bytes).view(dtype).reshape(shape)
+    return array
 
 
 def integers_of(dtype: DTypeLike) -> np.dtype[Any]:

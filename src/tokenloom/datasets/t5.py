@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
+from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.t5_attention import attention_masks
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
@@ -122,13 +123,13 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
         encoder, decoder = self.config.sequence_length, self.config.sequence_length_decoder
         assert decoder is not None  # the config has checked it
         return {
-            "text_enc": np.empty((count, encoder), dtype=np.int64),
-            "text_dec": np.empty((count, decoder), dtype=np.int64),
-            "labels": np.empty((count, decoder), dtype=np.int64),
-            "loss_mask": np.empty((count, decoder), dtype=np.int64),
+            "text_enc": recycled_empty((count, encoder), np.int64),
+            "text_dec": recycled_empty((count, decoder), np.int64),
+            "labels": recycled_empty((count, decoder), np.int64),
+            "loss_mask": recycled_empty((count, decoder), np.int64),
             "truncated": np.empty(count, dtype=np.int64),
-            "enc_mask": np.empty((count, encoder), dtype=np.int64),
-            "dec_mask": np.empty((count, decoder), dtype=np.int64),
+            "enc_mask": recycled_empty((count, encoder), np.int64),
+            "dec_mask": recycled_empty((count, decoder), np.int64),
         }
 
     def _make_filler(self) -> T5Filler:
