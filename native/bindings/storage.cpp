@@ -85,12 +85,19 @@ void start_writing_back(int handle, std::int64_t offset, std::int64_t length) {
   ::sync_file_range(handle, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
+// Sets aside the blocks that a part of a file will need, without changing its size; a filesystem that cannot does nothing.
+void reserve(int handle, std::int64_t offset, std::int64_t length) {
+  nb::gil_scoped_release release;
+  [[maybe_unused]] const int failure = ::fallocate(handle, FALLOC_FL_KEEP_SIZE, offset, length);
+}
+
 }  // namespace
 
 void bind_storage(nb::module_& module) {
   module.def("map_file", &map_whole_file, "path"_a);
   module.def("map_extents", &map_many_files, "paths"_a, "starts"_a, "sizes"_a, "total"_a, "found_bytes"_a,
              "modified_ns"_a);
+  module.def("reserve", &reserve, "handle"_a, "offset"_a, "length"_a);
   module.def("start_writing_back", &start_writing_back, "handle"_a, "offset"_a, "length"_a);
 }
 

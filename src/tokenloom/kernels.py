@@ -26,6 +26,7 @@ from tokenloom._native import (
     T5Filler,
     WindowReader,
     recycled_bytes,
+    reserve,
     start_writing_back,
 )
 
@@ -56,6 +57,7 @@ __all__ = [
     "pack_documents",
     "pack_to_levels",
     "recycled_bytes",
+    "reserve",
     "start_writing_back",
 ]
 

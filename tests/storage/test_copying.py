@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.copying import copy_range, first_difference
 
@@ -75,6 +76,19 @@ def test_a_source_that_is_too_short_is_named(source, tmp_path):
         f"`{source}` ended at byte {len(CONTENT)} while bytes [5, {len(CONTENT) + 5}) were copied"
     )
     assert caught.value.hint == "the file was truncated while it was read"
+
+
+def test_blocks_are_set_aside_without_a_trace_in_the_file(tmp_path):
+    target = tmp_path / "target"
+    target.write_bytes(b"abc")
+    with open(target, "r+b", buffering=0) as file:
+        kernels.reserve(file.fileno(), 3, 1 << 20)
+        assert target.read_bytes() == b"abc"
+        kernels.reserve(file.fileno(), 3, 0)  # nothing, which the system refuses
+    reading, writing = os.pipe()  # as it does this
+    kernels.reserve(writing, 0, 1)
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_full_disk_is_no_refusal(monkeypatch, source, tmp_path):
