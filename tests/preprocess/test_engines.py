@@ -151,9 +151,9 @@ def test_block_with_a_mismatch_is_an_error():
     engine = ForgetfulEngine(ReferenceEngine(tokenizer))
     choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=lambda: engine, must_agree=True)
     tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
-    assert tokenise(LineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)).num_documents == 1
+    assert tokenise([LineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
     with pytest.raises(TokenizerError, match="different ids for 'forget'"):
-        tokenise(LineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2))
+        tokenise([LineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
 
 
 def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
@@ -178,7 +178,7 @@ def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
             renewal_bytes=250,
         )
         for _ in range(10):
-            tokenise(block)
+            tokenise([block])
         assert len(created) == expected
 
 

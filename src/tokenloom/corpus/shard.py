@@ -26,6 +26,7 @@ from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest import DocumentLedger
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
+from tokenloom.preprocess.bundles import bundled
 from tokenloom.preprocess.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
 from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
 from tokenloom.preprocess.inputs.lines import count_lines_before
@@ -103,14 +104,16 @@ class ShardWorker:
         """
         started = time.monotonic()
         settings = self._plan.settings
+        block_bytes = settings.block_bytes or self._choice.block_bytes
         reading = _Reading(
             shard,
             keys=settings.keys,
-            block_bytes=settings.block_bytes or self._choice.block_bytes,
+            block_bytes=block_bytes,
             max_record_bytes=min(MAX_RECORD_BYTES, max_record_bytes(self._choice, settings.memory_bytes)),
         )
         with closing(reading.blocks()) as blocks, _Part(self._plan, shard, part_prefix) as part:
-            for block in in_order(self._executor, self._tokenise, None, blocks, num_ahead=self._num_workers + 1):
+            bundles = bundled(blocks, num_bytes=block_bytes)
+            for block in in_order(self._executor, self._tokenise, None, bundles, num_ahead=self._num_workers + 1):
                 part.write(block)
                 if progress is not None:
                     progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))

@@ -1,4 +1,4 @@
-"""One block of records into arrays that only wait to be written. This is what the worker threads do."""
+"""Blocks of records into arrays that only wait to be written. This is what the worker threads do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.preprocess.bundles import parse_bundle
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.engine_pool import EnginePool
 from tokenloom.preprocess.engines import EngineChoice
 from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.parsing import ParsedBlock, parse_block
+from tokenloom.preprocess.parsing import ParsedBlock
 from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
@@ -23,7 +24,7 @@ from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The sequences of a block under one key.
+    """The sequences of some blocks under one key.
 
     Attributes:
         tokens: in the dtype of the dataset, all sequences back to back.
@@ -38,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenisedBlock:
-    """What came out of a block: one `Column` per key, all with the same number of documents.
+    """What came out of some blocks: one `Column` per key, all with the same number of documents.
 
     Attributes:
         columns: in the order of the keys.
@@ -108,10 +109,10 @@ class BlockTokeniser:
             renewal_bytes=renewal_bytes,
         )
 
-    def __call__(self, block: Block) -> TokenisedBlock:
-        """Returns the tokens of a block; see `tokenise`."""
-        parsed = parse_block(block, self._keys)
-        return self.tokenise(parsed, num_bytes=block.num_text_bytes, number=block.first_record)
+    def __call__(self, bundle: Sequence[Block]) -> TokenisedBlock:
+        """Returns the tokens of some blocks; see `tokenise`."""
+        num_bytes = sum(block.num_text_bytes for block in bundle)
+        return self.tokenise(parse_bundle(bundle, self._keys), num_bytes=num_bytes, number=num_bytes)
 
     def tokenise(self, parsed: ParsedBlock, *, num_bytes: int, number: int) -> TokenisedBlock:
         """Returns the tokens of documents.
