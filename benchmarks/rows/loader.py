@@ -111,7 +111,7 @@ def memory_row(length: int, num_documents: int, rounds: int, seconds: float) -> 
         "that is shared counts once, pages of files do not count. " + STREAMING_FAIRNESS,
         limit=f"computed: the bytes of {BATCHES_AHEAD} batches, two ready and one in use",
         quantity="bytes",
-        rounds=min(rounds, 3),
+        rounds=rounds,
         sides=(
             *ways,
             *streaming_sides(length, seconds, shuffle=True, workers=(2,)),
@@ -123,6 +123,6 @@ def memory_row(length: int, num_documents: int, rounds: int, seconds: float) -> 
 
 def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode."""
-    sizes = (scale.documents, scale.rounds, scale.seconds)
+    sizes = (scale.documents, min(scale.rounds, 3), scale.seconds)
     shuffled = [shuffled_row(length, *sizes) for length in scale.lengths]
     return [*shuffled, sequential_row(scale.lengths[0], *sizes), memory_row(scale.lengths[0], *sizes)]
