@@ -13,4 +13,5 @@ NB_MODULE(_native, module) {
   tokenloom::bind_builder(module);
   tokenloom::bind_chat(module);
   tokenloom::bind_packing(module);
+  tokenloom::bind_texts(module);
 }

@@ -14,5 +14,6 @@ void bind_order(nanobind::module_& module);
 void bind_packing(nanobind::module_& module);
 void bind_samples(nanobind::module_& module);
 void bind_storage(nanobind::module_& module);
+void bind_texts(nanobind::module_& module);
 
 }  // namespace tokenloom

@@ -175,3 +175,13 @@ class RoleParts:
 def next_fit(slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: int, filled: int) -> tuple: ...
 
 def pack_to_levels(lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], costs: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: int, widths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], levels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], bases: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], num_ranks: int, by_length: bool, pack_of: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> bool: ...
+
+def json_texts(lines: bytes, keys: Sequence[bytes]) -> list[tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]] | None:
+    """
+    Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON; None if anything is unusual.
+    """
+
+def line_texts(lines: bytes) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]] | None:
+    """
+    Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.
+    """

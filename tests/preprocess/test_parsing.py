@@ -14,7 +14,7 @@ def parse(*lines: bytes, keys=("text",), first_line: int = 1):
 
 
 def texts(parsed, index: int = 0) -> list[str]:
-    return parsed.columns[index].texts
+    return list(parsed.columns[index].texts)
 
 
 def test_each_line_is_a_document():

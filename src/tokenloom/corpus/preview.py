@@ -109,4 +109,4 @@ def _parsed_blocks(plan: CorpusPlan) -> Iterator[tuple[str, ParsedBlock]]:
 def _documents(texts: Texts, count: int) -> list[list[str]]:
     """Returns the texts of each of the first documents."""
     stops = range(1, count + 1) if texts.document_ends is None else texts.document_ends[:count].tolist()
-    return [texts.texts[start:stop] for start, stop in pairwise([0, *stops])]
+    return [list(texts.texts[start:stop]) for start, stop in pairwise([0, *stops])]

@@ -22,6 +22,7 @@ from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
 from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 from tokenloom.preprocess.tiktoken_patterns import GIGATOKEN_SCHEMES
 from tokenloom.preprocess.tiktoken_ranks import TiktokenTokenizer
+from tokenloom.preprocess.utf8_texts import Utf8Texts
 
 EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
 ENGINES: tuple[EngineName, ...] = ("auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy")
@@ -66,7 +67,8 @@ class GigatokenEngine:
         """Returns the ids of each text, uint32."""
         if not texts:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
-        layout = self._backend.encode_batch(list(texts), parallel=False).layout
+        batch = _as_awkward(texts) if isinstance(texts, Utf8Texts) else list(texts)
+        layout = self._backend.encode_batch(batch, parallel=False).layout
         offsets = np.asarray(layout.offsets.data)
         return Encoded(np.asarray(layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
 
@@ -86,6 +88,14 @@ def _load_gigatoken(module: Any, tokenizer: TextTokenizer) -> Any:
         file.write(tokenizer.data)
         file.flush()
         return module.Tokenizer.from_tiktoken(file.name, scheme, dict(tokenizer.special_tokens))
+
+
+def _as_awkward(texts: Utf8Texts) -> Any:
+    """Returns texts as an array of strings of `awkward`, which `gigatoken` reads where they are."""
+    awkward = require("awkward", extra="tokenizers")
+    letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
+    offsets = awkward.index.Index64(texts.offsets)
+    return awkward.Array(awkward.contents.ListOffsetArray(offsets, letters, parameters={"__array__": "string"}))
 
 
 def _unsupported(tokenizer: TextTokenizer, reason: str) -> TokenizerError:

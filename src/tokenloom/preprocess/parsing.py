@@ -1,7 +1,8 @@
 """Blocks of records into texts, with a reason for every record that holds none.
 
-Nearly all blocks hold nothing but good records, so these are parsed without looking at any record twice; only a block
-in which something is unusual is parsed again record by record.
+Nearly all blocks hold nothing but good records with one text under each key: a kernel takes the texts out of these
+without making Python objects. Any other block is parsed as a whole, and record by record only if there is something
+wrong in it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import json_texts, line_texts
 from tokenloom.optional import require
 from tokenloom.preprocess.inputs import TEXT_KEY
 from tokenloom.preprocess.inputs.blocks import Block, FileBlock, LineBlock, TableBlock
@@ -22,6 +24,7 @@ from tokenloom.preprocess.key_paths import value_at
 from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, lines_of, records_of, too_long
 from tokenloom.preprocess.table_columns import texts_of_columns
 from tokenloom.preprocess.text_tokenizer import encodable
+from tokenloom.preprocess.utf8_texts import Utf8Texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +32,11 @@ class Texts:
     """The texts under one key.
 
     Attributes:
-        texts: back to back; one per document, or one per sentence.
+        texts: one per document, or one per sentence; without lone surrogates.
         document_ends: int64[num_documents], the number of texts before each document's end; None if each text is one.
     """
 
-    texts: list[str]
+    texts: Sequence[str]
     document_ends: NDArray[np.int64] | None = None
 
 
@@ -80,6 +83,8 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
 def _parse_fast(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
     """Returns the texts of lines of JSON; None if anything is unusual."""
     loads = require("orjson", extra="preprocess").loads
+    if (parsed := _parse_natively(block, keys)) is not None:
+        return parsed
     try:
         lines = lines_of(block)
         columns = _columns(lines, keys, loads)
@@ -88,6 +93,20 @@ def _parse_fast(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
     if any(set(map(type, column)) != {str} for column in columns):
         return None
     return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(lines))
+
+
+def _parse_natively(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
+    """Returns the texts of lines of JSON; None if a document may have several, or anything is unusual."""
+    if any("." in key for key in keys):  # it may lead into objects
+        return None
+    try:
+        columns = json_texts(block.data, [key.encode() for key in keys])
+    except UnicodeEncodeError:
+        return None
+    if columns is None:
+        return None
+    texts = [Utf8Texts(content=content, offsets=offsets) for content, offsets in columns]
+    return ParsedBlock(columns=tuple(Texts(texts=column) for column in texts), num_documents=len(texts[0]))
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
@@ -107,17 +126,12 @@ def _getter(keys: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     return operator.itemgetter(*keys)
 
 
-def _texts_of_lines(block: LineBlock) -> list[str] | None:
+def _texts_of_lines(block: LineBlock) -> Utf8Texts | None:
     """Returns lines of text; None if anything is unusual."""
-    if block.too_long:
+    if block.too_long or (found := line_texts(block.data)) is None:
         return None
-    try:
-        texts = block.data.decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        return None
-    if not texts[-1]:
-        texts.pop()
-    return None if any(not text or text.isspace() for text in texts) else texts
+    content, offsets = found
+    return Utf8Texts(content=content, offsets=offsets)
 
 
 def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:

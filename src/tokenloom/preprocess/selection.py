@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.parsing import Texts
+from tokenloom.preprocess.utf8_texts import utf8_of
 
 DocumentHashes = NDArray[np.uint64]
 """uint64[num_documents, 2]: 128 bits of BLAKE2b of the texts of each document."""
@@ -40,14 +42,14 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
     """
     every = range(1, num_documents + 1)
     ends = [every if column.document_ends is None else column.document_ends.tolist() for column in columns]
+    encoded = [utf8_of(column.texts) for column in columns]
     digests: list[bytes] = []
     for index in range(num_documents):
         state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for column, stops in zip(columns, ends, strict=True):
-            start = stops[index - 1] if index else 0
-            state.update((stops[index] - start).to_bytes(8, "little"))
-            for text in column.texts[start : stops[index]]:
-                data = text.encode()
+        for texts, stops in zip(encoded, ends, strict=True):
+            num_texts = stops[index] - (stops[index - 1] if index else 0)
+            state.update(num_texts.to_bytes(8, "little"))
+            for data in islice(texts, num_texts):
                 state.update(len(data).to_bytes(8, "little"))
                 state.update(data)
         digests.append(state.digest())

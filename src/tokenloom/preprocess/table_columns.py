@@ -1,4 +1,4 @@
-"""Columns of text in record batches into strings, without looking at any row; for batches with nothing unusual."""
+"""Columns of text in record batches into texts, without looking at any row; for batches with nothing unusual."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from tokenloom.optional import require
 from tokenloom.preprocess.inputs.blocks import TableBlock
+from tokenloom.preprocess.utf8_texts import Utf8Texts, joined_texts
 
-Column = tuple[list[str], NDArray[np.int64] | None]
+Column = tuple[Sequence[str], NDArray[np.int64] | None]
 """Texts, and the number of texts before each document's end where a document may have several."""
 
 
@@ -72,19 +73,37 @@ def _is_text(kind: Any, types: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _strings(array: Any, arrow: Any) -> list[str] | None:
+def _strings(array: Any, arrow: Any) -> Sequence[str] | None:
     """Returns the values of an array of text without nulls; None if one is not UTF-8."""
     try:
+        if arrow.types.is_string(array.type) or arrow.types.is_large_string(array.type):
+            array.validate(full=True)
+            return _in_place(array, np.dtype(np.int32 if arrow.types.is_string(array.type) else np.int64))
         texts: list[str] = array.to_numpy(zero_copy_only=False).tolist()
     except arrow.ArrowException:
         return None
     return texts
 
 
+def _in_place(array: Any, offset_dtype: np.dtype[Any]) -> Utf8Texts:
+    """Returns the values of a valid array of strings as views of its bytes; the offsets may be copied."""
+    _, offset_bytes, content_bytes = array.buffers()
+    if not len(array):  # which need not have offsets
+        return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))
+    offsets = np.frombuffer(offset_bytes, dtype=offset_dtype)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(content_bytes or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return Utf8Texts(content=content, offsets=offsets.astype(np.int64) - offsets[0])
+
+
 def _joined(parts: list[Column]) -> Column:
     if len(parts) == 1:
         return parts[0]
-    texts = [text for part, _ in parts for text in part]
+    in_place = [part for part, _ in parts if isinstance(part, Utf8Texts)]
+    texts: Sequence[str]
+    if len(in_place) == len(parts):
+        texts = joined_texts(in_place)
+    else:
+        texts = [text for part, _ in parts for text in part]
     if all(ends is None for _, ends in parts):
         return texts, None
     assert all(ends is not None for _, ends in parts)  # the batches of a file have one schema

@@ -1,0 +1,71 @@
+// Texts of lines.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../json_texts.hpp"
+#include "arrays.hpp"
+#include "modules.hpp"
+
+namespace tokenloom {
+namespace {
+
+using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+using Offsets = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>;
+
+std::pair<Bytes, Offsets> to_numpy(TextColumn&& column) {
+  const std::size_t size = static_cast<std::size_t>(column.end - column.bytes.get());
+  std::uint8_t* bytes = column.bytes.get();
+  nb::capsule owner(bytes, [](void* pointer) noexcept { delete[] static_cast<std::uint8_t*>(pointer); });
+  column.bytes.release();
+  return {Bytes(bytes, {size}, owner), tokenloom::to_numpy(std::move(column.offsets))};
+}
+
+std::span<const std::uint8_t> bytes_of(const nb::bytes& data) {
+  return {reinterpret_cast<const std::uint8_t*>(data.c_str()), data.size()};
+}
+
+std::optional<std::vector<std::pair<Bytes, Offsets>>> json_texts_of(const nb::bytes& lines,
+                                                                    const std::vector<nb::bytes>& keys) {
+  if (keys.empty()) throw nb::value_error("expected at least one key");
+  std::vector<std::string_view> names;
+  for (const nb::bytes& key : keys) names.emplace_back(key.c_str(), key.size());
+  std::optional<std::vector<TextColumn>> columns;
+  {
+    nb::gil_scoped_release release;
+    columns = json_texts(bytes_of(lines), names);
+  }
+  if (!columns) return std::nullopt;
+  std::vector<std::pair<Bytes, Offsets>> arrays;
+  for (TextColumn& column : *columns) arrays.push_back(to_numpy(std::move(column)));
+  return arrays;
+}
+
+std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
+  std::optional<TextColumn> column;
+  {
+    nb::gil_scoped_release release;
+    column = line_texts(bytes_of(lines));
+  }
+  if (!column) return std::nullopt;
+  return to_numpy(std::move(*column));
+}
+
+}  // namespace
+
+void bind_texts(nb::module_& module) {
+  module.def("json_texts", &json_texts_of, "lines"_a, "keys"_a,
+             "Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON; None if anything is "
+             "unusual.");
+  module.def("line_texts", &line_texts_of, "lines"_a,
+             "Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.");
+}
+
+}  // namespace tokenloom
