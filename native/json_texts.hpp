@@ -136,7 +136,7 @@ class JsonReader {
 
  private:
   static constexpr int kMaxDepth = 64;
-  // A number of so many bytes whose exponent has two digits is finite, whatever it is read into.
+  // A number of so many bytes whose exponent, unless negative, has two digits is finite as a double.
   static constexpr std::ptrdiff_t kMaxNumberBytes = 64;
 
   std::uint8_t peek() const {
@@ -300,8 +300,9 @@ class JsonReader {
     if (!took('0')) skip_digits(kMaxNumberBytes);
     if (took('.')) skip_digits(kMaxNumberBytes);
     if (took('e') || took('E')) {
-      if (!took('-')) took('+');
-      skip_digits(2);
+      const bool is_small = took('-');
+      if (!is_small) took('+');
+      skip_digits(is_small ? 3 : 2);
     }
     if (at_ - start > kMaxNumberBytes) throw Unusual{};
   }

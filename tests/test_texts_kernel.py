@@ -1,0 +1,284 @@
+"""Texts of lines against their readable twins, and against `orjson`, which must never refuse what is accepted."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reference import json_texts as reference
+from tokenloom import kernels
+
+KEYS = ("text", "b")
+
+
+def as_lists(columns) -> list[list[str]]:
+    """Returns the texts of arrays of bytes and offsets."""
+    found = []
+    for content, offsets in columns:
+        assert (content.dtype, offsets.dtype, offsets[0], offsets[-1]) == (np.uint8, np.int64, 0, len(content))
+        data = content.tobytes()
+        found.append([data[start:stop].decode() for start, stop in pairwise(offsets.tolist())])
+    return found
+
+
+def native(data: bytes, *keys: str) -> list[list[str]] | None:
+    columns = kernels.json_texts(data, [key.encode() for key in keys])
+    return None if columns is None else as_lists(columns)
+
+
+def check(data: bytes, *keys: str) -> list[list[str]] | None:
+    """Returns the texts, after comparing them with the twin's and those of `orjson`."""
+    found = native(data, *keys)
+    assert found == reference.json_texts(data, keys)
+    if found is not None:
+        records = [orjson.loads(line) for line in data.split(b"\n")[: len(found[0])]]
+        assert found == [[record[key] for record in records] for key in keys]
+    return found
+
+
+def test_texts_lie_back_to_back():
+    [(content, offsets)] = kernels.json_texts(
+        b'{"text": "a\\n"}\n{"id": 1, "text": ""}\r\n{"text":"\xc3\xa9"}', [b"text"]
+    )
+    assert content.tobytes() == b"a\n\xc3\xa9"
+    assert offsets.tolist() == [0, 2, 2, 4]
+
+
+def test_no_lines_have_no_texts():
+    assert native(b"", "text", "b") == [[], []]
+    [(content, offsets)] = kernels.json_texts(b"", [b"text"])
+    assert (content.tolist(), offsets.tolist()) == ([], [0])
+
+
+def test_keys_are_found_in_any_order():
+    lines = b'{"b": "1", "text": "2"}\n{"text": "3", "c": "4", "b": "5"}\n'
+    assert check(lines, "text", "b") == [["2", "3"], ["1", "5"]]
+    assert check(lines, "b", "text") == [["1", "5"], ["2", "3"]]
+    assert check(b'{"": "a", "\xc3\xa9": "b"}', "", "é") == [["a"], ["b"]]
+
+
+def test_a_call_without_keys_is_our_own_bug():
+    with pytest.raises(ValueError, match="expected at least one key"):
+        kernels.json_texts(b"{}", [])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (r"\"\\\/\b\f\n\r\t", '"\\/\b\f\n\r\t'),
+        (r"\u0000\u001f\u007f\u0080\u07ff\u0800\uD7FF\uE000\uffff", "\0\x1f\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff"),
+        (r"\ud800\udc00\uDBFF\uDFFF", "\U00010000\U0010ffff"),
+        ("\x7f \x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", None),
+        ("", None),
+        ("'\u2028\ufeff", None),
+    ],
+)
+def test_every_escape_and_length_of_character(value: str, text: str | None):
+    assert check(f'{{"text": "{value}"}}\n'.encode(), "text") == [[value if text is None else text]]
+
+
+OTHER_VALUES = [
+    "0", "-0", "17", "-1.5", "1e10", "1E+99", "2.50e-07", "5e-324", "123456789012345678901234567890", "true",
+    "false", "null",
+    "[]", "{}", "[ ]", "{\t}", "[1,[2],{}]", '{"a":{"a":[],"a":1}}', '[ {"text":"no"} , "," ]',
+    '"\\u00e9\\ud83d\\ude00"',
+    "[" * 63 + "]" * 63, '{"a":' * 62 + "{}" + "}" * 62, "9" * 64, "0." + "1" * 58 + "e-99",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", OTHER_VALUES)
+def test_other_values_are_read_over(value: str):
+    for line in (f'{{"x":{value},"text":"a"}}', f'\t {{ "text" : "a" ,\r"\u00e9" : {value}\t}} \r'):
+        assert check(line.encode() + b"\n" + line.encode(), "text") == [["a", "a"]]
+
+
+BAD_VALUES = [
+    ":", "01", "-", "+1", "1.", ".5", "1e", "1e+", "1e100", "1e+100", "1e999", "1e-1000", "0x1", "1_0", "9" * 65, "NaN",
+    "Infinity", "nul",
+    "True", "[", "]", "[1,]", "[,1]", "[1 2]", "[1}", "{1:2}", '{"a"}', '{"a":}', '{"a":1,}', '{"a":1]', "{a:1}", "'a'",
+    '"\t"', '"\\x"', '"\\u12g4"', '"\\u123', '"\\ud800"', '"\\ud800\\u0041"', '"\\udc00"', '"\\ud800\\n"', '"a', "1 1",
+    "[" * 64 + "]" * 64, '{"a":' * 63 + "{}" + "}" * 63, '[1,2', "tru e", "/**/1", '{"a" 1}', '{"a"::1}', '"\x00"',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", BAD_VALUES)
+def test_values_that_are_unusual_are_refused(value: str):
+    for line in (f'{{"x":{value},"text":"a"}}', f'{{"text":"a","x":{value}}}', f'{{"text":"a","x":[{value}]}}'):
+        assert check(b'{"text":"b"}\n' + line.encode() + b"\n", "text") is None
+
+
+BAD_LINES = [
+    b"", b" ", b"\r", b"{}", b"[]", b'"text"', b"null", b"{", b'{"text"', b'{"text":', b'{"text":"a"',
+    b'{"text":"a"} x',
+    b'{"text":"a"}}', b'{"text":"a"},', b'{"text":"a",}', b'{,"text":"a"}', b'{"text":"a" "b":"c"}', b'{"text" "a"}',
+    b'{"text":"a"}{"text":"b"}', b'{"text":"a","text":"b"}', b'{"te\\u0078t":"a"}', b'{"te\\u0078t":"a","text":"b"}',
+    b'{"text":null}', b'{"text":1}', b'{"text":["a"]}', b'{"text":{"text":"a"}}', b'{"texts":"a"}', b'{"tex":"a"}',
+    b'{"Text":"a"}', b'\xef\xbb\xbf{"text":"a"}', b'{"text":"a"}\x00', b'\x00{"text":"a"}', b'\x0c{"text":"a"}',
+    b'{"x":{"text":"a"}}', b'{"text":"a\\"}', b"{'text':'a'}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_lines_that_are_unusual_are_refused(line: bytes):
+    good = b'{"text":"b"}'
+    for lines in ([good, line, good], [line, good], [good, line, b""]):
+        assert check(b"\n".join(lines), "text") is None
+
+
+NOT_UTF8 = [
+    b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xc2", b"\xc2\x41", b"\xc2\xc2", b"\xe0\x80\x80", b"\xe0\x9f\xbf",
+    b"\xe1\x80", b"\xe1\x80\x41", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xef\xbf", b"\xf0\x80\x80\x80",
+    b"\xf0\x8f\xbf\xbf",
+    b"\xf0\x90\x80", b"\xf1\x80\x80\x41", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xfe", b"\xc3\xa9\xa9",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", NOT_UTF8)
+def test_what_is_not_utf8_is_refused_wherever_it_stands(wrong: bytes):
+    for template in (b'{"text":"%b"}', b'{"x":"%b","text":"a"}', b'{"%b":1,"text":"a"}', b'{"text":"a"}%b'):
+        assert check(template % wrong, "text") is None
+    for before in (*range(40), 1019, 1020, 1021, 1022, 1023, 1024, 1025, 1026, 1027):
+        for text in (b"a" * before + wrong, b"a" * before + wrong + b"a" * 40):
+            assert kernels.line_texts(text) is None
+
+
+@given(
+    data=st.lists(st.integers(0, 255) | st.sampled_from([0x80, 0xBF, 0xE0, 0xED, 0xF0, 0xF4]), max_size=12).map(bytes)
+)
+def test_bytes_are_utf8_for_the_kernel_if_they_are_for_python(data: bytes):
+    data = b"x" + data.replace(b"\n", b"")
+    found = kernels.line_texts(data)
+    assert (None if found is None else as_lists([found])[0]) == reference.line_texts(data)
+
+
+@pytest.mark.parametrize("unit", ['"', "\\", "\n", "\x00", "é", "字", "👍", "\x7f", "é👍字"])
+def test_every_place_in_a_word(unit: str):
+    for dumps in (lambda value: json.dumps(value).encode(), orjson.dumps):
+        for before in range(36):
+            for after in (0, 1, 7, 8, 33):
+                text = "a" * before + unit + "b" * after
+                line = dumps({"x" * (before % 5): unit, "text": text})
+                # The last text ends close to the end of the data, where no whole word is left.
+                assert native(line, "text") == [[text]]
+                assert native(b"\n".join([line, line, line]), "text") == [[text] * 3]
+
+
+@pytest.mark.parametrize("wrong", [b"\x1f", b"\n", b"\\x", b"\\u00g0", b"\\ud800", b"\xff", b"\xc3"])
+def test_every_place_of_what_is_wrong(wrong: bytes):
+    for before in range(36):
+        for after in (0, 1, 8, 33):
+            for template in (b'{"text": "%b"}', b'{"text": "a", "%b": 1}', b'{"text": "a", "b": "%b"}'):
+                assert native(template % (b"a" * before + wrong + b"b" * after), "text") is None
+
+
+texts = st.text(max_size=70) | st.text('ab"\\\n\té字👍\x00', max_size=70)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
+)
+objects = st.tuples(st.dictionaries(texts, values, max_size=3), texts, texts, st.booleans()).map(
+    lambda parts: (
+        {**parts[0], "text": parts[1], "b": parts[2]} if parts[3] else {"b": parts[2], "text": parts[1], **parts[0]}
+    )
+)
+
+
+def dumped(value: dict, dumper: int) -> bytes:
+    """Returns an object as one of several writers of JSON would write it."""
+    if dumper == 0:
+        return json.dumps(value).encode()
+    if dumper == 1:
+        return json.dumps(value, ensure_ascii=False).encode()
+    if dumper == 2:
+        return json.dumps(value, separators=(" \t,\r ", "\r: "), ensure_ascii=False).encode() + b" \t\r"
+    if dumper == 3:
+        return b" " + json.dumps(value, indent="\t").encode().replace(b"\n", b"\r")
+    return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_SUBCLASS) if fits_orjson(value) else b"{}"
+
+
+def fits_orjson(value: object) -> bool:
+    """Whether the integers are such as `orjson` writes."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+lines = st.tuples(objects, st.integers(0, 4)).map(lambda pair: dumped(*pair))
+
+
+@given(data=st.lists(lines, max_size=4).map(b"\n".join), ends=st.booleans())
+def test_what_writers_of_json_write_agrees(data: bytes, ends: bool):
+    check(data + b"\n" * ends, *KEYS)
+    check(data + b"\n" * ends, "text")
+
+
+@given(
+    rows=st.lists(
+        st.tuples(texts, texts, st.integers(-(10**15), 10**15), st.floats(-1e90, 1e90), st.integers(0, 4)), min_size=1
+    )
+)
+def test_plain_good_lines_are_always_accepted(rows: list):
+    data = b"".join(
+        dumped(
+            {"id": number, "text": text, "meta": {"score": score, "tags": [None, True, second]}, "b": second}, dumper
+        )
+        + b"\n"
+        for text, second, number, score, dumper in rows
+    )
+    assert check(data, *KEYS) == [[row[0] for row in rows], [row[1] for row in rows]]
+
+
+@given(data=st.data(), rows=st.lists(lines, min_size=1, max_size=3))
+def test_damaged_lines_are_refused_by_all_or_read_alike(data: st.DataObject, rows: list[bytes]):
+    damaged = bytearray(b"\n".join(rows))
+    for _ in range(data.draw(st.integers(1, 3))):
+        if not damaged:
+            break
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        match data.draw(st.integers(0, 3)):
+            case 0:
+                damaged[at] = data.draw(st.integers(0, 255) | st.sampled_from(b'"\\{}[],:ue-0\n\r '))
+            case 1:
+                del damaged[at : at + data.draw(st.integers(1, 8))]
+            case 2:
+                damaged[at:at] = bytes(data.draw(st.lists(st.sampled_from(b'"\\{}[],:ue-01\n \xc3\xa9'), max_size=3)))
+            case _:
+                del damaged[at:]
+    check(bytes(damaged), *KEYS)
+
+
+def test_every_truncation_and_every_byte():
+    line = '{"a":[1,-2.5e3,{"b":null}],"text":"x\\u00e9\\ud83d\\ude00é\\n","c":true}'.encode()
+    assert check(line, "text") == [["xé😀é\n"]]
+    for stop in range(len(line)):
+        assert native(line[:stop], "text") == ([[]] if stop == 0 else None)
+    for at in range(len(line)):
+        for byte in range(256):
+            check(line[:at] + bytes([byte]) + line[at + 1 :], "text")
+
+
+def test_lines_of_text_lie_back_to_back():
+    content, offsets = kernels.line_texts("é \n b\r\n字".encode())
+    assert content.tobytes() == "é  b\r字".encode()
+    assert offsets.tolist() == [0, 3, 6, 9]
+    assert as_lists([kernels.line_texts(b"")]) == [[]]
+
+
+@pytest.mark.parametrize("data", [b"\n", b"a\n\nb", b"a\n \t\r\x0b\x0c\nb", b"a\n\n", b" "])
+def test_blank_lines_of_text_are_refused(data: bytes):
+    assert kernels.line_texts(data) is None
+    assert reference.line_texts(data) is None
+
+
+@given(data=st.text(st.sampled_from("a \n\ré\x85\u2028"), max_size=12).map(str.encode))
+def test_lines_of_text_agree(data: bytes):
+    found = kernels.line_texts(data)
+    assert (None if found is None else as_lists([found])[0]) == reference.line_texts(data)
