@@ -1,8 +1,9 @@
 // The texts of lines, of JSON or plain: UTF-8 back to back, without an object or an allocation for any of them.
 //
 // Strict: whatever is unusual refuses the whole block, which a slower reader then takes, so nothing here has to be
-// explained or forgiven. One pass; strings are read eight bytes at a time in a plain register, and copied on the way:
-// source code with an escape every 35 bytes at 1.5 GB/s, prose at 4.
+// explained or forgiven. Strings are read 32 bytes at a time, or eight in a plain register, and copied on the way.
+// Measured at 2.5 GHz, the check of UTF-8 included: source code with an escape every 26 bytes at 1.4 GB/s (eight bytes
+// at a time: 1.1), prose at 3.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +20,18 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "utf8.hpp"
 
 namespace tokenloom {
 
 // Texts back to back: text i is bytes [offsets[i], offsets[i + 1]).
 struct TextColumn {
-  explicit TextColumn(std::size_t room) : bytes(std::make_unique_for_overwrite<std::uint8_t[]>(room)), end(bytes.get()) {}
+  explicit TextColumn(std::size_t room)
+      : bytes(std::make_unique_for_overwrite<std::uint8_t[]>(room)), end(bytes.get()) {}
 
   void end_text() { offsets.push_back(end - bytes.get()); }
 
@@ -61,6 +67,40 @@ inline std::uint64_t unusual_bytes(std::uint64_t word) {
 inline std::size_t first_marked(std::uint64_t marks) {
   const int bits = std::endian::native == std::endian::little ? std::countr_zero(marks) : std::countl_zero(marks);
   return static_cast<std::size_t>(bits) / 8;
+}
+
+#if defined(__SSE2__)
+// The same for 16 bytes: sets bit i for byte i.
+inline std::uint32_t unusual_bytes(__m128i bytes) {
+  const __m128i quotes = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
+  const __m128i backslashes = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+  const __m128i controls = _mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(0x1f)), bytes);
+  return static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quotes, backslashes), controls)));
+}
+#endif
+
+// Returns how many bytes from `at` on stand for themselves inside a string, or a few less near the end of the data;
+// copies them if asked to, and some of those behind them, but never more bytes than there are up to `end`.
+template <bool kWrites>
+std::size_t copy_plain(const std::uint8_t* at, const std::uint8_t* end, std::uint8_t* out) {
+  const std::size_t size = static_cast<std::size_t>(end - at);
+  std::size_t done = 0;
+#if defined(__SSE2__)
+  for (; size - done >= 32; done += 32) {
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + done));
+    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + done + 16));
+    if constexpr (kWrites) std::memcpy(out + done, at + done, 32);
+    const std::uint32_t marks = unusual_bytes(low) | unusual_bytes(high) << 16;
+    if (marks != 0) return done + static_cast<std::size_t>(std::countr_zero(marks));
+  }
+#endif
+  for (; size - done >= 8; done += 8) {
+    const std::uint64_t word = load_word(at + done);
+    if constexpr (kWrites) std::memcpy(out + done, &word, sizeof word);
+    const std::uint64_t marks = unusual_bytes(word);
+    if (marks != 0) return done + first_marked(marks);
+  }
+  return done;
 }
 
 inline std::uint8_t* write_character(std::uint32_t code, std::uint8_t* out) {
@@ -183,21 +223,15 @@ class JsonReader {
   }
 
   // Reads to behind the closing quote; writes the text to `out` if asked to, and returns its end. What is written is
-  // never longer than what was read, so that whole words may be stored.
+  // never longer than what was read, so that there is room for as many bytes as are left to read.
   template <bool kWrites>
   std::uint8_t* read_string(std::uint8_t* out) {
     const std::uint8_t* at = at_;  // bytes that are written might be those of `this`, as far as the compiler knows
     const std::uint8_t* const end = end_;
     for (;;) {
-      while (end - at >= 8) {
-        const std::uint64_t word = load_word(at);
-        if constexpr (kWrites) std::memcpy(out, &word, sizeof word);
-        const std::uint64_t marks = unusual_bytes(word);
-        const std::size_t plain = marks == 0 ? sizeof word : first_marked(marks);
-        at += plain;
-        if constexpr (kWrites) out += plain;
-        if (marks != 0) break;
-      }
+      const std::size_t plain = copy_plain<kWrites>(at, end, out);
+      at += plain;
+      if constexpr (kWrites) out += plain;
       if (at == end) throw Unusual{};
       const std::uint8_t byte = *at;
       if (byte == '"') break;
@@ -318,7 +352,8 @@ class JsonReader {
 };
 
 inline bool is_blank(std::span<const std::uint8_t> line) {
-  return std::all_of(line.begin(), line.end(), [](std::uint8_t byte) { return byte == ' ' || (byte >= 9 && byte <= 13); });
+  const auto is_space = [](std::uint8_t byte) { return byte == ' ' || (byte >= '\t' && byte <= '\r'); };
+  return std::all_of(line.begin(), line.end(), is_space);
 }
 
 }  // namespace detail

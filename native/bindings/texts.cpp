@@ -62,8 +62,8 @@ std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
 
 void bind_texts(nb::module_& module) {
   module.def("json_texts", &json_texts_of, "lines"_a, "keys"_a,
-             "Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON; None if anything is "
-             "unusual.");
+             "Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON; None if anything "
+             "is unusual.");
   module.def("line_texts", &line_texts_of, "lines"_a,
              "Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.");
 }
