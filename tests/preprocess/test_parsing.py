@@ -6,6 +6,7 @@ import pytest
 
 from tokenloom.preprocess.inputs.blocks import LineBlock
 from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.utf8_texts import Utf8Texts
 
 
 def parse(*lines: bytes, keys=("text",), first_line: int = 1):
@@ -28,6 +29,54 @@ def test_lists_are_documents_of_several_texts():
     parsed = parse(b'{"text": ["a", "b"]}', b'{"text": "c"}', b'{"text": []}', b'{"text": ["d", ""]}')
     assert texts(parsed) == ["a", "b", "c", "d", ""]
     assert parsed.columns[0].document_ends.tolist() == [2, 3, 3, 5]
+
+
+def is_native(parsed) -> bool:
+    """Whether no text was made a string."""
+    return all(isinstance(column.texts, Utf8Texts) for column in parsed.columns)
+
+
+@pytest.mark.parametrize(
+    ("lines", "keys"),
+    [
+        ([b'{"text": "a"}', b'{"id": 1.5e-3, "text": "\\u00e9\\n", "more": {"x": [null]}}\r'], ("text",)),
+        (['{"é": "字", "b": "👍"}'.encode()] * 3, ("b", "é")),
+        ([], ("text",)),
+    ],
+)
+def test_good_lines_become_no_strings(lines: list[bytes], keys: tuple[str, ...]):
+    parsed = parse(*lines, keys=keys)
+    assert is_native(parsed)
+    for number, key in enumerate(keys):
+        assert texts(parsed, number) == [json.loads(line)[key] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("lines", "keys", "expected"),
+    [
+        ([b'{"a.b": "c"}', b'{"a": {"b": "d"}}'], ("a.b",), ["c", "d"]),
+        ([b'{"te\\u0078t": "a"}', b'{"text": "b", "x": 1e200}'], ("text",), ["a", "b"]),
+        ([b'{"text": "a", "x": ' + b"[" * 100 + b"]" * 100 + b"}"], ("text",), ["a"]),
+        ([b'{"text": "a"}'], ("text", "text"), ["a"]),
+    ],
+)
+def test_what_the_kernel_refuses_is_read_as_ever(lines: list[bytes], keys: tuple[str, ...], expected: list[str]):
+    parsed = parse(*lines, keys=keys)
+    assert not is_native(parsed)
+    assert [texts(parsed, number) for number in range(len(keys))] == [expected] * len(keys)
+
+
+def test_a_key_that_is_no_utf8_is_not_found():
+    [bad_line] = parse(b'{"text": "a"}', keys=("\ud800",)).bad_lines
+    assert bad_line.reason == "no key '\\ud800'; found 'text'"
+
+
+@pytest.mark.parametrize(("data", "native"), [(b"a\n \xc3\xa9\r\nb", True), (b"a\n\nb\n", False), (b"\xe9\na", False)])
+def test_lines_of_text_become_no_strings_unless_one_is_unusual(data: bytes, native: bool):
+    parsed = parse_block(LineBlock(path="lines", data=data, first_record=1, format="text-lines"), ("text",))
+    good = [line for line in data.removesuffix(b"\n").split(b"\n") if line and line != b"\xe9"]
+    assert (is_native(parsed), texts(parsed)) == (native, [line.decode() for line in good])
+    assert (parsed.num_blank_lines, len(parsed.bad_lines)) == (data.count(b"\n\n"), data.count(b"\xe9"))
 
 
 def test_keys_stay_together():
