@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenloom.preprocess.bundles import bundled, parse_bundle
 from tokenloom.preprocess.inputs.blocks import FileBlock, LineBlock
 from tokenloom.preprocess.parsing import parse_block
+from tokenloom.preprocess.utf8_texts import Utf8Texts
 
 
 def lines(data: bytes, *, first: int = 1) -> LineBlock:
@@ -42,6 +43,13 @@ def test_every_block_comes_once_in_order_and_lists_are_as_long_as_they_may_be(si
 def test_a_single_block_is_parsed_as_it_is():
     parsed = parse_bundle([lines(b'{"text": "a"}\n')], ["text"])
     assert (list(parsed.columns[0].texts), parsed.columns[0].document_ends) == (["a"], None)
+
+
+def test_good_lines_of_several_blocks_become_no_strings():
+    parsed = parse_bundle([lines('{"text": "é"}\n'.encode()), lines(b'{"text": "b"}\n{"text": ""}')], ["text"])
+    (column,) = parsed.columns
+    assert isinstance(column.texts, Utf8Texts)
+    assert (list(column.texts), column.document_ends) == (["é", "b", ""], None)
 
 
 def test_documents_bad_records_and_blanks_of_all_blocks_are_kept_in_order():

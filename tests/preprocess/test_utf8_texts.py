@@ -55,7 +55,12 @@ def test_an_index_is_any_integer():
 def test_parts_are_joined_in_their_order(parts: list[list[str]]):
     joined = joined_texts([utf8_texts(texts) for texts in parts])
     assert list(joined) == [text for texts in parts for text in texts]
+    assert isinstance(joined, Utf8Texts)
     assert (joined.content.dtype, joined.offsets.dtype) == (np.uint8, np.int64)
+
+
+def test_parts_of_which_some_are_strings_are_joined_as_strings():
+    assert joined_texts([utf8_texts(SOME), ["x"], utf8_texts([])]) == [*SOME, "x"]
 
 
 def test_one_part_is_not_copied():

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tokenloom.preprocess.inputs.blocks import Block
 from tokenloom.preprocess.parsing import ParsedBlock, Texts, parse_block
+from tokenloom.preprocess.utf8_texts import joined_texts
 
 
 def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]:
@@ -41,7 +42,7 @@ def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
 
 def _joined(parts: Sequence[Texts]) -> Texts:
     """Returns the texts under one key."""
-    texts = [text for part in parts for text in part.texts]
+    texts = joined_texts([part.texts for part in parts])
     if all(part.document_ends is None for part in parts):
         return Texts(texts=texts)
     ends: list[NDArray[np.int64]] = []

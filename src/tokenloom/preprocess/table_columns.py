@@ -98,12 +98,7 @@ def _in_place(array: Any, offset_dtype: np.dtype[Any]) -> Utf8Texts:
 def _joined(parts: list[Column]) -> Column:
     if len(parts) == 1:
         return parts[0]
-    in_place = [part for part, _ in parts if isinstance(part, Utf8Texts)]
-    texts: Sequence[str]
-    if len(in_place) == len(parts):
-        texts = joined_texts(in_place)
-    else:
-        texts = [text for part, _ in parts for text in part]
+    texts = joined_texts([part for part, _ in parts])
     if all(ends is None for _, ends in parts):
         return texts, None
     assert all(ends is not None for _, ends in parts)  # the batches of a file have one schema

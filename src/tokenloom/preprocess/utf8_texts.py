@@ -54,13 +54,16 @@ class Utf8Texts(Sequence[str]):
         return (content[start:stop] for start, stop in pairwise(self.offsets.tolist()))
 
 
-def joined_texts(parts: Sequence[Utf8Texts]) -> Utf8Texts:
-    """Returns the texts of all parts, one part after the other; copies, unless there is one only."""
+def joined_texts(parts: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Returns the texts of all parts, at least one, one part after the other; strings only if some are strings."""
     if len(parts) == 1:
         return parts[0]
-    starts = np.cumsum([0, *(len(part.content) for part in parts)], dtype=np.int64)
-    offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts, strict=False)]
-    content = np.concatenate([part.content for part in parts])
+    in_buffers = [part for part in parts if isinstance(part, Utf8Texts)]
+    if len(in_buffers) < len(parts):
+        return [text for part in parts for text in part]
+    starts = np.cumsum([0, *(len(part.content) for part in in_buffers)], dtype=np.int64)
+    offsets = [part.offsets[:-1] + start for part, start in zip(in_buffers, starts, strict=False)]
+    content = np.concatenate([part.content for part in in_buffers])
     return Utf8Texts(content=content, offsets=np.concatenate([*offsets, starts[-1:]]))
 
 
