@@ -154,22 +154,18 @@ def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[Done
 def _assemble_output(
     plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart], written: list[str]
 ) -> AssembledOutput:
-    settings = plan.settings
     rejected = _write_rejected(output, parts)  # first: where all datasets are, the job is done
-    splits: list[tuple[int | None, str | None]] = list(enumerate(settings.shares)) or [(None, None)]
+    engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
     datasets: list[DatasetSummary] = []
-    for number, split in splits:
-        for column, key in enumerate(settings.keys):
-            prefix = output.dataset_prefix(key, level=settings.level, split=split)
-            written.append(prefix)
-            chosen = [
-                ConcatenatedPart(prefix=part_pair(part.prefix, column), kept_documents=part.chosen(number))
-                for part in parts
-            ]
-            engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
-            ledger = _ledger(parts, number)
-            make = manifest_maker(plan, output.files, key=key, split=split, ledger=ledger, engine=engines)
-            datasets.append(dataset_summary(_write_dataset(chosen, prefix, make), key=key, split=split))
+    for planned in output.datasets:
+        written.append(planned.prefix)
+        key, split, number = planned.key, planned.split, planned.split_number
+        chosen = [
+            ConcatenatedPart(prefix=part_pair(part.prefix, planned.column), kept_documents=part.chosen(number))
+            for part in parts
+        ]
+        make = manifest_maker(plan, output.files, key=key, split=split, ledger=_ledger(parts, number), engine=engines)
+        datasets.append(dataset_summary(_write_dataset(chosen, planned.prefix, make), key=key, split=split))
     return AssembledOutput(
         datasets=tuple(datasets),
         num_duplicates=sum(part.num_duplicates for part in parts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenloom.corpus.plan import CorpusPlan, PlannedOutput
+from tokenloom.corpus.plan import CorpusPlan, PlannedDataset, PlannedOutput
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, dataset_summary
 from tokenloom.errors import InputError, TokenloomError
@@ -28,14 +28,13 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
     manifests: list[Manifest] = []
     try:
         for output in plan.outputs:
-            for split in tuple(plan.settings.shares) or (None,):
-                for key in plan.settings.keys:
-                    dataset = IndexedDataset(output.dataset_prefix(key, level=plan.settings.level, split=split))
-                    manifest = manifest_of(dataset)
-                    if manifest is None or not _is_of(plan, output, manifest, key=key, split=split):
-                        return None
-                    manifests.append(manifest)
-                    datasets.append(dataset_summary(dataset, key=key, split=split))
+            for planned in output.datasets:
+                dataset = IndexedDataset(planned.prefix)
+                manifest = manifest_of(dataset)
+                if manifest is None or not _is_of(plan, output, planned, manifest):
+                    return None
+                manifests.append(manifest)
+                datasets.append(dataset_summary(dataset, key=planned.key, split=planned.split))
     except (TokenloomError, OSError):
         return None
     summary = _summary_of_done(plan, datasets, manifests, seconds)
@@ -49,8 +48,8 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
     return summary
 
 
-def _is_of(plan: CorpusPlan, output: PlannedOutput, found: Manifest, *, key: str, split: str | None) -> bool:
-    engine = found.engine or ""
+def _is_of(plan: CorpusPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
+    key, split, engine = dataset.key, dataset.split, found.engine or ""
     make = manifest_maker(plan, output.files, key=key, split=split, ledger=found.ledger, engine=engine)
     expected = make(found.pair)
     return (expected.tokenizer.fingerprint, expected.options, expected.inputs) == (
