@@ -22,6 +22,7 @@ from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summar
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -120,7 +121,7 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
         if number is not None and number < 1:
             message = f"expected at least 1 {name}, got {number!r}"
             raise ConfigError(message)
-    num_processors = len(os.sched_getaffinity(0))
+    num_processors = usable_processors()
     threads_each = 1 if plan.settings.split_sentences else _MOST_THREADS
     processes = num_processes or max(1, num_processors // (num_workers or threads_each))
     processes = 1 if plan.reads_streams else min(processes, len(plan.shards))

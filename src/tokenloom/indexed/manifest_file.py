@@ -28,8 +28,7 @@ from tokenloom.indexed.manifest import (
 from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
-from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import open_pending, remove
+from tokenloom.storage.resolve import open_pending, read_start, remove
 from tokenloom.storage.settings import ObjectStorageSettings
 
 logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ def manifest_path(prefix: str) -> str:
     return prefix + ".manifest.json"
 
 
-def write_manifest(prefix: str, manifest: Manifest, *, settings: ObjectStorageSettings | None = None) -> None:
+def write_manifest(prefix: str, manifest: Manifest) -> None:
     """Writes the manifest of a prefix; it appears whole.
 
     Whoever writes the pair too publishes it after the `.bin` file and before the `.idx` file, see
@@ -95,7 +94,7 @@ def write_manifest(prefix: str, manifest: Manifest, *, settings: ObjectStorageSe
         StorageError: writing failed.
     """
     data = manifest_bytes(manifest)
-    with open_pending(manifest_path(prefix), settings=settings) as file:
+    with open_pending(manifest_path(prefix)) as file:
         file.write(data)
 
 
@@ -111,14 +110,14 @@ def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None)
     return None if data is None else parse_manifest(data, path=path)
 
 
-def read_manifest_head(prefix: str, *, settings: ObjectStorageSettings | None = None) -> ManifestHead | None:
+def read_manifest_head(prefix: str) -> ManifestHead | None:
     """Returns the head of the manifest of a prefix, None if there is none; one open and one read, as a rule.
 
     Raises:
         DatasetFormatError, StorageError: as `read_manifest`.
     """
-    data = _read(manifest_path(prefix), HEAD_BYTES, settings)
-    return None if data is None else _head_of(data, prefix, settings)
+    data = _read(manifest_path(prefix), HEAD_BYTES, None)
+    return None if data is None else _head_of(data, prefix, None)
 
 
 def read_manifest_head_once(
@@ -245,10 +244,9 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
     """Returns the first bytes of a file or object, as many as there are; None if there is none."""
     if is_remote(path):
         try:
-            remote = RemoteFile(path, settings)
+            return read_start(path, num_bytes, settings=settings)
         except MissingObjectError:
             return None
-        return remote.read(0, min(remote.num_bytes, num_bytes)).tobytes()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
