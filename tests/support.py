@@ -156,6 +156,16 @@ def make_dataset(
     return GPTDataset(data, prefix, chosen, num_samples, split, config)
 
 
+def assert_same(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
+    """Requires the same samples or batches, in the same order."""
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert list(mine) == list(theirs)
+        for name in mine:
+            assert mine[name].dtype == theirs[name].dtype
+            assert (mine[name] == theirs[name]).all()
+
+
 def equal_samples(first: dict[str, Any], second: dict[str, Any]) -> bool:
     """Whether two samples or batches have the same names in the same order, dtypes, shapes and values."""
     return list(first) == list(second) and all(

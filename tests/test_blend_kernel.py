@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.reference.blend import blending_indices
 from tokenloom import kernels
+from tokenloom.kernels import blending
 
 
 def by_weight(weights, size):
@@ -104,7 +105,7 @@ def test_blends_that_use_everything_up_equal_the_twin(sizes):
 
 @contextmanager
 def threads(number, warm_up):
-    with mock.patch.multiple(kernels, _blend_threads=lambda size: number, _BLEND_WARM_UP=warm_up):
+    with mock.patch.multiple(blending, _num_threads=lambda size: number, _WARM_UP=warm_up):
         yield
 
 

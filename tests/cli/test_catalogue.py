@@ -6,22 +6,16 @@ import json
 import re
 
 import pytest
-from tests.indexed.pairs import read_pair, write_pair
+from tests.indexed.pairs import FIRST, SECOND, read_pair, write_two_pairs
 
 from tokenloom import cli
 from tokenloom.cli.values import byte_count
 
-FIRST = [[[1, 2], [3]], []]
-SECOND = [[[4]], [[5, 6]]]
-
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    write_pair(folder / "a", FIRST)
-    write_pair(folder / "b", SECOND)
-    return str(folder)
+    write_two_pairs(tmp_path / "parts")
+    return f"{tmp_path}/parts"
 
 
 @pytest.mark.parametrize("command", ["catalogue", "merge"])
@@ -43,7 +37,7 @@ def test_datasets_are_named_in_any_way(tmp_path, folder, command, way):
 def test_what_the_catalogue_holds_is_printed(capsys, tmp_path, folder):
     output = f"{tmp_path}/all"
     assert cli.main(["catalogue", folder, "--output-prefix", output]) == 0
-    summary = r": 2 pairs, 4 documents, 4 sequences, 6 tokens, int32, 24 bytes of tokens in \d+\.\d s\n"
+    summary = r": 2 pairs, 4 documents, 5 sequences, 6 tokens, int32, 24 bytes of tokens in \d+\.\d s\n"
     out, err = capsys.readouterr()
     assert re.fullmatch(re.escape(output) + summary, out)
     assert err == ""
@@ -82,7 +76,7 @@ def test_a_merge_into_pairs_of_a_size_prints_each(capsys, tmp_path, folder):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
         f"{output}_00000: 3 documents, 3 sequences, 4 tokens, int32",
-        f"{output}_00001: 1 documents, 1 sequences, 2 tokens, int32",
+        f"{output}_00001: 1 documents, 2 sequences, 2 tokens, int32",
     ]
     assert re.fullmatch(r"2 datasets, 24 bytes of tokens in \d+\.\d s, \d+ MB/s, compared with the inputs", lines[2])
 

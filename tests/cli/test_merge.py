@@ -8,25 +8,20 @@ import subprocess
 import sys
 
 import pytest
-from tests.indexed.pairs import read_pair, write_pair
+from tests.indexed.pairs import FIRST, SECOND, read_pair, write_pair, write_two_pairs
 
 from tokenloom import IndexedDataset, cli
 
-FIRST = [[[1, 2], [3]], []]
-SECOND = [[[4]], [[5, 6]]]
 SUMMARY = (
-    r"{output}: 4 documents, 4 sequences, 6 tokens, int32\n"
+    r"{output}: 4 documents, 5 sequences, 6 tokens, int32\n"
     r"2 datasets, 24 bytes of tokens in \d+\.\d s, \d+ MB/s\n"
 )
 
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    write_pair(folder / "a", FIRST)
-    write_pair(folder / "b", SECOND)
-    return str(folder)
+    write_two_pairs(tmp_path / "parts")
+    return f"{tmp_path}/parts"
 
 
 def test_datasets_are_joined_in_the_order_given(capsys, tmp_path, folder):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     build_by_hand,
     byte_level_json,
@@ -20,7 +21,6 @@ from tests.preprocess.corpus import (
     leftovers,
     make_sentencepiece,
     make_tokenizer,
-    read_pair,
     sentencepiece_model,
     tiktoken_file,
     word_level_json,
@@ -59,7 +59,7 @@ def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.C
     rows = {name: value.strip() for name, value in rows.items()}
     tokenizer = make_tokenizer(byte_level_json())
     expected = build_by_hand(folder / "hand", tokenizer, texts, eod=0)
-    assert read_pair(folder / "out" / "p_text_document") == expected
+    assert pair_bytes(folder / "out" / "p_text_document") == expected
     assert rows["documents"] == "3"
     assert rows["tokens"] == str(len(expected[0]) // 2)
     assert rows["bytes written"] == str(len(expected[0]))

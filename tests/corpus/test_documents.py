@@ -11,19 +11,17 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.corpus.jobs import preprocess
+from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     EOD,
     build_by_hand,
-    byte_level_json,
     documents_of,
     leftovers,
     make_sentencepiece,
     make_tiktoken,
     make_tokenizer,
     mistaken_json,
-    read_pair,
     sources,
-    word_level_json,
     write_lines,
 )
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -34,17 +32,6 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
-
-
-@pytest.fixture
-def words():
-    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
-    return make_tokenizer(word_level_json())
-
-
-@pytest.fixture
-def tokenizer():
-    return make_tokenizer(byte_level_json())
 
 
 def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
@@ -107,7 +94,7 @@ def test_compressed_input_gives_the_same_bytes(tmp_path: Path, tokenizer, suffix
     preprocess(plain, tmp_path / "plain", tokenizer)
     summary = preprocess(compressed, tmp_path / "compressed", tokenizer, block_bytes=500)
     assert summary.num_text_bytes == len(data)
-    assert read_pair(tmp_path / "compressed_text_document") == read_pair(tmp_path / "plain_text_document")
+    assert pair_bytes(tmp_path / "compressed_text_document") == pair_bytes(tmp_path / "plain_text_document")
 
 
 DOCUMENT = st.one_of(
@@ -140,7 +127,7 @@ def test_bytes_are_those_of_the_builder_whatever_the_workers_and_blocks(
         block_bytes=block_bytes,
     )
     expected = build_by_hand(folder / "hand", tokenizer, documents, eod=tokenizer.eod if append_eod else None)
-    assert read_pair(folder / "out_text_document") == expected
+    assert pair_bytes(folder / "out_text_document") == expected
     assert summary.num_documents == len(documents)
     assert summary.num_tokens * 2 == len(expected[0])
     assert verify_dataset(str(folder / "out_text_document"), vocab_size=tokenizer.vocab_size).ok
@@ -161,7 +148,7 @@ def test_bytes_are_those_of_the_reference_builder(tmp_path: Path, tokenizer, rng
         row = [*ids, tokenizer.eod] if ids else []
         builder.add_document(torch.tensor(row, dtype=torch.int64), [len(row)] if row else [])
     builder.finalize(str(tmp_path / "peer.idx"))
-    assert read_pair(tmp_path / "out_text_document") == read_pair(tmp_path / "peer")
+    assert pair_bytes(tmp_path / "out_text_document") == pair_bytes(tmp_path / "peer")
 
 
 def test_order_is_kept_when_workers_finish_out_of_order(tmp_path: Path, tokenizer):
@@ -284,11 +271,11 @@ def test_truncated_input_leaves_nothing(tmp_path: Path, tokenizer, rng: np.rando
 def test_failed_run_leaves_the_earlier_dataset_alone(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     preprocess(path, tmp_path / "out", words)
-    before = read_pair(tmp_path / "out_text_document")
+    before = pair_bytes(tmp_path / "out_text_document")
     write_lines(path, [{"text": "beta"}, b"bad"])
     with pytest.raises(InputError):
         preprocess(path, tmp_path / "out", words)
-    assert read_pair(tmp_path / "out_text_document") == before
+    assert pair_bytes(tmp_path / "out_text_document") == before
 
 
 def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
@@ -388,12 +375,12 @@ def test_every_kind_of_tokenizer_writes_its_ids(tmp_path: Path, tokenizer: TextT
             block_bytes=block_bytes,
             restart=True,
         )
-        assert read_pair(tmp_path / "out_text_document") == expected
+        assert pair_bytes(tmp_path / "out_text_document") == expected
         assert summary.engine == ("gigatoken" if tokenizer.kind == "tiktoken" else tokenizer.engine_name)
         assert summary.dtype == ("int32" if tokenizer.kind == "null" else "uint16")
     if tokenizer.kind == "tiktoken":
         preprocess(path, tmp_path / "out", tokenizer, append_eod=True, engine="tiktoken")
-        assert read_pair(tmp_path / "out_text_document") == expected
+        assert pair_bytes(tmp_path / "out_text_document") == expected
 
 
 def test_bos_begins_every_document_that_has_tokens(tmp_path: Path):

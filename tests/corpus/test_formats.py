@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.corpus.jobs import preprocess
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, read_pair
+from tests.indexed.pairs import pair_bytes
+from tests.preprocess.corpus import EOD
 from tests.preprocess.inputs.corpora import (
     COMPRESSIONS,
     documents,
@@ -30,11 +31,6 @@ TEXTS = [
 ]
 TEXTS[7] = "x" * 5000
 ROWS = [{"id": number, "text": text, "meta": {"text": text}} for number, text in enumerate(TEXTS)]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return make_tokenizer(byte_level_json())
 
 
 def write_corpus(folder: Path, name: str) -> Path:
@@ -77,7 +73,7 @@ def test_every_format_comes_to_the_same_bytes(tmp_path: Path, tokenizer, name: s
     chosen = "text-lines" if ".txt" in name else None
     summary = preprocess(path, tmp_path / "other", tokenizer, input_format=chosen, keys=[key], **options)
     assert summary.num_documents == len(TEXTS)
-    assert read_pair(tmp_path / f"other_{key}_document") == read_pair(tmp_path / "lines_text_document")
+    assert pair_bytes(tmp_path / f"other_{key}_document") == pair_bytes(tmp_path / "lines_text_document")
 
 
 def test_files_of_text_are_the_same_documents(tmp_path: Path):
@@ -95,7 +91,7 @@ def test_sentences_are_the_same_in_tables(tmp_path: Path, tokenizer):
     write_parquet(tmp_path / "a.parquet", pa.table({"text": pa.array([row["text"] for row in rows])}))
     for name in ("a.jsonl", "a.parquet"):
         preprocess(tmp_path / name, tmp_path / name, tokenizer, input_format=None, block_bytes=200)
-    assert read_pair(tmp_path / "a.parquet_text_document") == read_pair(tmp_path / "a.jsonl_text_document")
+    assert pair_bytes(tmp_path / "a.parquet_text_document") == pair_bytes(tmp_path / "a.jsonl_text_document")
 
 
 def test_bad_rows_are_named_and_set_aside_like_lines(tmp_path: Path, tokenizer):

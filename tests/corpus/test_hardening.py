@@ -19,13 +19,6 @@ from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError, InputError, StorageError
 
-
-@pytest.fixture
-def words():
-    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
-    return make_tokenizer(word_level_json())
-
-
 ANY_NUMBER = BadRecordBudget(most=None)
 
 

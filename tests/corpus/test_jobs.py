@@ -13,14 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.corpus.jobs import preprocess
+from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     build_by_hand,
     byte_level_json,
     documents_of,
     leftovers,
-    make_tokenizer,
-    read_pair,
-    word_level_json,
     write_lines,
 )
 
@@ -29,18 +27,6 @@ from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
-
-
-@pytest.fixture
-def words():
-    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
-    return make_tokenizer(word_level_json())
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return make_tokenizer(byte_level_json())
-
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
 
@@ -77,7 +63,7 @@ def test_bytes_depend_on_neither_shards_nor_threads_nor_files(
         num_processes=1,
         block_bytes=block_bytes,
     )
-    assert read_pair(folder / "out_text_document") == build_by_hand(
+    assert pair_bytes(folder / "out_text_document") == build_by_hand(
         folder / "hand", tokenizer, documents, eod=tokenizer.eod
     )
     assert summary.num_documents == len(documents)
@@ -88,7 +74,8 @@ def test_processes_make_the_same_bytes(tmp_path: Path, tokenizer):
     paths = corpus_of(tmp_path, DOCUMENTS)
     summary = preprocess(paths, tmp_path / "out", tokenizer, shard_bytes=400, num_processes=2, num_workers=1)
     assert summary.num_shards > 4
-    assert read_pair(tmp_path / "out_text_document") == build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS, eod=None)
+    expected = build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS, eod=None)
+    assert pair_bytes(tmp_path / "out_text_document") == expected
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path, words):
@@ -103,7 +90,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, words):
     summary = preprocess(path, tmp_path / "other", words, shard_bytes=100, skip_bad_records=True)
     again = preprocess(path, tmp_path / "out", words, shard_bytes=100, restart=True, skip_bad_records=True)
     assert (summary.num_shards_reused, again.num_shards_reused) == (0, 0)
-    assert read_pair(tmp_path / "out_text_document") == read_pair(tmp_path / "other_text_document")
+    assert pair_bytes(tmp_path / "out_text_document") == pair_bytes(tmp_path / "other_text_document")
 
 
 def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> None:
@@ -239,7 +226,7 @@ def test_a_pair_per_file(tmp_path: Path, tokenizer):
     ]
     for number in range(3):
         expected = build_by_hand(tmp_path / "hand", tokenizer, DOCUMENTS[20 * number :][:20], eod=None)
-        assert read_pair(tmp_path / "pairs" / f"part-{number}_text_document") == expected
+        assert pair_bytes(tmp_path / "pairs" / f"part-{number}_text_document") == expected
     other = tmp_path / "other"
     other.mkdir()
     twin = write_lines(other / "part-0.jsonl", [{"text": "x"}])
@@ -285,4 +272,4 @@ def test_a_disk_that_is_full_in_the_end_leaves_no_dataset(tmp_path: Path, tokeni
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "of them done before" in done.stdout
     expected = build_by_hand(tmp_path / "hand", tokenizer, ["some text " * 50] * 100, eod=None)
-    assert read_pair(tmp_path / "out_text_document") == expected
+    assert pair_bytes(tmp_path / "out_text_document") == expected

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, settings, write_conversations
 from tests.object_store.proxy import KINDS, Faults
+from tests.support import assert_same
 
 from tokenloom import (
     BlendedMegatronDatasetBuilder,
@@ -48,15 +49,6 @@ def build(cls, config_class, prefix: str, tmp_path, *, num_samples: int | None =
     changes = {"path_to_cache": str(tmp_path / "indices"), "object_storage": STORAGE, "sequence_length": 512}
     config = config_class(**settings(prefix, **changes))
     return BlendedMegatronDatasetBuilder(cls, [num_samples, None, None], lambda: True, config).build()[0]
-
-
-def assert_same(found, expected) -> None:
-    assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected, strict=True):
-        assert list(mine) == list(theirs)
-        for name in mine:
-            assert mine[name].dtype == theirs[name].dtype
-            assert (mine[name] == theirs[name]).all()
 
 
 @pytest.mark.parametrize(("num_workers", "context"), [(0, None), (2, "spawn")])

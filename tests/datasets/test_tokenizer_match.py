@@ -367,17 +367,15 @@ def test_pairs_are_written_to_object_storage_with_their_manifest(bucket):
     assert sorted(bucket.keys()) == [f"out/corpus.{end}" for end in ("bin", "idx")]
 
 
-class Denied:
-    """A store as it answers those who may not list: what is missing is forbidden."""
-
-    def __init__(self, *_):
-        message = "access was denied"
-        raise AccessDeniedError(message)
+def denied(*_, **__):
+    """Answers as a store does to those who may not list: what is missing is forbidden."""
+    message = "access was denied"
+    raise AccessDeniedError(message)
 
 
 def test_a_store_that_denies_what_is_missing_has_no_manifest(tmp_path, bucket, monkeypatch, caplog):
     address = put_pair(bucket, write_sentences(tmp_path / "corpus", CORPUS))
-    monkeypatch.setattr(manifest_file, "RemoteFile", Denied)
+    monkeypatch.setattr(manifest_file, "read_start", denied)
     with caplog.at_level("INFO"):
         assert len(open_remote(address, fingerprinted(StandInTokenizer()))) == 1
     assert f"no manifest of `{address}` to read: access is denied" in caplog.text

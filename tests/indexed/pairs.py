@@ -15,6 +15,10 @@ from tokenloom import IndexedDataset, IndexedDatasetBuilder
 Corpus = list[list[list[int]]]
 """Documents of sequences of tokens."""
 
+FIRST: Corpus = [[[1, 2], [3]], []]
+SECOND: Corpus = [[[4]], [[], [5, 6]]]
+"""What `write_two_pairs` writes."""
+
 INTEGER_DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16]
 
 
@@ -29,6 +33,12 @@ def write_pair(
             builder.end_document()
         builder.finalize(f"{os.fspath(prefix)}.idx")
     return os.fspath(prefix)
+
+
+def write_two_pairs(folder: Path) -> list[str]:
+    """Writes `FIRST` and `SECOND` as the pairs a and b in a folder, made if need be; returns their prefixes."""
+    folder.mkdir(exist_ok=True)
+    return [write_pair(folder / "a", FIRST), write_pair(folder / "b", SECOND)]
 
 
 def read_pair(prefix: str, *, mmap: bool = True) -> Corpus:

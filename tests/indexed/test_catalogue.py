@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
+from tests.indexed.pairs import (
+    FIRST,
+    INTEGER_DTYPES,
+    SECOND,
+    corpora,
+    pair_bytes,
+    read_pair,
+    write_pair,
+    write_two_pairs,
+)
 from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
 
 from tokenloom import (
@@ -35,14 +44,12 @@ from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in
 
-FIRST = [[[1, 2], [3]], []]
-SECOND = [[[4]], [[], [5, 6]]]
 PAGE = 65536
 
 
 @pytest.fixture
 def prefixes(tmp_path):
-    return [write_pair(tmp_path / "a", FIRST), write_pair(tmp_path / "b", SECOND)]
+    return write_two_pairs(tmp_path)
 
 
 @pytest.fixture

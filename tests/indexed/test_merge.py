@@ -9,20 +9,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
+from tests.indexed.pairs import (
+    FIRST,
+    INTEGER_DTYPES,
+    SECOND,
+    corpora,
+    pair_bytes,
+    read_pair,
+    write_pair,
+    write_two_pairs,
+)
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.merge import merge_datasets
 from tokenloom.indexed.prefixes import prefixes_in
 
-FIRST = [[[1, 2], [3]], []]
-SECOND = [[[4]], [[], [5, 6]]]
-
 
 @pytest.fixture
 def prefixes(tmp_path):
-    return [write_pair(tmp_path / "a", FIRST), write_pair(tmp_path / "b", SECOND)]
+    return write_two_pairs(tmp_path)
 
 
 def test_documents_keep_their_order(tmp_path, prefixes):

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.object_store.fixtures import Bucket
 from tests.object_store.proxy import KINDS, Faults
-from tests.support import MASKING, StandInWordPieces, make_config, make_dataset, write_corpus, write_sentences
+from tests.support import (
+    MASKING,
+    StandInWordPieces,
+    assert_same,
+    make_config,
+    make_dataset,
+    write_corpus,
+    write_sentences,
+)
 
 from tokenloom import (
     BERTMaskedWordPieceDataset,
@@ -109,15 +117,6 @@ def batches_of(dataset, *, consumed: int = 0, **options):
     loader = build_dataloader(dataset, sampler, **options)
     batches = [{name: tensor.clone() for name, tensor in batch.items()} for batch in loader]
     return batches, loader_statistics(loader)
-
-
-def assert_same(found, expected) -> None:
-    assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected, strict=True):
-        assert list(mine) == list(theirs)
-        for name in mine:
-            assert mine[name].dtype == theirs[name].dtype
-            assert (mine[name] == theirs[name]).all()
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")

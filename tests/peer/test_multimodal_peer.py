@@ -9,7 +9,8 @@ from megatron.core.datasets import gpt_dataset as peer_gpt
 from megatron.core.datasets import indexed_dataset as peer_indexed
 from megatron.core.datasets import multimodal_dataset as peer
 from megatron.core.datasets.utils import Split as PeerSplit
-from tests.preprocess.corpus import byte_level_json, make_tokenizer, read_pair, write_lines
+from tests.indexed.pairs import pair_bytes
+from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import StandInTokenizer
 
 from tokenloom import IndexedDataset, merge_datasets
@@ -55,11 +56,11 @@ def test_pairs_give_the_bytes_of_the_peer_and_can_be_merged(tmp_path, rng):
         preprocess_multimodal(write_lines(tmp_path / f"{name}.jsonl", lines[rows]), tmp_path / name, tokenizer)
         tokens = [tokenizer.tokenize(text) for text in texts[rows]]
         write_as_peer(tmp_path / f"peer-{name}", zip(tokens, images[rows], strict=True))
-        assert read_pair(tmp_path / name) == read_pair(tmp_path / f"peer-{name}")
+        assert pair_bytes(tmp_path / name) == pair_bytes(tmp_path / f"peer-{name}")
         parts.append(str(tmp_path / name))
     merged = merge_datasets(parts, str(tmp_path / "all"), multimodal=True)
     write_as_peer(tmp_path / "peer-all", zip(map(tokenizer.tokenize, texts), images, strict=True))
-    assert read_pair(tmp_path / "all") == read_pair(tmp_path / "peer-all")
+    assert pair_bytes(tmp_path / "all") == pair_bytes(tmp_path / "peer-all")
     theirs = peer_indexed.IndexedDataset(str(tmp_path / "all"), multimodal=True)
     for row, text in enumerate(texts):
         for dataset in (merged, theirs):

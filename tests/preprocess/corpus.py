@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from tests.indexed.pairs import pair_bytes
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenloom.indexed.builder import IndexedDatasetBuilder
@@ -66,6 +68,18 @@ def mistaken_json() -> str:
 def make_tokenizer(data: str, **options: Any) -> HuggingFaceTokenizer:
     """Returns the tokenizer without a file."""
     return HuggingFaceTokenizer("memory/tokenizer.json", data.encode(), **options)
+
+
+@pytest.fixture(scope="module")
+def words() -> HuggingFaceTokenizer:
+    """alpha is 2, beta is 3, anything else 0, and the end of a document 1."""
+    return make_tokenizer(word_level_json())
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> HuggingFaceTokenizer:
+    """Bytes and what is frequent in sources."""
+    return make_tokenizer(byte_level_json())
 
 
 @functools.cache
@@ -150,12 +164,7 @@ def build_by_hand(
                 rows[-1].append(eod)
             builder.add_document([token for row in rows for token in row], [len(row) for row in rows])
         builder.finalize(f"{prefix}.idx")
-    return read_pair(prefix)
-
-
-def read_pair(prefix: str | os.PathLike[str]) -> tuple[bytes, bytes]:
-    """Returns the bytes of both files."""
-    return Path(f"{os.fspath(prefix)}.bin").read_bytes(), Path(f"{os.fspath(prefix)}.idx").read_bytes()
+    return pair_bytes(prefix)
 
 
 def leftovers(folder: Path, *inputs: Path) -> list[str]:

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     EOD,
     byte_level_json,
     documents_of,
     leftovers,
     make_tokenizer,
-    read_pair,
     word_level_json,
     write_lines,
 )
@@ -40,11 +40,6 @@ def messages(*contents):
 
 
 TALKS = [messages("Hi", "Ho", "Again?", "No."), messages("def f():", "return 1\n"), messages("Größe?", "👍🏽 é")]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return make_tokenizer(byte_level_json())
 
 
 def run(tmp_path, tokenizer, lines, name="chat.jsonl", **options):
@@ -126,9 +121,9 @@ def test_an_end_that_is_there_is_not_repeated(tmp_path, tokenizer):
 )
 def test_other_schemas_come_to_the_same(tmp_path, tokenizer, record):
     run(tmp_path, tokenizer, [messages("Hi", "Ho")])
-    expected = read_pair(tmp_path / "out")
+    expected = pair_bytes(tmp_path / "out")
     run(tmp_path, tokenizer, [record])
-    assert read_pair(tmp_path / "out") == expected
+    assert pair_bytes(tmp_path / "out") == expected
 
 
 def test_text_needs_no_template_and_is_trained(tmp_path, tokenizer):
@@ -146,13 +141,13 @@ def test_a_named_schema_goes_before_the_columns(tmp_path, tokenizer):
 def test_bytes_do_not_depend_on_workers_and_compression_is_read(tmp_path, tokenizer):
     lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(3000)]
     run(tmp_path, tokenizer, lines, num_workers=1)
-    expected = read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
+    expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
     run(tmp_path, tokenizer, lines, num_workers=4)
-    assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
     path = tmp_path / "chat.jsonl.gz"
     path.write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
     preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
-    assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
 
 
 BAD = [
@@ -230,10 +225,10 @@ def write_parquet(path, rows):
 def test_parquet_comes_to_the_same_as_json(tmp_path, tokenizer):
     lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(1500)]
     run(tmp_path, tokenizer, lines)
-    expected = read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
+    expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
     path = write_parquet(tmp_path / "chat.parquet", lines)
     summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
-    assert (read_pair(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
     assert summary.num_documents == 1500
 
 

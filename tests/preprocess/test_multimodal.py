@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, read_pair, write_lines
+from tests.indexed.pairs import pair_bytes
+from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
 from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -55,10 +56,10 @@ def test_a_document_is_a_text_and_an_image(folder):
 
 def test_lines_and_folder_and_any_number_of_workers_give_the_same_bytes(folder):
     run(folder, num_workers=1)
-    expected = read_pair(folder / "out" / "p")
+    expected = pair_bytes(folder / "out" / "p")
     for name, workers in (("pairs.jsonl", 3), ("pairs", 1), ("pairs", 4)):
         run(folder, name, num_workers=workers)
-        assert read_pair(folder / "out" / "p") == expected
+        assert pair_bytes(folder / "out" / "p") == expected
 
 
 def test_texts_end_or_are_filled_up(folder):

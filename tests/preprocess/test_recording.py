@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.corpus.jobs import preprocess
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json, write_lines
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.layout import idx_path
@@ -20,11 +20,6 @@ from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.inputs import InputFile
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.recording import input_record, input_records
-
-
-@pytest.fixture(scope="module")
-def words():
-    return make_tokenizer(word_level_json())
 
 
 def test_json_lines_are_accounted_for(tmp_path: Path, words):

@@ -18,11 +18,6 @@ PARTS = st.lists(st.lists(st.text(st.sampled_from("ab é👍\n\t1한"), max_size
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return make_tokenizer(byte_level_json())
-
-
-@pytest.fixture(scope="module")
 def encoders(tokenizer):
     return {
         name: SpanEncoder(tokenizer, choose_engine(name, tokenizer, []), num_workers=1)

@@ -17,7 +17,7 @@ from tokenloom.corpus.plan import CorpusPlan, PlannedOutput, PlannedShard
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
-from tokenloom.corpus.summary import DatasetSummary, dataset_summary
+from tokenloom.corpus.summary import DatasetSummary, OutputSummary, dataset_summary
 from tokenloom.errors import InputError, StorageError
 from tokenloom.indexed.concatenate import write_concatenated
 from tokenloom.indexed.dataset import IndexedDataset
@@ -72,22 +72,7 @@ class DonePart:
         return mine if self.kept is None else mine & self.kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssembledOutput:
-    """What became of some shards.
-
-    Attributes:
-        datasets: one per key and split.
-        num_duplicates: documents left out.
-        rejected_path: of the bad records; None if there are none.
-    """
-
-    datasets: tuple[DatasetSummary, ...]
-    num_duplicates: int
-    rejected_path: str | None
-
-
-def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[AssembledOutput]:
+def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[OutputSummary]:
     """Makes the datasets of a job appear, all or none, and returns what they hold.
 
     Args:
@@ -102,7 +87,7 @@ def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]
     parts = _parts(plan, folder, reports)
     _require_documents(plan, folder, parts)
     by_number = {part.shard.number: part for part in parts}
-    assembled: list[AssembledOutput] = []
+    assembled: list[OutputSummary] = []
     written: list[str] = []
     try:
         for output in plan.outputs:
@@ -153,28 +138,21 @@ def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[Done
 
 def _assemble_output(
     plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart], written: list[str]
-) -> AssembledOutput:
-    settings = plan.settings
-    rejected = _write_rejected(output, parts)  # first: where all datasets are, the job is done
-    splits: list[tuple[int | None, str | None]] = list(enumerate(settings.shares)) or [(None, None)]
+) -> OutputSummary:
+    _write_rejected(output, parts)  # first: where all datasets are, the job is done
+    engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
     datasets: list[DatasetSummary] = []
-    for number, split in splits:
-        for column, key in enumerate(settings.keys):
-            prefix = output.dataset_prefix(key, level=settings.level, split=split)
-            written.append(prefix)
-            chosen = [
-                ConcatenatedPart(prefix=part_pair(part.prefix, column), kept_documents=part.chosen(number))
-                for part in parts
-            ]
-            engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
-            ledger = _ledger(parts, number)
-            make = manifest_maker(plan, output.files, key=key, split=split, ledger=ledger, engine=engines)
-            datasets.append(dataset_summary(_write_dataset(chosen, prefix, make), key=key, split=split))
-    return AssembledOutput(
-        datasets=tuple(datasets),
-        num_duplicates=sum(part.num_duplicates for part in parts),
-        rejected_path=rejected,
-    )
+    for planned in output.datasets:
+        written.append(planned.prefix)
+        key, split, number = planned.key, planned.split, planned.split_number
+        chosen = [
+            ConcatenatedPart(prefix=part_pair(part.prefix, planned.column), kept_documents=part.chosen(number))
+            for part in parts
+        ]
+        ledger = _ledger(parts, number)
+        make = manifest_maker(plan, output.files, key=key, split=split, ledger=ledger, engine=engines)
+        datasets.append(dataset_summary(planned, _write_dataset(chosen, planned.prefix, make)))
+    return OutputSummary(datasets=tuple(datasets), ledger=ledger)
 
 
 def _ledger(parts: Sequence[DonePart], split: int | None) -> DocumentLedger:
@@ -215,16 +193,15 @@ def _link_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]) 
     return publish_link(idx_path(source), idx_path(target))
 
 
-def _write_rejected(output: PlannedOutput, parts: Sequence[DonePart]) -> str | None:
+def _write_rejected(output: PlannedOutput, parts: Sequence[DonePart]) -> None:
     """Writes the bad records of an output, their numbers counted from the beginning of their files."""
     path = rejected_path(output.prefix)
     if not any(part.report.num_rejected for part in parts):
         remove(path)
-        return None
+        return
     with open_pending(path) as file:
         for record in _rejected(parts):
             file.write(json_line(record))
-    return path
 
 
 def _rejected(parts: Sequence[DonePart]) -> Iterator[dict[str, Any]]:

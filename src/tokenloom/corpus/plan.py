@@ -49,25 +49,42 @@ class PlannedShard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDataset:
+    """One of the datasets of an output.
+
+    Attributes:
+        prefix: of the pair.
+        key: of its texts.
+        column: the number of the key, from 0.
+        split: its name; None without splits.
+        split_number: from 0, in the order of the shares; None without splits.
+    """
+
+    prefix: str
+    key: str
+    column: int
+    split: str | None
+    split_number: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
     """Datasets that appear together: one per key and split, and the bad records of their shards.
 
     Attributes:
         prefix: begins the names of all of them.
+        datasets: split by split, in each key by key.
         shards: in order.
     """
 
     prefix: str
+    datasets: tuple[PlannedDataset, ...]
     shards: tuple[PlannedShard, ...]
 
     @property
     def files(self) -> tuple[InputFile, ...]:
         """The input files, each once, in order."""
         return tuple(dict.fromkeys(slice_.file for shard in self.shards for slice_ in shard.slices))
-
-    def dataset_prefix(self, key: str, *, level: str, split: str | None = None) -> str:
-        """Returns the prefix of the dataset of a key, and of a split if there are any."""
-        return "_".join([self.prefix, *([] if split is None else [split]), key.replace("/", "_"), level])
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, to remember what is asked for with every shard
@@ -144,7 +161,7 @@ def plan_corpus(
     target = os.fspath(prefix)
     description = _description(settings, tokenizer)
     outputs = tuple(_outputs(found.files, target, settings, description))
-    _check_names(outputs, settings)
+    _check_names(outputs)
     return CorpusPlan(
         prefix=target,
         settings=settings,
@@ -178,7 +195,15 @@ def _outputs(
             key = _hash([settled, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))
             number += 1
-        yield PlannedOutput(prefix=prefix, shards=tuple(shards))
+        yield PlannedOutput(prefix=prefix, datasets=tuple(_datasets(prefix, settings)), shards=tuple(shards))
+
+
+def _datasets(prefix: str, settings: CorpusSettings) -> Iterator[PlannedDataset]:
+    splits: list[tuple[int | None, str | None]] = list(enumerate(settings.shares)) or [(None, None)]
+    for split_number, split in splits:
+        for column, key in enumerate(settings.keys):
+            names = [prefix, *([] if split is None else [split]), key.replace("/", "_"), settings.level]
+            yield PlannedDataset(prefix="_".join(names), key=key, column=column, split=split, split_number=split_number)
 
 
 def _names_of_own(files: Sequence[InputFile]) -> list[str]:
@@ -203,26 +228,23 @@ def _described(slice_: InputSlice) -> list[Any]:
     return [file.path, file.format, file.compression, file.num_bytes, file.version, slice_.start, slice_.stop]
 
 
-def _check_names(outputs: Sequence[PlannedOutput], settings: CorpusSettings) -> None:
+def _check_names(outputs: Sequence[PlannedOutput]) -> None:
     """Refuses names that could not be written in the end, or twice.
 
     Raises:
         ConfigError: two datasets have one name, or a name is too long.
     """
-    owners: dict[str, tuple[str | None, str]] = {}
-    for output in outputs:
-        for split in tuple(settings.shares) or (None,):
-            for key in settings.keys:
-                prefix = output.dataset_prefix(key, level=settings.level, split=split)
-                if prefix in owners:
-                    also = " of ".join(f"{name!r}" for name in owners[prefix][::-1] if name is not None)
-                    message = f"the datasets of {key!r} and of {also} would both be written as `{prefix}`"
-                    raise ConfigError(message, hint="choose other names for splits, or make them one by one")
-                owners[prefix] = (split, key)
-                name = os.path.basename(prefix)
-                if len(os.fsencode(name)) > _MOST_NAME_BYTES:
-                    message = f"expected names of at most {_MOST_NAME_BYTES} bytes, got {name!r}"
-                    raise ConfigError(message, hint="choose a shorter output prefix")
+    owners: dict[str, PlannedDataset] = {}
+    for dataset in (dataset for output in outputs for dataset in output.datasets):
+        owner = owners.setdefault(dataset.prefix, dataset)
+        if owner is not dataset:
+            also = " of ".join(f"{name!r}" for name in (owner.key, owner.split) if name is not None)
+            message = f"the datasets of {dataset.key!r} and of {also} would both be written as `{dataset.prefix}`"
+            raise ConfigError(message, hint="choose other names for splits, or make them one by one")
+        name = os.path.basename(dataset.prefix)
+        if len(os.fsencode(name)) > _MOST_NAME_BYTES:
+            message = f"expected names of at most {_MOST_NAME_BYTES} bytes, got {name!r}"
+            raise ConfigError(message, hint="choose a shorter output prefix")
 
 
 def _description(settings: CorpusSettings, tokenizer: TextTokenizer) -> dict[str, Any]:

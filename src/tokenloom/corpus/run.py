@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tokenloom.corpus.assembly import AssembledOutput, assemble
+from tokenloom.corpus.assembly import assemble
 from tokenloom.corpus.finished import finished_summary
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.parts import damaged_parts
@@ -18,10 +18,11 @@ from tokenloom.corpus.processes import work_in_processes
 from tokenloom.corpus.progress import CorpusProgress, ProgressBook
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.summary import CorpusSummary
+from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -93,8 +94,8 @@ def preprocess_corpus(
             if not (num_reused or restart) and (summary := finished_summary(plan, seconds=time.monotonic() - started)):
                 return summary
             _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
-            reports, assembled = _work(plan, folder, run, ProgressBook(plan.shards, progress))
-        return _summary(plan, reports, assembled, num_reused=num_reused, seconds=time.monotonic() - started)
+            reports, outputs = _work(plan, folder, run, ProgressBook(plan.shards, progress))
+        return _summary(plan, reports, outputs, num_reused=num_reused, seconds=time.monotonic() - started)
     except FolderGoneError as error:
         summary = finished_summary(plan, seconds=time.monotonic() - started)
         if summary is not None:
@@ -120,7 +121,7 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
         if number is not None and number < 1:
             message = f"expected at least 1 {name}, got {number!r}"
             raise ConfigError(message)
-    num_processors = len(os.sched_getaffinity(0))
+    num_processors = usable_processors()
     threads_each = 1 if plan.settings.split_sentences else _MOST_THREADS
     processes = num_processes or max(1, num_processors // (num_workers or threads_each))
     processes = 1 if plan.reads_streams else min(processes, len(plan.shards))
@@ -137,7 +138,7 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
 
 def _work(
     plan: CorpusPlan, folder: JobFolder, run: Runner, book: ProgressBook
-) -> tuple[list[ShardReport], list[AssembledOutput]]:
+) -> tuple[list[ShardReport], list[OutputSummary]]:
     """Returns the reports of all shards, and what became of them, once the folder is gone."""
     while True:
         run(plan, folder, book)
@@ -146,9 +147,9 @@ def _work(
             damaged = damaged_parts(plan, folder)
             if not damaged:
                 reports = [report for shard in plan.shards if (report := folder.report(shard)) is not None]
-                assembled = assemble(plan, folder, reports)
+                outputs = assemble(plan, folder, reports)
                 folder.remove()
-                return reports, assembled
+                return reports, outputs
             for shard, problem in damaged:
                 _LOGGER.warning("shard %d is done again: %s", shard.number, problem)
                 folder.forget(shard)
@@ -188,27 +189,19 @@ def _folder_path(plan: CorpusPlan, work_folder: str | os.PathLike[str] | None) -
 def _summary(
     plan: CorpusPlan,
     reports: Sequence[ShardReport],
-    assembled: Sequence[AssembledOutput],
+    outputs: Sequence[OutputSummary],
     *,
     num_reused: int,
     seconds: float,
 ) -> CorpusSummary:
     engines = {report.engine: report.engine_reason for report in reports}
-    return CorpusSummary(
-        datasets=tuple(dataset for output in assembled for dataset in output.datasets),
-        num_files=len(plan.files),
-        num_ignored=len(plan.ignored),
-        num_shards=len(reports),
+    return corpus_summary(
+        plan,
+        outputs,
         num_shards_reused=num_reused,
         was_complete=False,
-        num_documents=sum(report.num_documents for report in reports),
-        num_duplicates=sum(output.num_duplicates for output in assembled),
         num_doubled=sum(report.num_doubled for report in reports),
-        num_blank_lines=sum(report.num_blank_lines for report in reports),
-        num_rejected=sum(report.num_rejected for report in reports),
-        rejected_paths=tuple(output.rejected_path for output in assembled if output.rejected_path is not None),
         num_text_bytes=sum(report.num_text_bytes for report in reports),
-        dtype=plan.dtype.name,
         engine=", ".join(engines),
         engine_reason="; ".join(engines.values()),
         seconds=seconds,

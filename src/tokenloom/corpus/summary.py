@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tokenloom.corpus.plan import CorpusPlan, PlannedDataset
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest import DocumentLedger
+from tokenloom.preprocess.rejected import rejected_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +36,11 @@ class DatasetSummary:
     num_bytes: int
 
 
-def dataset_summary(dataset: IndexedDataset, *, key: str, split: str | None) -> DatasetSummary:
+def dataset_summary(planned: PlannedDataset, dataset: IndexedDataset) -> DatasetSummary:
     """Returns what a dataset holds."""
     return DatasetSummary(
-        key=key,
-        split=split,
+        key=planned.key,
+        split=planned.split,
         prefix=dataset.path_prefix,
         num_documents=dataset.num_documents,
         num_empty=int(np.count_nonzero(np.diff(dataset.document_indices) == 0)),
@@ -44,6 +48,19 @@ def dataset_summary(dataset: IndexedDataset, *, key: str, split: str | None) -> 
         num_tokens=dataset.num_tokens,
         num_bytes=dataset.num_tokens * dataset.dtype.itemsize,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSummary:
+    """What became of the records of an output.
+
+    Attributes:
+        datasets: one per key and split.
+        ledger: of any of them: all were made of the same records.
+    """
+
+    datasets: tuple[DatasetSummary, ...]
+    ledger: DocumentLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +106,51 @@ class CorpusSummary:
     def num_tokens(self) -> int:
         """Tokens written, over all datasets."""
         return sum(dataset.num_tokens for dataset in self.datasets)
+
+
+def corpus_summary(
+    plan: CorpusPlan,
+    outputs: Sequence[OutputSummary],
+    *,
+    num_shards_reused: int,
+    was_complete: bool,
+    num_doubled: int,
+    num_text_bytes: int,
+    engine: str,
+    engine_reason: str,
+    seconds: float,
+) -> CorpusSummary:
+    """Returns the summary of a job that is done.
+
+    Args:
+        plan: of the job.
+        outputs: all of them, in its order.
+        num_shards_reused, was_complete, num_doubled, num_text_bytes: see `CorpusSummary`; datasets do not tell them.
+        engine, engine_reason, seconds: likewise.
+    """
+    ledgers = [output.ledger for output in outputs]
+    num_blank = sum(ledger.num_blank for ledger in ledgers)
+    num_rejected = sum(ledger.num_rejected for ledger in ledgers)
+    return CorpusSummary(
+        datasets=tuple(dataset for output in outputs for dataset in output.datasets),
+        num_files=len(plan.files),
+        num_ignored=len(plan.ignored),
+        num_shards=len(plan.shards),
+        num_shards_reused=num_shards_reused,
+        was_complete=was_complete,
+        num_documents=sum(ledger.num_read for ledger in ledgers) - num_blank - num_rejected,
+        num_duplicates=sum(ledger.num_duplicates for ledger in ledgers),
+        num_doubled=num_doubled,
+        num_blank_lines=num_blank,
+        num_rejected=num_rejected,
+        rejected_paths=tuple(
+            rejected_path(planned.prefix)
+            for planned, ledger in zip(plan.outputs, ledgers, strict=True)
+            if ledger.num_rejected
+        ),
+        num_text_bytes=num_text_bytes,
+        dtype=plan.dtype.name,
+        engine=engine,
+        engine_reason=engine_reason,
+        seconds=seconds,
+    )

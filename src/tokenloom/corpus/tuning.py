@@ -17,6 +17,7 @@ from tokenloom.corpus.run import local_runner
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -60,7 +61,7 @@ def find_optimal_workers(
         ConfigError: the input is standard input, which can be read only once.
         InputError: the sample holds no text.
     """
-    num_processors = len(os.sched_getaffinity(0))
+    num_processors = usable_processors()
     shard_bytes = max(1, sample_bytes // (_SHARDS_PER_PROCESSOR * num_processors))
     lenient = replace(settings, shard_bytes=shard_bytes, bad_records=BadRecordBudget(most=None))
     plan = plan_corpus(inputs, output_prefix, tokenizer, replace(lenient, one_pair_per_file=False))

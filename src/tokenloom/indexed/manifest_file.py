@@ -11,10 +11,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
 from tokenloom.indexed.layout import bin_path, idx_path
@@ -25,11 +24,11 @@ from tokenloom.indexed.manifest import (
     Manifest,
     PairFacts,
 )
+from tokenloom.indexed.manifest_json import JsonRecord, damage_hint, parse_json
 from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
-from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import open_pending, remove
+from tokenloom.storage.resolve import open_pending, read_start, remove
 from tokenloom.storage.settings import ObjectStorageSettings
 
 logger = logging.getLogger(__name__)
@@ -53,15 +52,8 @@ no line break inside a text, so what begins a line is what it seems to be. Any o
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
 
-_CRC32 = re.compile("[0-9a-f]{8}")
-
-_MOST_SHOWN = 60
-"""Characters of a wrong value that a message shows."""
-
 _KNOWN: dict[bytes, TokenizerIdentity] = {}
 """The tokenizer that was read last, by its JSON."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def manifest_path(prefix: str) -> str:
     return prefix + ".manifest.json"
 
 
-def write_manifest(prefix: str, manifest: Manifest, *, settings: ObjectStorageSettings | None = None) -> None:
+def write_manifest(prefix: str, manifest: Manifest) -> None:
     """Writes the manifest of a prefix; it appears whole.
 
     Whoever writes the pair too publishes it after the `.bin` file and before the `.idx` file, see
@@ -95,7 +87,7 @@ def write_manifest(prefix: str, manifest: Manifest, *, settings: ObjectStorageSe
         StorageError: writing failed.
     """
     data = manifest_bytes(manifest)
-    with open_pending(manifest_path(prefix), settings=settings) as file:
+    with open_pending(manifest_path(prefix)) as file:
         file.write(data)
 
 
@@ -111,14 +103,14 @@ def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None)
     return None if data is None else parse_manifest(data, path=path)
 
 
-def read_manifest_head(prefix: str, *, settings: ObjectStorageSettings | None = None) -> ManifestHead | None:
+def read_manifest_head(prefix: str) -> ManifestHead | None:
     """Returns the head of the manifest of a prefix, None if there is none; one open and one read, as a rule.
 
     Raises:
         DatasetFormatError, StorageError: as `read_manifest`.
     """
-    data = _read(manifest_path(prefix), HEAD_BYTES, settings)
-    return None if data is None else _head_of(data, prefix, settings)
+    data = _read(manifest_path(prefix), HEAD_BYTES, None)
+    return None if data is None else _head_of(data, prefix, None)
 
 
 def read_manifest_head_once(
@@ -152,7 +144,7 @@ def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -
     if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
         (largest, start), text = found.groups(), data[found.end() : end]
         if (tokenizer := _KNOWN.get(text)) is None:
-            tokenizer = _tokenizer(_Record({"tokenizer": _json(text, path)}, path).record("tokenizer"))
+            tokenizer = _tokenizer(JsonRecord({"tokenizer": parse_json(text, path)}, path).record("tokenizer"))
             _KNOWN.clear()  # the manifests of a blend have it in common, as a rule
             _KNOWN[text] = tokenizer
         return ManifestHead(tokenizer, None if largest == b"null" else int(largest), int(start, 16))
@@ -237,7 +229,7 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
     expected = (top.integer("num_input_files"), top.integer("num_input_bytes"))
     if found != expected:
         message = f"`{path}`: expected {expected[0]} inputs of {expected[1]} bytes, found {found[0]} of {found[1]}"
-        raise DatasetFormatError(message, hint=_hint(path))
+        raise DatasetFormatError(message, hint=damage_hint(path))
     return manifest
 
 
@@ -245,10 +237,9 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
     """Returns the first bytes of a file or object, as many as there are; None if there is none."""
     if is_remote(path):
         try:
-            remote = RemoteFile(path, settings)
+            return read_start(path, num_bytes, settings=settings)
         except MissingObjectError:
             return None
-        return remote.read(0, min(remote.num_bytes, num_bytes)).tobytes()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -272,103 +263,24 @@ def _read_whole(path: str, settings: ObjectStorageSettings | None) -> bytes | No
     data = _read(path, _MOST_BYTES + 1, settings)
     if data is not None and len(data) > _MOST_BYTES:
         message = f"`{path}`: expected a manifest of at most {_MOST_BYTES} bytes, found more"
-        raise DatasetFormatError(message, hint=_hint(path))
+        raise DatasetFormatError(message, hint=damage_hint(path))
     return data
 
 
-def _hint(path: str) -> str:
-    name = os.path.basename(path)
-    return f"`{name}` is damaged or foreign; write the pair again, or remove the file to do without it"
-
-
-class _Record:
-    """The members of a JSON object, taken out by name and type."""
-
-    __slots__ = ("_name", "_path", "members")
-
-    def __init__(self, members: dict[str, Any], path: str, name: str = "") -> None:
-        self.members = members
-        self._path = path
-        self._name = name
-
-    def integer(self, name: str) -> int:
-        value = self._get(name)
-        if type(value) is not int:
-            raise self._wrong(name, "an integer")
-        return value
-
-    def text(self, name: str) -> str:
-        value = self._get(name)
-        if type(value) is not str:
-            raise self._wrong(name, "a string")
-        return value
-
-    def crc32(self, name: str) -> int:
-        value = self.text(name)
-        if _CRC32.fullmatch(value):
-            return int(value, 16)
-        raise self._wrong(name, "8 hexadecimal digits")
-
-    def record(self, name: str) -> _Record:
-        value = self._get(name)
-        if type(value) is not dict:
-            raise self._wrong(name, "an object")
-        return _Record(value, self._path, f"{self._name}{name}.")
-
-    def records(self, name: str) -> list[_Record]:
-        values = self._get(name)
-        if type(values) is not list or not all(type(value) is dict for value in values):
-            raise self._wrong(name, "an array of objects")
-        return [_Record(value, self._path, f"{self._name}{name}[{i}].") for i, value in enumerate(values)]
-
-    def optional(self, get: Callable[[str], T], name: str) -> T | None:
-        return None if self._get(name) is None else get(name)
-
-    def make(self, kind: type[T], /, **members: Any) -> T:
-        """Returns a dataclass of these members, which checks them."""
-        try:
-            return kind(**members)
-        except ConfigError as error:
-            where = f" in `{self._name.rstrip('.')}`" if self._name else ""
-            message = f"`{self._path}`{where}: {error.message}"
-            raise DatasetFormatError(message, hint=_hint(self._path)) from error
-
-    def _get(self, name: str) -> Any:
-        if name not in self.members:
-            message = f"`{self._path}`: expected `{self._name}{name}`, found none"
-            raise DatasetFormatError(message, hint=_hint(self._path))
-        return self.members[name]
-
-    def _wrong(self, name: str, expected: str) -> DatasetFormatError:
-        found = repr(self.members[name])
-        if len(found) > _MOST_SHOWN:
-            found = f"{found[:_MOST_SHOWN]}…"
-        message = f"`{self._path}`: expected `{self._name}{name}` to be {expected}, found {found}"
-        return DatasetFormatError(message, hint=_hint(self._path))
-
-
-def _json(data: bytes, path: str) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        message = f"`{path}`: expected JSON, found {len(data)} bytes that are none: {error}"
-        raise DatasetFormatError(message, hint=_hint(path)) from error
-
-
-def _top(data: bytes, path: str) -> _Record:
+def _top(data: bytes, path: str) -> JsonRecord:
     """Returns the members of the outermost object, of our format and version."""
-    members = _json(data, path)
+    members = parse_json(data, path)
     if type(members) is not dict or members.get("format") != FORMAT:
         message = f"`{path}`: expected an object whose `format` is {FORMAT!r}, found something else"
-        raise DatasetFormatError(message, hint=_hint(path))
-    top = _Record(members, path)
+        raise DatasetFormatError(message, hint=damage_hint(path))
+    top = JsonRecord(members, path)
     if (found := top.integer("version")) != VERSION:
         message = f"`{path}`: expected version {VERSION}, found {found}"
         raise DatasetFormatError(message, hint="it was written by something newer; use that, or remove the file")
     return top
 
 
-def _head(top: _Record, tokenizer: TokenizerIdentity) -> ManifestHead:
+def _head(top: JsonRecord, tokenizer: TokenizerIdentity) -> ManifestHead:
     pair = top.record("pair")
     return ManifestHead(
         tokenizer,
@@ -377,7 +289,7 @@ def _head(top: _Record, tokenizer: TokenizerIdentity) -> ManifestHead:
     )
 
 
-def _pair(record: _Record) -> PairFacts:
+def _pair(record: JsonRecord) -> PairFacts:
     return record.make(
         PairFacts,
         dtype=record.text("dtype"),
@@ -391,7 +303,7 @@ def _pair(record: _Record) -> PairFacts:
     )
 
 
-def _tokenizer(record: _Record) -> TokenizerIdentity:
+def _tokenizer(record: JsonRecord) -> TokenizerIdentity:
     return record.make(
         TokenizerIdentity,
         kind=record.text("kind"),
@@ -403,11 +315,11 @@ def _tokenizer(record: _Record) -> TokenizerIdentity:
     )
 
 
-def _checksum(record: _Record) -> FileChecksum:
+def _checksum(record: JsonRecord) -> FileChecksum:
     return record.make(FileChecksum, num_bytes=record.integer("num_bytes"), crc32=record.crc32("crc32"))
 
 
-def _special_token(tokenizer: _Record, name: str) -> SpecialToken | None:
+def _special_token(tokenizer: JsonRecord, name: str) -> SpecialToken | None:
     record = tokenizer.optional(tokenizer.record, name)
     if record is None:
         return None

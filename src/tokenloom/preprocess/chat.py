@@ -32,7 +32,7 @@ from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.rendering import Renderer, schema_of
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
-from tokenloom.preprocess.threads import in_order, worker_threads
+from tokenloom.preprocess.threads import in_order, number_of_workers, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, require_hugging_face
 
 _BLOCK_BYTES = 256 << 10  # as the slow engines take
@@ -116,10 +116,7 @@ def preprocess_chat(
     """
     started = time.monotonic()
     path, prefix = os.fspath(input_path), os.fspath(output_prefix)
-    workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
-    if workers < 1:
-        message = f"expected at least 1 worker, got {workers!r}"
-        raise ConfigError(message)
+    workers = number_of_workers(num_workers)
     if schema is not None and schema not in SCHEMAS:
         message = f"expected a schema out of {', '.join(SCHEMAS)}, got {schema!r}"
         raise ConfigError(message)

@@ -29,7 +29,7 @@ from tokenloom.preprocess.recording import input_record, manifest_of_run
 from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, records_of
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
-from tokenloom.preprocess.threads import in_order, worker_threads
+from tokenloom.preprocess.threads import in_order, number_of_workers, worker_threads
 from tokenloom.storage.atomic import storage_errors
 
 _TEXT_SUFFIX = ".txt"
@@ -118,8 +118,8 @@ def preprocess_multimodal(
     """
     started = time.monotonic()
     path, prefix = os.fspath(input_path), os.fspath(output_prefix)
-    workers = len(os.sched_getaffinity(0)) if num_workers is None else num_workers
-    _check_settings(workers, pad_length, append_eod=append_eod)
+    workers = number_of_workers(num_workers)
+    _check_padding(pad_length, append_eod=append_eod)
     encoder = _Encoder(tokenizer, eod=tokenizer.eod if append_eod else None, pad_length=pad_length)
     folder = os.path.isdir(path)
     pairs = _pairs_in_folder(path) if folder else _pairs_in_records(path, text_key, image_key)
@@ -184,10 +184,7 @@ def preprocess_multimodal(
     )
 
 
-def _check_settings(workers: int, pad_length: int | None, *, append_eod: bool) -> None:
-    if workers < 1:
-        message = f"expected at least 1 worker, got {workers!r}"
-        raise ConfigError(message)
+def _check_padding(pad_length: int | None, *, append_eod: bool) -> None:
     if pad_length is not None and pad_length < 1:
         message = f"expected a pad_length of at least 1, got {pad_length!r}"
         raise ConfigError(message)

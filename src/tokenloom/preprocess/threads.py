@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from tokenloom.errors import ConfigError
+
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+
+
+def usable_processors() -> int:
+    """Returns how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def number_of_workers(wanted: int | None) -> int:
+    """Returns how many threads are to tokenise; None asks for one per usable processor.
+
+    Raises:
+        ConfigError: fewer than one are wanted.
+    """
+    workers = usable_processors() if wanted is None else wanted
+    if workers < 1:
+        message = f"expected at least 1 worker, got {workers!r}"
+        raise ConfigError(message)
+    return workers
 
 
 @contextmanager

@@ -41,9 +41,9 @@ def local_copy(remote: RemoteFile) -> str:
     return path
 
 
-def scratch_folder(path: str, settings: ObjectStorageSettings | None = None) -> str:
+def scratch_folder(path: str) -> str:
     """Returns a local folder, made if need be, for what becomes objects; the same for the same address."""
-    storage = object_storage(settings or ObjectStorageSettings())
+    storage = object_storage(ObjectStorageSettings())
     return _folder(storage, os.path.join("jobs", short_hash(path)))
 
 

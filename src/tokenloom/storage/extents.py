@@ -43,14 +43,14 @@ class RecordedFile:
     etag: str | None = None
 
 
-def record_file(path: str, *, settings: ObjectStorageSettings | None = None) -> RecordedFile:
+def record_file(path: str) -> RecordedFile:
     """Returns what a file or object is now; reads 4 KiB of a file, and asks a store once.
 
     Raises:
         StorageError: it cannot be opened.
     """
     if is_remote(path):
-        version = RemoteFile(path, settings).version
+        version = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=version.num_bytes, etag=version.etag)
     source = PositionalFile(path)
     return RecordedFile(

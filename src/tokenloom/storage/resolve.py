@@ -12,7 +12,7 @@ from tokenloom.errors import MissingObjectError, StorageError
 from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject, local_copy
-from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_file
+from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
 from tokenloom.storage.objects import RemoteFile, object_storage
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -21,24 +21,13 @@ _TAIL_BYTES = 64 << 10
 """Read behind the place where reading was to end; twice as much each time, for lines may be of any length."""
 
 
-def open_source(path: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ByteSource:
-    """Returns the bytes of a file or object, by position; a local file mapped if asked for.
+def open_source(path: str) -> ByteSource:
+    """Returns the bytes of a file or object, by position.
 
     Raises:
         StorageError: it cannot be opened.
     """
-    if is_remote(path):
-        return RemoteFile(path, settings)
-    return MappedFile(path) if mmap else PositionalFile(path)
-
-
-def open_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> ByteSource:
-    """Returns all bytes of a file or object, mapped; an object through a local copy, see `local_copy`.
-
-    Raises:
-        StorageError: it cannot be opened.
-    """
-    return MappedFile(local_copy(RemoteFile(path, settings)) if is_remote(path) else path)
+    return RemoteFile(path) if is_remote(path) else PositionalFile(path)
 
 
 def map_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> Bytes:
@@ -66,10 +55,10 @@ def is_missing(error: StorageError) -> bool:
     return isinstance(error, MissingObjectError) or isinstance(error.__cause__, FileNotFoundError)
 
 
-def size_of(path: str, *, settings: ObjectStorageSettings | None = None) -> int:
+def size_of(path: str) -> int:
     """Returns the size of a file or object in bytes."""
     if is_remote(path):
-        return RemoteFile(path, settings).num_bytes
+        return RemoteFile(path).num_bytes
     with storage_errors("open", path):
         return os.stat(path).st_size
 
@@ -83,7 +72,7 @@ def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | N
         return stream.read(num_bytes)
 
 
-def names_in(folder: str, *, settings: ObjectStorageSettings | None = None) -> list[str]:
+def names_in(folder: str) -> list[str]:
     """Returns the names of the files right in a folder, sorted; of a store, those right below a key and a slash.
 
     Raises:
@@ -93,7 +82,7 @@ def names_in(folder: str, *, settings: ObjectStorageSettings | None = None) -> l
         with storage_errors("list", folder):
             return sorted(os.listdir(folder))
     address = parse_address(folder, is_folder=True)
-    keys = object_storage(settings or ObjectStorageSettings()).client(address).keys(address)
+    keys = object_storage(ObjectStorageSettings()).client(address).keys(address)
     return sorted(key.rsplit("/", 1)[-1] for key in keys)
 
 

@@ -8,6 +8,7 @@ import stat
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.inputs import INPUT_FORMATS, STDIN, Compression, InputFile, InputFormat
 from tokenloom.preprocess.inputs.decompression import MAGIC_BYTES, SUFFIXES, compression_of
+from tokenloom.preprocess.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
@@ -133,7 +134,7 @@ def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
-        return remote.num_bytes, remote.version.etag or "", head
+        return *version_of(remote.version), head
     with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
         status = os.fstat(file.fileno())
         return status.st_size, str(status.st_mtime_ns), file.read(MAGIC_BYTES)

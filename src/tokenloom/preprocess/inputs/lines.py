@@ -176,7 +176,7 @@ def _refuse_utf16(head: bytes, path: str) -> None:
 
 def count_lines_before(slice_: InputSlice) -> int:
     """Returns how many lines of a file begin before a slice, which is read up to there for that: for errors alone."""
-    source = open_source(slice_.file.path, mmap=False)
+    source = open_source(slice_.file.path)
     stop = slice_.start - 1  # a newline there ends the last of them
     if stop < 0:
         return 0

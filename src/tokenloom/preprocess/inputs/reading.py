@@ -10,8 +10,9 @@ from tokenloom.errors import ConfigError, InputError, MissingObjectError, Replac
 from tokenloom.preprocess.inputs import LINE_FORMATS, TEXT_FORMATS, TEXT_KEY, InputFile, InputSlice
 from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
 from tokenloom.preprocess.inputs.lines import FileReader, LineReader
+from tokenloom.preprocess.inputs.streams import version_of
 from tokenloom.preprocess.inputs.tables import ArrowReader, ParquetReader
-from tokenloom.storage.addresses import ObjectVersion, is_remote
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
 
@@ -167,11 +168,6 @@ def _now(path: str) -> tuple[int, str]:
         with storage_errors("open", path):
             raise
     return status.st_size, str(status.st_mtime_ns)
-
-
-def version_of(version: ObjectVersion) -> tuple[int, str]:
-    """Returns what an `InputFile` keeps of the version of an object: size and etag."""
-    return version.num_bytes, version.etag or ""
 
 
 def _changed(file: InputFile, what: str) -> InputError:

@@ -15,6 +15,11 @@ _SKIP_BYTES = 64 << 10
 """Read at once where only the end of a line is looked for."""
 
 
+def version_of(version: ObjectVersion) -> tuple[int, str]:
+    """Returns what an `InputFile` keeps of the version of an object: size and etag."""
+    return version.num_bytes, version.etag or ""
+
+
 def object_version(file: InputFile) -> ObjectVersion:
     """Returns the version of the object that was there when the job was planned."""
     return ObjectVersion(num_bytes=file.num_bytes, etag=file.version or None)

@@ -1,0 +1,30 @@
+"""Choices that commands repeat, because asking for help must not import what has them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tokenloom import cli
+from tokenloom.preprocess.engines import ENGINES
+from tokenloom.preprocess.inputs import INPUT_FORMATS
+from tokenloom.preprocess.schemas import SCHEMAS
+from tokenloom.preprocess.text_tokenizer import TOKENIZER_KINDS
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "expected"),
+    [
+        ("preprocess", "--engine", ENGINES),
+        ("preprocess", "--tokenizer-kind", ("auto", *TOKENIZER_KINDS)),
+        ("preprocess", "--input-format", INPUT_FORMATS),
+        ("preprocess-chat", "--engine", ENGINES),
+        ("preprocess-chat", "--schema", SCHEMAS),
+    ],
+)
+def test_choices_are_those_of_the_library(capsys, command, option, expected):
+    with pytest.raises(SystemExit):
+        cli.main([command, "in", "--output-prefix", "out", "--tokenizer", "byte", option, "none-of-them"])
+    refusal = capsys.readouterr().err.rpartition("choose from ")[2]
+    assert re.findall(r"[\w-]+", refusal) == list(expected)
