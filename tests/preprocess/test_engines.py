@@ -24,6 +24,7 @@ from tokenizers import Tokenizer, models
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.preprocess.blocks import BlockTokeniser
 from tokenloom.preprocess.engine_checks import recheck, require_equal
+from tokenloom.preprocess.engine_pool import EnginePool
 from tokenloom.preprocess.engines import (
     EngineChoice,
     GigatokenEngine,
@@ -180,6 +181,27 @@ def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
         for _ in range(10):
             tokenise([block])
         assert len(created) == expected
+
+
+def test_memory_that_was_there_before_the_engines_is_not_theirs():
+    tokenizer = make_tokenizer(byte_level_json())
+    created: list[ReferenceEngine] = []
+
+    def create() -> ReferenceEngine:
+        created.append(ReferenceEngine(tokenizer))
+        return created[-1]
+
+    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False)
+    before = np.ones(512 << 20, dtype=np.uint8)
+    pool = EnginePool(tokenizer, choice, num_workers=1, renewal_bytes=0)
+    for _ in range(5):
+        pool.encode(["text"], num_bytes=4, number=0)
+    assert len(created) == 1
+    meanwhile = np.ones(256 << 20, dtype=np.uint8)
+    for _ in range(5):
+        pool.encode(["text"], num_bytes=4, number=0)
+    assert len(created) == 5  # the first of these five goes on with the one that is there
+    assert before[-1] == meanwhile[-1]
 
 
 def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.MonkeyPatch):

@@ -2,7 +2,7 @@
 
 The modules below are for reading, one subject each; everybody imports from here.
 
-All of them release the GIL while they work. Arrays are C-contiguous; a wrong dtype or shape is our own bug and shows
+All that compute release the GIL meanwhile. Arrays are C-contiguous; a wrong dtype or shape is our own bug and shows
 as a `TypeError` or `ValueError` of the extension.
 """
 

@@ -11,10 +11,11 @@ from tokenloom.preprocess.engines import EngineChoice, ReferenceEngine
 from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 
 # `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
-# random words 330 MB. An engine is replaced (in 60 ms) when the process has grown beyond a budget and the engine has
-# read enough to be a likely cause.
-_MEMORY_BUDGET_BYTES = 160 << 20
-_MEMORY_BUDGET_BYTES_PER_WORKER = 64 << 20
+# random words 330 MB. An engine is replaced (in 100 ms) when the process has grown by too much since there were none,
+# and the engine has read enough to be a likely cause. What the process held before, such as all of Ray, does not count,
+# nor do pages of files.
+_GROWTH_BYTES = 64 << 20
+_GROWTH_BYTES_PER_WORKER = 64 << 20
 _RENEWAL_BYTES = 8 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -25,8 +26,9 @@ class EnginePool:
     Args:
         tokenizer: names the ids.
         choice: the engine.
-        num_workers: threads that will call; sets the memory budget.
-        memory_budget_bytes: of the process, beyond which engines are replaced; None for what suits the workers.
+        num_workers: threads that will call; sets by how much memory may grow.
+        memory_budget_bytes: of the process, beyond which engines are replaced; None for what it has now, and room for
+            the workers.
         renewal_bytes: of text that an engine reads before it is replaced; None for what measured best.
     """
 
@@ -42,7 +44,11 @@ class EnginePool:
         self._truth = ReferenceEngine(tokenizer)
         self._choice = choice
         self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
-        self._budget = memory_budget_bytes or _MEMORY_BUDGET_BYTES + _MEMORY_BUDGET_BYTES_PER_WORKER * num_workers
+        self._budget = (
+            _own_bytes() + _GROWTH_BYTES + _GROWTH_BYTES_PER_WORKER * num_workers
+            if memory_budget_bytes is None
+            else memory_budget_bytes
+        )
         self._renewal_bytes = _RENEWAL_BYTES if renewal_bytes is None else renewal_bytes
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
@@ -64,7 +70,7 @@ class EnginePool:
         if self._choice.must_agree:
             recheck(engine, self._truth, texts, encoded, choice=number)
         done += num_bytes
-        if done < self._renewal_bytes or _resident_bytes() < self._budget:
+        if done < self._renewal_bytes or _own_bytes() < self._budget:
             self._idle.append((engine, done))
         else:
             del engine
@@ -79,6 +85,8 @@ def _return_freed_memory() -> None:
         trim(0)
 
 
-def _resident_bytes() -> int:
+def _own_bytes() -> int:
+    """Returns the memory of this process alone: without pages of files, and without what it shares with others."""
     with open("/proc/self/statm", "rb") as stream:
-        return int(stream.read().split()[1]) * _PAGE_BYTES
+        _, resident, shared, *_ = map(int, stream.read().split())
+    return (resident - shared) * _PAGE_BYTES
