@@ -35,10 +35,12 @@ def _circumstances(results: Results) -> str:
     machine = results.machine
     libraries = ", ".join(f"{name} {version}" for name, version in sorted(results.libraries.items()))
     memory = format_bytes(float(machine["memory_bytes"]))
+    unmeasured = f"\nInterrupted before: {', '.join(results.unmeasured)}.\n" if results.unmeasured else ""
     return (
         f"Run of {results.date}, mode `{results.mode}`, {results.seconds / 60:.0f} minutes: {machine['cores']} "
         f"cores of "
         f"{machine['processor']}, {memory}, {machine['system']}, Python {machine['python']}.\n\n{libraries}.\n"
+        f"{unmeasured}"
     )
 
 

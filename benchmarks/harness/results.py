@@ -99,7 +99,7 @@ class ProfileResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """All that one run measured, and on what."""
+    """All that one run measured, and on what; `unmeasured` names what it was interrupted before."""
 
     mode: str
     date: str
@@ -108,6 +108,7 @@ class Results:
     libraries: dict[str, str]
     rows: tuple[RowResult, ...]
     profiles: tuple[ProfileResult, ...]
+    unmeasured: tuple[str, ...] = ()
 
 
 def write_results(path: Path, results: Results) -> None:
@@ -136,4 +137,5 @@ def read_results(path: Path) -> Results:
         ProfileResult(**profile | {"shares": tuple((where, share) for where, share in profile["shares"])})
         for profile in content["profiles"]
     )
-    return Results(**content | {"rows": rows, "profiles": profiles})
+    unmeasured = tuple(content.get("unmeasured", ()))
+    return Results(**content | {"rows": rows, "profiles": profiles, "unmeasured": unmeasured})

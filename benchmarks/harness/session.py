@@ -39,6 +39,7 @@ def measure_all(mode: str, rows: Sequence[Row], profiles: Sequence[Profile]) -> 
                 shares.append(measure_profile(profile, folder))
         except KeyboardInterrupt:
             _tell("interrupted: only what was measured until now is told", started)
+    names = [job.name for job in (*rows, *profiles)]
     environments = {side.environment for row in rows for side in row.sides if side.environment}
     return Results(
         mode=mode,
@@ -48,6 +49,7 @@ def measure_all(mode: str, rows: Sequence[Row], profiles: Sequence[Profile]) -> 
         libraries=versions(sorted(environments)),
         rows=tuple(found),
         profiles=tuple(shares),
+        unmeasured=tuple(names[len(found) + len(shares) :]),
     )
 
 

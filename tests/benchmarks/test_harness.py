@@ -97,6 +97,14 @@ def test_less_is_better_for_seconds_and_bytes(quantity):
     assert result.share_of_limit(result.ours) == 0.5
 
 
+def test_what_an_interrupt_left_out_is_told(tmp_path):
+    results = dataclasses.replace(make_results(), unmeasured=("merge", "profile of a path"))
+    write_results(tmp_path / "results.json", results)
+    assert read_results(tmp_path / "results.json") == results
+    assert "\nInterrupted before: merge, profile of a path.\n" in results_page(results)
+    assert "Interrupted" not in results_page(make_results())
+
+
 def test_sides_take_turns_and_who_fails_is_out():
     calls = []
 
