@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pty
 import re
@@ -212,6 +213,8 @@ def test_interrupted_command_leaves_nothing(folder: Path, engine: str, num_bytes
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background jobs ignore interrupts, and so does whatever they start: the tests may be one.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
         wait_until(process, lambda: any(size >= num_bytes for size in sizes_in(out)))
