@@ -88,6 +88,20 @@ def test_a_forked_child_can_lease_though_a_thread_held_the_lock(paths):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_a_finalizer_that_runs_while_the_lock_is_held_waits_for_nothing(paths):
+    pool = HandlePool(12)
+    for path in paths[:2]:
+        with pool.lease(path, path):
+            pass
+    before = num_open()
+    with pool._lock:  # as when the garbage is collected in the middle of a lease
+        pool.forget(paths[0])
+        assert num_open() == before
+    with pool.lease(paths[1], paths[1]) as (_, is_new):
+        assert not is_new
+    assert num_open() == before - 1
+
+
 def test_two_thousand_files_are_read_with_few_descriptors(tmp_path):
     files = []
     before = num_open()

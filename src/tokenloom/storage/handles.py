@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ class HandlePool:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._handles: OrderedDict[Hashable, _Handle] = OrderedDict()
+        self._forgotten: deque[Hashable] = deque()
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -46,6 +47,7 @@ class HandlePool:
             OSError: the file cannot be opened.
         """
         with self._lock:
+            self._close_forgotten()
             handle = self._handles.get(key)
             is_new = handle is None
             if handle is None:
@@ -60,15 +62,26 @@ class HandlePool:
                 handle.num_users -= 1
 
     def forget(self, key: Hashable) -> None:
-        """Closes a file that nobody will ask for again."""
-        with self._lock:
-            handle = self._handles.pop(key, None)
-        if handle is not None:
-            os.close(handle.descriptor)
+        """Closes a file that nobody will ask for again; while somebody holds the lock, the next lease does it.
+
+        Never waits: this is for finalizers, which Python runs in the middle of anything, of `lease` too.
+        """
+        self._forgotten.append(key)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close_forgotten()
+            finally:
+                self._lock.release()
 
     def __len__(self) -> int:
         """Files that are open now."""
         return len(self._handles)
+
+    def _close_forgotten(self) -> None:
+        while self._forgotten:
+            handle = self._handles.pop(self._forgotten.popleft(), None)
+            if handle is not None:
+                os.close(handle.descriptor)
 
     def _trim(self) -> None:
         if len(self._handles) <= self.capacity:
