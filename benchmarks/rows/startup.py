@@ -98,5 +98,5 @@ def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode; cold comes first, as it fills the caches of the others."""
     return [
         import_row(scale.rounds),
-        *(start_row(mode, scale.prefixes, scale.rounds) for mode in ("cold", "warm", "fast")),
+        *(start_row(mode, scale.prefixes, min(scale.rounds, 3)) for mode in ("cold", "warm", "fast")),
     ]

@@ -24,7 +24,7 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError, TokenizerError, UntrainableWarning
 from tokenloom.indexed.layout import DType
-from tokenloom.order.cache import Arrays, IndexCache, open_or_build
+from tokenloom.order.cache import Arrays, open_or_build
 from tokenloom.order.windows import SpanBatch, Spans
 
 logger = logging.getLogger(__name__)
@@ -126,12 +126,6 @@ class ConversationDataset(PairSamples):
         ]
 
     # --- indices ----------------------------------------------------------------------------------------------
-
-    def _index_cache(self) -> IndexCache | None:
-        if self.config.path_to_cache is None and self.config.mock:
-            return None
-        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
-        return IndexCache(self._index_folder(), base)
 
     def _open_indices(self) -> Arrays:
         return open_or_build(

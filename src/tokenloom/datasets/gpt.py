@@ -25,7 +25,7 @@ from tokenloom.order.block_shuffle import (
     build_block_shuffle_index,
     mixing_of,
 )
-from tokenloom.order.cache import Arrays, IndexCache, open_or_build
+from tokenloom.order.cache import Arrays, open_or_build
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.windows import SpanBatch, Spans, build_sample_index, count_tokens, find_misfit, length_blocks
 
@@ -116,12 +116,6 @@ class GPTDataset(FilledSamples):
         except ConfigError as error:
             message = f"{self._name()}: {error.message}"
             raise ConfigError(message, hint=error.hint) from None
-
-    def _index_cache(self) -> IndexCache | None:
-        if self.config.path_to_cache is None and self.config.mock:
-            return None
-        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
-        return IndexCache(self._index_folder(), base)
 
     def _further_identifiers(self) -> dict[str, Any]:
         policy, blocks = self.config.window_policy, self.config.block_shuffle

@@ -16,6 +16,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.order.cache import IndexCache
 from tokenloom.order.lazy import LazyIndices
 from tokenloom.order.windows import SpanBatch, is_range
 
@@ -142,6 +143,13 @@ class PairSamples(NumberedSamples):
     def _block_bytes(self) -> int | None:
         """The size of the blocks that samples stay in for a while; None for an order that does not."""
         return None
+
+    def _index_cache(self) -> IndexCache | None:
+        """Returns where the indices are kept; None for made-up data without a folder."""
+        if self.config.path_to_cache is None and self.config.mock:
+            return None
+        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
+        return IndexCache(self._index_folder(), base)
 
     def _index_folder(self) -> str:
         """Returns the folder of the index cache: the one that is named, else one beside the data."""
