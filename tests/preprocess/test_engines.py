@@ -157,15 +157,20 @@ def test_block_with_a_mismatch_is_an_error():
         tokenise([LineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
 
 
-def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
-    tokenizer = make_tokenizer(byte_level_json())
+def recorded_choice(tokenizer: TextTokenizer) -> tuple[EngineChoice, list[ReferenceEngine]]:
+    """Returns a choice, and the engines that it has made so far."""
     created: list[ReferenceEngine] = []
 
     def create() -> ReferenceEngine:
         created.append(ReferenceEngine(tokenizer))
         return created[-1]
 
-    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False)
+    return EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False), created
+
+
+def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
+    tokenizer = make_tokenizer(byte_level_json())
+    choice, created = recorded_choice(tokenizer)
     block = LineBlock(path="lines", data=b'{"text": "%s"}\n' % (b"x" * 86), first_record=1)  # 100 bytes
     for budget, expected in ((1, 4), (1 << 50, 1)):
         created.clear()
@@ -185,13 +190,7 @@ def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
 
 def test_memory_that_was_there_before_the_engines_is_not_theirs():
     tokenizer = make_tokenizer(byte_level_json())
-    created: list[ReferenceEngine] = []
-
-    def create() -> ReferenceEngine:
-        created.append(ReferenceEngine(tokenizer))
-        return created[-1]
-
-    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False)
+    choice, created = recorded_choice(tokenizer)
     before = np.ones(512 << 20, dtype=np.uint8)
     pool = EnginePool(tokenizer, choice, num_workers=1, renewal_bytes=0)
     for _ in range(5):
