@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import statistics
 import sys
+import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from types import FrameType
@@ -43,42 +43,41 @@ Shares = list[tuple[str, float]]
 
 
 class Sampler:
-    """Counts which function of the package each busy thread is in, whenever a timer of wall time goes off.
+    """Adds up how long each busy thread is in which function of the package, looking on from a thread of its own.
 
-    A signal is handled by the main thread once a call into native code returns, and counts for the function that made
-    the call. Threads that wait for others are left out.
+    Native code lets others run while it works, so that looks come when they are due; one that comes late stands for all
+    the time since the one before. Threads that wait for others are left out.
     """
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._main = _main_thread()
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look_on)
 
     def __enter__(self) -> Sampler:
-        signal.signal(signal.SIGALRM, self._look)
-        signal.setitimer(signal.ITIMER_REAL, INTERVAL_SECONDS, INTERVAL_SECONDS)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._done.set()
+        self._thread.join()
 
-    def _look(self, _: int, frame: FrameType | None) -> None:
-        for thread, top in sys._current_frames().items():
-            start = frame if thread == self._main else top
-            if start is not None and not start.f_code.co_filename.endswith(WAITING_FILES):
-                self._counts[place_of(start)] += 1
+    def _look_on(self) -> None:
+        before = time.perf_counter()
+        while not self._done.wait(INTERVAL_SECONDS):
+            now = time.perf_counter()
+            for thread, frame in sys._current_frames().items():
+                if thread != threading.get_ident() and not frame.f_code.co_filename.endswith(WAITING_FILES):
+                    self._seconds[place_of(frame)] += now - before
+            before = now
 
     def shares(self) -> Shares:
         """Returns the share of each function, the largest first; small ones together."""
-        total = self._counts.total()
-        large = [(place, count / total) for place, count in self._counts.most_common() if count / total >= LEAST_SHARE]
+        total = sum(self._seconds.values())
+        ordered = sorted(((took / total, place) for place, took in self._seconds.items()), reverse=True)
+        large = [(place, share) for share, place in ordered if share >= LEAST_SHARE]
         rest = 1 - sum(share for _, share in large)
         return [*large, ("everything else", rest)] if rest > 0 else large
-
-
-def _main_thread() -> int:
-    import threading
-
-    return threading.main_thread().ident or 0
 
 
 def place_of(frame: FrameType) -> str:
