@@ -171,20 +171,11 @@ def recorded_choice(tokenizer: TextTokenizer) -> tuple[EngineChoice, list[Refere
 def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
     tokenizer = make_tokenizer(byte_level_json())
     choice, created = recorded_choice(tokenizer)
-    block = LineBlock(path="lines", data=b'{"text": "%s"}\n' % (b"x" * 86), first_record=1)  # 100 bytes
     for budget, expected in ((1, 4), (1 << 50, 1)):
         created.clear()
-        tokenise = BlockTokeniser(
-            tokenizer,
-            choice,
-            keys=["text"],
-            dtype=np.dtype(np.uint16),
-            num_workers=1,
-            memory_budget_bytes=budget,
-            renewal_bytes=250,
-        )
+        pool = EnginePool(tokenizer, choice, num_workers=1, memory_budget_bytes=budget, renewal_bytes=250)
         for _ in range(10):
-            tokenise([block])
+            pool.encode(["x" * 86], num_bytes=100, number=0)
         assert len(created) == expected
 
 

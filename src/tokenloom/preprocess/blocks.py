@@ -69,8 +69,7 @@ class BlockTokeniser:
         document_tokens: put at the beginning and the end of each document; None for none.
         splitter: cuts each text into sentences, a sequence each; None leaves texts whole.
         hash_documents: whether to hash each document.
-        num_workers: threads that will call; sets the memory budget.
-        memory_budget_bytes, renewal_bytes: see `EnginePool`.
+        num_workers: threads that will call; see `EnginePool`.
 
     Raises:
         ConfigError: a token to be added is not in the vocabulary.
@@ -87,8 +86,6 @@ class BlockTokeniser:
         splitter: SentenceSplitter | None = None,
         hash_documents: bool = False,
         num_workers: int,
-        memory_budget_bytes: int | None = None,
-        renewal_bytes: int | None = None,
     ) -> None:
         self._keys = keys
         self._dtype = dtype
@@ -101,13 +98,7 @@ class BlockTokeniser:
                 raise ConfigError(message)
         self._splitter = splitter
         self._hash_documents = hash_documents
-        self._engines = EnginePool(
-            tokenizer,
-            choice,
-            num_workers=num_workers,
-            memory_budget_bytes=memory_budget_bytes,
-            renewal_bytes=renewal_bytes,
-        )
+        self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def __call__(self, bundle: Sequence[Block]) -> TokenisedBlock:
         """Returns the tokens of some blocks; see `tokenise`."""
