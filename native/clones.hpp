@@ -5,7 +5,10 @@
 
 #include <cstdint>  // also says whether this is glibc
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(TOKENLOOM_ONLY_AVX2)  // builds that fuzzing compares with each other
+#define TOKENLOOM_CLONES __attribute__((target("avx2")))
+#elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(TOKENLOOM_ONLY_BASELINE)
 #define TOKENLOOM_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define TOKENLOOM_CLONES

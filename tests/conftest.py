@@ -14,6 +14,8 @@ from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtur
 # A busy machine makes an example slow, not wrong.
 settings.register_profile("tokenloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tokenloom")
+# Sanitizers make everything several times slower: `make sanitize` asks for fewer examples.
+settings.register_profile("sanitize", parent=settings.get_profile("tokenloom"), max_examples=25)
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
-"""One rank of a case in `test_distributed.py`: runs in a process of its own, started from a server that has torch."""
+"""One rank of a case in `tests/distributed`: runs in a process of its own, started from a server that has torch."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +26,8 @@ from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.meeting import Meeting
 from tokenloom.distributed.ranks import HOST_VARIABLE, current_ranks
+from tokenloom.distributed.silence import set_rank_silence_seconds
+from tokenloom.distributed.steps import do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
 
@@ -57,6 +61,7 @@ class Rank:
         self.world_size = world_size
         self.shared = shared
         self.folder = shared / "cache"
+        self.sockets = 0
 
     def note(self, what: str) -> None:
         """Leaves a file that others can wait for, with the time of the system-wide clock in it."""
@@ -87,6 +92,11 @@ class Rank:
     def die(self) -> None:
         self.note("killed")
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stops as a machine that swaps does, until the test says that it may go on."""
+        self.note(f"frozen-{self.rank}")
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def build(self, work: Callable[[], Any] | None = None, **options: Any) -> Any:
         return build_together(work or self.work, folder=os.fspath(self.folder), **options)
@@ -214,6 +224,111 @@ def die_at_any_moment(me: Rank, victim: int, delay_seconds: float) -> Any:
         agree("the colour", "blue")
 
 
+def freeze(me: Rank, who: tuple[int, ...], when: str) -> Any:
+    """Some ranks stop before they come, in the build, while they load, or while they wait for the builder."""
+
+    def work() -> Any:
+        if me.rank in who and when == "working":
+            me.freeze()
+        elif me.rank == 0 and when == "waiting":
+            for rank in who:
+                me.note(f"frozen-{rank}")
+                os.kill(int((me.shared / f"pid-{rank}").read_text()), signal.SIGSTOP)
+        return me.work()
+
+    if when == "before":
+        if me.rank in who:
+            me.freeze()
+        me.wait_for(*(f"frozen-{rank}" for rank in who))
+    return me.build(work)
+
+
+def freeze_while_comparing(me: Rank, victim: int) -> None:
+    agree("the colour", "blue")
+
+    class Slow(Dataset):
+        def batch(self, positions: Any) -> dict[str, np.ndarray]:
+            if me.rank == victim and positions == (5,):
+                me.freeze()
+            return super().batch(positions)
+
+    check_same_batches(Slow())
+
+
+def freeze_in_a_collective(me: Rank, victim: int) -> Any:
+    """One rank stops while the others wait for it in a collective of a group of their own, without a timeout."""
+    group = dist.new_group(timeout=timedelta(days=1))
+    me.sockets = count_sockets()
+    agree("the colour", "blue")
+
+    def work() -> str:
+        if me.rank == victim:
+            me.freeze()
+        dist.all_reduce(torch.zeros(1), group=group)
+        return "reduced"
+
+    return do_together("reducing", work, groups=(group,))
+
+
+def never_come(me: Rank, who: int) -> Any:
+    if me.rank == who:
+        me.note(f"frozen-{who}")
+        me.wait_for(*(f"raised-{rank}" for rank in range(me.world_size) if rank != who))
+        return me.build()
+    try:
+        return me.build()
+    finally:
+        me.note(f"raised-{me.rank}")
+
+
+def be_slow(me: Rank, seconds: float, how: str) -> Any:
+    """Rank 0 builds for longer than ranks may be silent, or holds the interpreter for nearly as long."""
+
+    def work() -> Any:
+        if me.rank == 0 and how == "waiting":
+            time.sleep(seconds)
+        elif me.rank == 0 and how == "in Python":
+            stop = time.monotonic() + seconds
+            while time.monotonic() < stop:
+                pass
+        elif me.rank == 0:
+            ctypes.PyDLL(None).usleep(int(1e6 * seconds))
+        return me.work()
+
+    return me.build(work)
+
+
+def come_late_to_a_second_meeting(me: Rank, seconds: float) -> Any:
+    """Rank 1 does something else for longer than ranks may be silent; it gave signs of life all the time."""
+    me.build()
+    if me.rank == 1:
+        time.sleep(seconds)
+    return me.build()
+
+
+def differ_in_patience(me: Rank) -> Any:
+    set_rank_silence_seconds(30 + me.rank // 2)
+    return me.build()
+
+
+def succeed_and_look(me: Rank) -> Any:
+    """What is left in this process, and what a forked child has of it."""
+    sockets = count_sockets()
+    me.build()
+    me.build()
+    in_parent = (count_sockets() - sockets > 0, ranks_threads())
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writing, f"{count_sockets() - sockets} {ranks_threads()}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    in_child = os.read(reading, 1000).decode()
+    agree("the colour", "blue")  # the child did no harm
+    dist.destroy_process_group()
+    wait_until(lambda: not ranks_threads() and count_sockets() <= sockets)
+    return in_parent, in_child
+
+
 def build_longer_than_the_timeout(me: Rank) -> Any:
     """A build of four times what the group waits for; a collective with that wait then fails, to show it is set."""
     _set_pg_timeout(timedelta(seconds=0.5))
@@ -318,6 +433,17 @@ def _chain(error: BaseException) -> Iterator[str]:
         error = cause
 
 
+def count_sockets() -> int:
+    """Returns how many sockets this process has."""
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.islink(link) and os.readlink(link).startswith("socket:") for link in links)
+
+
+def ranks_threads() -> list[str]:
+    """Returns the names of our threads."""
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("tokenloom"))
+
+
 class Watched(tokenloom.GPTDataset):
     """Leaves a trace when it builds an index, and fails or dies on a rank where it is told to."""
 
@@ -340,6 +466,50 @@ class Watched(tokenloom.GPTDataset):
             (self.shared / "killed.new").write_text(str(time.monotonic()))
             (self.shared / "killed.new").rename(self.shared / "killed")
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[str]) -> list[str]:
+    """Builds with settings, or data, of each rank's own; returns what was written."""
+    Watched.rank, Watched.shared = me.rank, me.shared
+    mine = {"prefixes": prefixes, "sizes": [60, 9, 0], **changes[me.rank]}
+    given, sizes = mine.pop("prefixes"), mine.pop("sizes")
+    settings = {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
+    config = tokenloom.GPTDatasetConfig(
+        blend=(given, mine.pop("weights", [1.0] * len(given))),
+        tokenizer=StandInTokenizer(vocab_size=mine.pop("vocab_size", 100)),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        **{**settings, **mine},
+    )
+    tokenloom.BlendedMegatronDatasetBuilder(Watched, sizes, lambda: True, config).build()
+    return sorted(path.name for path in me.folder.iterdir())
+
+
+def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
+    """Rank 0 stops between two arrays of an index; all then fail, and a process on its own builds the rest."""
+
+    class Freezing(Watched):
+        def _build_indices(self) -> Any:
+            for number, item in enumerate(tokenloom.GPTDataset._build_indices(self)):
+                if number == 1 and me.rank == 0 and not me.noted("frozen-0"):
+                    me.freeze()
+                yield item
+
+    config = tokenloom.GPTDatasetConfig(
+        random_seed=3,
+        sequence_length=8,
+        blend=(prefixes, None),
+        split="80,20,0",
+        path_to_cache=os.fspath(me.folder),
+        tokenizer=StandInTokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    return tokenloom.BlendedMegatronDatasetBuilder(Freezing, [60, 9, 0], lambda: True, config).build()
 
 
 def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
@@ -400,6 +570,9 @@ def main(
     (shared / f"pid-{rank}.new").write_text(str(os.getpid()))
     (shared / f"pid-{rank}.new").rename(shared / f"pid-{rank}")
     me.wait_for(*(f"pid-{other}" for other in range(world_size)))
+    me.sockets = count_sockets()
+    if "silence" in options:
+        set_rank_silence_seconds(options.pop("silence"))
     try:
         outcome["result"] = globals()[case](me, **options)
     except TokenloomError as error:
@@ -408,6 +581,10 @@ def main(
     except Exception:  # noqa: BLE001  shown by the test that fails
         outcome |= {"kind": "unexpected", "message": traceback.format_exc()}
     outcome["time"] = time.monotonic()
+    if "kind" in outcome:
+        with suppress(TimeoutError):
+            wait_until(lambda: not ranks_threads() and count_sockets() <= me.sockets, seconds=2)
+        outcome["left"] = (ranks_threads(), max(0, count_sockets() - me.sockets))
     connection.send(outcome)
     connection.poll(30)  # the test has heard from all
     os._exit(0)  # not through torch's goodbyes, which wait for the dead

@@ -19,7 +19,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from tests.reference.packing import round_up, sample
+from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.collectives import measure_traffic
+from tokenloom.distributed.silence import set_rank_silence_seconds
 from tokenloom.errors import InputError, TokenloomError
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
@@ -224,12 +226,22 @@ class Cursed(torch.Tensor):
 
 
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
-    """One rank raises or dies while it reads, or in the middle of the exchange."""
+    """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
+    if how == "freeze":
+        set_rank_silence_seconds(2)
+        agree("the colour", "blue")
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+
+    frozen: list[bool] = []
 
     def harm() -> None:
         if how == "die":
             me.die()
+        if how == "freeze":
+            if not frozen:  # once
+                frozen.append(True)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return
         raise InputError("broken data", hint="mend the data")
 
     class Broken(Data):

@@ -183,3 +183,16 @@ def test_ids_beyond_int16_are_ordered_by_weight_too(rng):
 def test_asking_for_more_than_there_is_is_our_own_bug():
     with pytest.raises(IndexError, match="no dataset has samples left"):
         kernels.build_blending_indices(np.ones(2) / 2, size=5, sizes=np.array([2, 2]))
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -0.1, 1.5])
+def test_weights_that_are_no_shares_are_our_own_bug(weight):
+    with pytest.raises(ValueError, match="expected weights from 0 to 1"):
+        kernels.build_blending_indices(np.array([0.5, weight]), size=5)
+    with pytest.raises(ValueError, match="expected weights from 0 to 1"):
+        kernels.blending_counts(np.array([weight, 0.5]), 5)
+
+
+def test_negative_sizes_are_our_own_bug():
+    with pytest.raises(ValueError, match="expected no negative sizes"):
+        kernels.build_blending_indices(np.ones(2) / 2, size=5, sizes=np.array([6, -1]))

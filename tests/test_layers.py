@@ -13,10 +13,13 @@ import tokenloom
 
 LAYERS = [
     "errors",
+    "numbers",
+    "setting_types",
     "optional",
     "distributed",
     "_native",
     "kernels",
+    "overrides",
     "storage",
     "indexed",
     "order",

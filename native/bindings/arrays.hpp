@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../spans.hpp"
+#include "without_lock.hpp"
 
 namespace tokenloom {
 

@@ -11,15 +11,24 @@
 namespace tokenloom {
 namespace {
 
+void check_weights(const Array<const double>& weights) {
+  const auto all = as_span<const double>(weights);
+  if (all.empty()) throw nb::value_error("expected at least one dataset");
+  const auto is_share = [](double weight) { return weight >= 0 && weight <= 1; };  // which NaN is not
+  if (!std::all_of(all.begin(), all.end(), is_share)) throw nb::value_error("expected weights from 0 to 1");
+}
+
 template <typename DatasetId>
 void blending_indices(const Array<const double>& weights, const std::optional<Array<const std::int64_t>>& sizes,
                       const Array<DatasetId>& dataset_index, const Array<std::int64_t>& sample_index,
                       std::int64_t num_threads, std::int64_t warm_up) {
   if (dataset_index.size() != sample_index.size()) throw nb::value_error("both outputs must be equally long");
   if (sizes && sizes->size() != weights.size()) throw nb::value_error("sizes must be as many as weights");
-  if (weights.size() == 0) throw nb::value_error("expected at least one dataset");
+  check_weights(weights);
+  if (sizes && std::any_of(sizes->data(), sizes->data() + sizes->size(), [](std::int64_t size) { return size < 0; }))
+    throw nb::value_error("expected no negative sizes");
   if (num_threads < 1 || warm_up < 0) throw nb::value_error("expected a thread, and no negative warm_up");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   blend_in_parallel(as_span<const double>(weights),
                     sizes ? as_span<const std::int64_t>(*sizes) : std::span<const std::int64_t>{},
                     static_cast<std::int64_t>(dataset_index.size()), num_threads, warm_up,
@@ -30,10 +39,11 @@ void blending_indices(const Array<const double>& weights, const std::optional<Ar
 
 void blending_counts(const Array<const double>& weights, std::int64_t size, const Array<std::int64_t>& out,
                      std::int64_t num_threads, std::int64_t warm_up) {
-  if (out.size() != weights.size() || weights.size() == 0 || size < 0)
-    throw nb::value_error("out must be as long as weights, at least one, and size not negative");
+  if (out.size() != weights.size() || size < 0)
+    throw nb::value_error("out must be as long as weights, and size not negative");
+  check_weights(weights);
   if (num_threads < 1 || warm_up < 0) throw nb::value_error("expected a thread, and no negative warm_up");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   const auto counts = blend_in_parallel(
       as_span<const double>(weights), {}, size, num_threads, warm_up,
       [](Blend& blend, std::int64_t begin, std::int64_t end) { blend.skip(end - begin); });

@@ -182,10 +182,10 @@ class RecordBuilder {
       using Token = decltype(zero);
       known = with_buffer_type(view, [&](auto source_zero) {
         using Source = decltype(source_zero);
-        const auto* values = static_cast<const Source*>((*view).buf);
+        const UnalignedArray<Source> values{static_cast<const std::uint8_t*>((*view).buf), count};
         auto* out = reinterpret_cast<Token*>(records_.reserve(count));
         if constexpr (std::is_same_v<Token, Source>) {
-          if (count > 0) std::memcpy(out, values, count * sizeof(Token));
+          if (count > 0) std::memcpy(out, values.bytes, count * sizeof(Token));
         } else {
           bool fits = true;  // one vectorised pass; the offender is looked for only when there is one
           for (std::size_t i = 0; i < count; ++i) {

@@ -9,6 +9,7 @@
 #include "../chat.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
+#include "watch.hpp"
 
 namespace tokenloom {
 namespace {
@@ -22,15 +23,21 @@ class RoleParts {
       throw nb::value_error("offsets must hold at least one number, and stops and kinds be equally many");
     roles_ = {as_span<const std::int64_t>(offsets_), as_span<const std::int32_t>(stops_),
               as_span<const std::uint8_t>(kinds_)};
+    watch_.add(offsets_.data(), offsets_.nbytes());
+    watch_.add(stops_.data(), stops_.nbytes());
+    watch_.add(kinds_.data(), kinds_.nbytes());
   }
 
   void count_trained(const Array<const std::int64_t>& sequences, const Array<const std::int64_t>& available,
                      int train_on, const Array<std::int64_t>& counts) const {
     if (sequences.size() != available.size() || sequences.size() != counts.size())
       throw nb::value_error("sequences, available and counts must be equally long");
-    nb::gil_scoped_release release;
-    tokenloom::count_trained(roles_, as_span<const std::int64_t>(sequences), as_span<const std::int64_t>(available),
-                             static_cast<TrainOn>(train_on), as_span<std::int64_t>(counts));
+    const WithoutLock unlocked;
+    const auto count = [&] {
+      tokenloom::count_trained(roles_, as_span<const std::int64_t>(sequences), as_span<const std::int64_t>(available),
+                               static_cast<TrainOn>(train_on), as_span<std::int64_t>(counts));
+    };
+    read_checked(count, [&] { watch_.check(); });
   }
 
   // Rows of a batch: row r holds segments [row_offsets[r], row_offsets[r + 1]), whose tokens lie back to back in text.
@@ -51,31 +58,34 @@ class RoleParts {
     with_token_type(dtype_code, [&](auto zero) {
       using Token = decltype(zero);
       if (text.dtype() != nb::dtype<Token>()) throw nb::type_error("text must have the dtype of the code");
-      nb::gil_scoped_release release;
+      const WithoutLock unlocked;
       std::span<const Token> rest(static_cast<const Token*>(text.data()), text.size());
       std::vector<Segment> row_segments;
-      for (std::size_t row = 0; row < rows; ++row) {
-        const std::int64_t first = row_offsets.data()[row];
-        const std::int64_t last = row_offsets.data()[row + 1];
-        if (first < 0 || last < first || last > static_cast<std::int64_t>(segments.shape(0)))
-          throw std::out_of_range("row_offsets do not fit the segments");
-        row_segments.clear();
-        for (std::int64_t i = first; i < last; ++i) {
-          const std::int64_t* of = segments.data() + 4 * i;
-          row_segments.push_back({of[0], of[1], of[2], of[3]});
+      const auto fill_rows = [&] {
+        for (std::size_t row = 0; row < rows; ++row) {
+          const std::int64_t first = row_offsets.data()[row];
+          const std::int64_t last = row_offsets.data()[row + 1];
+          if (first < 0 || last < first || last > static_cast<std::int64_t>(segments.shape(0)))
+            throw std::out_of_range("row_offsets do not fit the segments");
+          row_segments.clear();
+          for (std::int64_t i = first; i < last; ++i) {
+            const std::int64_t* of = segments.data() + 4 * i;
+            row_segments.push_back({of[0], of[1], of[2], of[3]});
+          }
+          const std::size_t at = row * length;
+          const ChatRow out{tokens.data() + at,
+                            labels.data() + at,
+                            loss_mask.data() + at,
+                            position_ids.data() + at,
+                            cu_seqlens ? cu_seqlens->data() + row * (length + 1) : nullptr,
+                            max_seqlen ? max_seqlen->data() + row : nullptr};
+          const std::int64_t read =
+              fill_chat_row<Token>(roles_, rest, std::span<const Segment>(row_segments),
+                                   static_cast<TrainOn>(train_on), pad_id, static_cast<std::int64_t>(length), out);
+          rest = rest.subspan(static_cast<std::size_t>(read));
         }
-        const std::size_t at = row * length;
-        const ChatRow out{tokens.data() + at,
-                          labels.data() + at,
-                          loss_mask.data() + at,
-                          position_ids.data() + at,
-                          cu_seqlens ? cu_seqlens->data() + row * (length + 1) : nullptr,
-                          max_seqlen ? max_seqlen->data() + row : nullptr};
-        const std::int64_t read =
-            fill_chat_row<Token>(roles_, rest, std::span<const Segment>(row_segments),
-                                 static_cast<TrainOn>(train_on), pad_id, static_cast<std::int64_t>(length), out);
-        rest = rest.subspan(static_cast<std::size_t>(read));
-      }
+      };
+      read_checked(fill_rows, [&] { watch_.check(); });
     });
   }
 
@@ -84,12 +94,13 @@ class RoleParts {
   Array<const std::int32_t> stops_;
   Array<const std::uint8_t> kinds_;
   Roles roles_;
+  Watch watch_;
 };
 
 nb::tuple next_fit_rows(const Array<const std::int32_t>& slots, std::int64_t capacity, std::int64_t filled) {
   std::vector<std::int64_t> starts;
   {
-    nb::gil_scoped_release release;
+    const WithoutLock unlocked;
     filled = next_fit(as_span<const std::int32_t>(slots), capacity, filled, starts);
   }
   return nb::make_tuple(to_numpy(std::move(starts)), filled);

@@ -38,7 +38,7 @@ nb::object build_rows(const Sentences& sentences, Build&& build) {
   check_counts<Value>(sentences);
   RowBuffer<Value, kColumns> rows;
   {
-    nb::gil_scoped_release release;
+    const WithoutLock unlocked;
     build(rows);
   }
   return to_matrix(rows);
@@ -111,7 +111,7 @@ void for_each_sample(const Batch& batch, Fill&& fill) {
     throw nb::value_error("expected row_offsets [rows + 1], and targets and seeds [rows]");
   const auto tokens = as_span<const std::int64_t>(batch.tokens);
   const auto lengths = as_span<const std::int64_t>(batch.sentence_lengths);
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   std::size_t done = 0;
   for (std::size_t row = 0; row < count; ++row) {
     const std::int64_t begin = batch.row_offsets.data()[row];

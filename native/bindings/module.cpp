@@ -12,6 +12,8 @@ NB_MODULE(_native, module) {
   tokenloom::bind_masked(module);
   tokenloom::bind_builder(module);
   tokenloom::bind_chat(module);
+  tokenloom::bind_checks(module);
   tokenloom::bind_packing(module);
   tokenloom::bind_texts(module);
+  tokenloom::bind_types(module);
 }

@@ -8,6 +8,7 @@ namespace tokenloom {
 void bind_blending(nanobind::module_& module);
 void bind_builder(nanobind::module_& module);
 void bind_chat(nanobind::module_& module);
+void bind_checks(nanobind::module_& module);
 void bind_masked(nanobind::module_& module);
 void bind_memory(nanobind::module_& module);
 void bind_order(nanobind::module_& module);
@@ -15,5 +16,6 @@ void bind_packing(nanobind::module_& module);
 void bind_samples(nanobind::module_& module);
 void bind_storage(nanobind::module_& module);
 void bind_texts(nanobind::module_& module);
+void bind_types(nanobind::module_& module);
 
 }  // namespace tokenloom

@@ -16,7 +16,7 @@ namespace {
 
 template <typename Element>
 void shuffle(Mt19937& generator, const Array<Element>& values) {
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   legacy_shuffle(as_span<Element>(values), generator);
 }
 
@@ -26,7 +26,7 @@ void sample_index(const Array<const std::int32_t>& lengths, const Array<const Do
   if (out.shape(0) < 1 || out.shape(1) != 2) throw nb::value_error("out must be [num_windows + 1, 2]");
   if (window_length < 1 || extra < 0 || extra > 1)
     throw nb::value_error("window_length must be at least 1, and extra 0 or 1");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   build_sample_index(as_unaligned(lengths), as_span<const Document>(document_index), window_length,
                      extra, static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
 }
@@ -50,7 +50,7 @@ void shuffle_windows(Mt19937& generator, const Array<Document>& stream, const Ma
     chosen.push_back(last);
   }
   if (last.stop != stream.size()) throw nb::value_error("parts must make up the stream");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   shuffle_and_index(as_span<Document>(stream), chosen, generator, as_unaligned(lengths), window_length, extra,
                     static_cast<std::int64_t>(out.shape(0)) - 1, out.data());
 }
@@ -74,7 +74,7 @@ nb::tuple add_pieces(const Array<const std::int32_t>& lengths, std::int64_t sequ
     throw nb::value_error("histogram must be [sequence_length + extra + 1]");
   PieceCounts counts;
   {
-    nb::gil_scoped_release release;
+    const WithoutLock unlocked;
     counts = count_pieces(as_unaligned(lengths), rule, as_span<std::int64_t>(histogram));
   }
   return nb::make_tuple(counts.num_documents, counts.num_split);
@@ -82,7 +82,7 @@ nb::tuple add_pieces(const Array<const std::int32_t>& lengths, std::int64_t sequ
 
 std::int64_t packs_of(const Array<const std::int64_t>& histogram) {
   if (histogram.size() < 2) throw nb::value_error("histogram must hold lengths 0 and 1 at least");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   return count_packs(as_span<const std::int64_t>(histogram));
 }
 
@@ -92,7 +92,7 @@ void pack(const Array<const std::int32_t>& lengths, const Array<const Document>&
           const Matrix<Row>& pieces) {
   const PieceRule rule = piece_rule(sequence_length, extra);
   if (pieces.shape(1) != 2) throw nb::value_error("pieces must be [num_pieces, 2]");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   pack_documents(as_unaligned(lengths), as_span<const Document>(documents), rule, first_piece, as_span<Row>(packs),
                  as_span<Row>(pieces));
 }

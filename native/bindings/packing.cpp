@@ -19,7 +19,7 @@ bool pack_to_levels(const Int64s& lengths, const Int64s& costs, std::int64_t cap
   std::int64_t num_packs = 0;
   for (std::size_t i = 0; i < widths.size(); ++i) num_packs += widths.data()[i];
   if (num_packs > static_cast<std::int64_t>(lengths.size())) throw nb::value_error("no pack may stay empty");
-  nb::gil_scoped_release release;
+  const WithoutLock unlocked;
   const PackingTask task{.lengths = as_span<const std::int64_t>(lengths),
                          .costs = as_span<const std::int64_t>(costs),
                          .capacity = capacity,

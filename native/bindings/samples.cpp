@@ -1,6 +1,7 @@
 // Samples, straight from mapped bytes.
 #include <nanobind/stl/optional.h>
 
+#include <exception>
 #include <limits>
 #include <optional>
 #include <span>
@@ -13,9 +14,19 @@
 #include "arrays.hpp"
 #include "modules.hpp"
 #include "span_reader.hpp"
+#include "watch.hpp"
 
 namespace tokenloom {
 namespace {
+
+// Checks the files, of many, that spans lie in.
+void check_parts(const Watch& watch, const MappedTokens& tokens, std::span<const Span> spans) {
+  for (const Span& span : spans) {
+    const std::int64_t begin = tokens.pointers[static_cast<std::size_t>(span.sequence)] + span.start * tokens.itemsize;
+    const std::int64_t num_bytes = span.length * tokens.itemsize;
+    if (begin >= 0 && begin <= tokens.num_bytes - num_bytes) watch.check_tokens(begin, num_bytes);
+  }
+}
 
 // The tokens of a mapped file, and what turns positions into spans of them: what does not change between calls.
 class MappedSamples {
@@ -28,6 +39,18 @@ class MappedSamples {
     with_token_type(dtype_code, [&](auto zero) {
       tokens_ = {bytes_.data(), static_cast<std::int64_t>(bytes_.size()), as_unaligned(pointers_), sizeof(zero)};
     });
+    watch_.add(pointers_.data(), pointers_.nbytes());
+    watch_.add_tokens(bytes_.data(), bytes_.size());
+  }
+
+  // Throws DamagedFile if what was read for samples is not what the files hold.
+  void check(std::span<const std::int64_t> positions) const {
+    reader_.watch().check();
+    watch_.check();
+    if (!watch_.has_parts()) return;
+    std::vector<Span> spans;
+    for (const std::int64_t position : positions) spans_of(position, spans);
+    check_parts(watch_, tokens_, spans);
   }
 
   const SpanSource& spans() const { return reader_.source(); }
@@ -35,11 +58,19 @@ class MappedSamples {
   int dtype_code() const { return dtype_code_; }
 
  private:
+  void spans_of(std::int64_t position, std::vector<Span>& spans) const {
+    try {
+      reader_.source().append_spans(position, false, spans);
+    } catch (const std::exception&) {  // told by the read itself
+    }
+  }
+
   const SpanReader& reader_;  // kept alive by the binding
   Array<const std::uint8_t> bytes_;
   Array<const std::int64_t> pointers_;
   int dtype_code_;
   MappedTokens tokens_;
+  Watch watch_;
 };
 
 class GptFiller {
@@ -93,7 +124,7 @@ class GptFiller {
       throw nb::value_error("text must be [rows, sequence_length + extra] and row_offsets [rows + 1]");
     with_integer_type(outputs, [&](auto zero) {
       const GptRows<decltype(zero)> out = rows_of<decltype(zero)>(outputs);
-      nb::gil_scoped_release release;
+      const WithoutLock unlocked;
       std::vector<Span> spans;
       std::vector<std::int64_t> run_starts;
       for (std::size_t i = 0; i < count; ++i) {
@@ -122,8 +153,12 @@ class GptFiller {
     with_token_type(source.dtype_code(), [&](auto token) {
       with_integer_type(outputs, [&](auto integer) {
         const GptRows<decltype(integer)> out = rows_of<decltype(integer)>(outputs);
-        nb::gil_scoped_release release;
-        fill_gpt_rows<decltype(token)>(source.spans(), source.tokens(), positions, rows, options_, out);
+        const WithoutLock unlocked;
+        read_checked(
+            [&] {
+              fill_gpt_rows<decltype(token)>(source.spans(), source.tokens(), positions, rows, options_, out);
+            },
+            [&] { source.check(positions); });
       });
     });
   }
@@ -186,7 +221,8 @@ class GptFiller {
 
 void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std::int64_t>& pointers, int dtype_code,
                   const Array<const std::int64_t>& sequences, const Array<const std::int64_t>& starts,
-                  const Array<const std::int64_t>& lengths, const nb::ndarray<nb::ndim<1>, nb::c_contig>& out) {
+                  const Array<const std::int64_t>& lengths, const nb::ndarray<nb::ndim<1>, nb::c_contig>& out,
+                  const Watch* watch) {
   if (sequences.size() != starts.size() || sequences.size() != lengths.size())
     throw nb::value_error("sequences, starts and lengths must be equally long");
   with_token_type(dtype_code, [&](auto zero) {
@@ -202,8 +238,16 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
         throw std::out_of_range("span " + std::to_string(i) + " is outside the dataset");
       spans.push_back(span);
     }
-    nb::gil_scoped_release release;
-    gather<Token>(source, spans, static_cast<std::int64_t>(out.size()), static_cast<Token*>(out.data()));
+    const WithoutLock unlocked;
+    const auto read = [&] {
+      gather<Token>(source, spans, static_cast<std::int64_t>(out.size()), static_cast<Token*>(out.data()));
+    };
+    const auto check = [&] {
+      if (watch == nullptr) return;
+      watch->check();
+      check_parts(*watch, source, spans);
+    };
+    read_checked(read, check);
   });
 }
 
@@ -229,7 +273,8 @@ void bind_samples(nb::module_& module) {
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none());
 
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,
-             "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(), "out"_a.noconvert());
+             "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(), "out"_a.noconvert(),
+             "watch"_a.none() = nb::none());
 }
 
 }  // namespace tokenloom

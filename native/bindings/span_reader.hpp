@@ -4,6 +4,7 @@
 #include "../packs.hpp"
 #include "../windows.hpp"
 #include "arrays.hpp"
+#include "watch.hpp"
 
 namespace tokenloom {
 
@@ -13,15 +14,21 @@ class SpanReader {
   virtual ~SpanReader() = default;
   virtual const SpanSource& source() const = 0;
 
+  // The files that the arrays lie in, for whoever reads spans: they are checked after that.
+  const Watch& watch() const { return watch_; }
+
   nb::tuple spans(const Array<const std::int64_t>& positions, bool keep_empty) const {
     std::vector<Span> spans;
     std::vector<std::int64_t> row_offsets{0};
     {
-      nb::gil_scoped_release release;
-      for (const std::int64_t position : as_span<const std::int64_t>(positions)) {
-        source().append_spans(position, keep_empty, spans);
-        row_offsets.push_back(static_cast<std::int64_t>(spans.size()));
-      }
+      const WithoutLock unlocked;
+      const auto read = [&] {
+        for (const std::int64_t position : as_span<const std::int64_t>(positions)) {
+          source().append_spans(position, keep_empty, spans);
+          row_offsets.push_back(static_cast<std::int64_t>(spans.size()));
+        }
+      };
+      read_checked(read, [&] { watch_.check(); });
     }
     std::vector<std::int64_t> sequences, starts, lengths;
     for (const Span& span : spans) {
@@ -32,6 +39,15 @@ class SpanReader {
     return nb::make_tuple(to_numpy(std::move(sequences)), to_numpy(std::move(starts)), to_numpy(std::move(lengths)),
                           to_numpy(std::move(row_offsets)));
   }
+
+ protected:
+  template <typename... Arrays>
+  void watch_over(const Arrays&... arrays) {
+    (watch_.add(arrays.data(), arrays.nbytes()), ...);
+  }
+
+ private:
+  Watch watch_;
 };
 
 class WindowReader final : public SpanReader {
@@ -49,6 +65,7 @@ class WindowReader final : public SpanReader {
     windows_.window_length = window_length;
     windows_.extra = extra;
     windows_.num_tokens = num_tokens;
+    watch_over(lengths_, document_index_, sample_index_, shuffle_index_);
   }
 
   const SpanSource& source() const override { return windows_; }
@@ -72,6 +89,7 @@ class PackReader final : public SpanReader {
     packs_.piece_index = integer_array(piece_index_, "piece_index");
     packs_.shuffle_index = integer_array(shuffle_index_, "shuffle_index");
     packs_.rule = rule;
+    watch_over(lengths_, pack_index_, piece_index_, shuffle_index_);
   }
 
   const SpanSource& source() const override { return packs_; }

@@ -39,7 +39,7 @@ std::optional<std::vector<std::pair<Bytes, Offsets>>> json_texts_of(const nb::by
   for (const nb::bytes& key : keys) names.emplace_back(key.c_str(), key.size());
   std::optional<std::vector<TextColumn>> columns;
   {
-    nb::gil_scoped_release release;
+    const WithoutLock unlocked;
     columns = json_texts(bytes_of(lines), names);
   }
   if (!columns) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<std::vector<std::pair<Bytes, Offsets>>> json_texts_of(const nb::by
 std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
   std::optional<TextColumn> column;
   {
-    nb::gil_scoped_release release;
+    const WithoutLock unlocked;
     column = line_texts(bytes_of(lines));
   }
   if (!column) return std::nullopt;

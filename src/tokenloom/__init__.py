@@ -37,13 +37,17 @@ if TYPE_CHECKING:
     from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
     from tokenloom.datasets.tensors import SampleBatch
     from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset
+    from tokenloom.datasets.verified import verification_of
     from tokenloom.distributed.collectives import measure_traffic
+    from tokenloom.distributed.silence import set_rank_silence_seconds
     from tokenloom.errors import (
         AccessDeniedError,
         AmbiguousPadWarning,
         BuildError,
         CacheNotWrittenWarning,
+        ChangedFileError,
         ConfigError,
+        DataMismatchWarning,
         DatasetFormatError,
         DatasetNotFoundError,
         DivergenceError,
@@ -51,12 +55,17 @@ if TYPE_CHECKING:
         IgnoredSettingWarning,
         IndexCacheError,
         InputError,
+        MissingEodWarning,
         MissingExtraError,
         MissingObjectError,
+        OutputBusyError,
+        OutputExistsError,
         OversampledError,
+        RefusedTextError,
         ReplacedObjectError,
         ShortDatasetWarning,
         StorageError,
+        StuckRecordError,
         TokenizerError,
         TokenizerMismatchWarning,
         TokenloomError,
@@ -75,6 +84,7 @@ if TYPE_CHECKING:
     from tokenloom.indexed.merge import merge_datasets
     from tokenloom.indexed.selection import ConcatenatedPart
     from tokenloom.indexed.statistics import DatasetStatistics
+    from tokenloom.indexed.verification import Verification
     from tokenloom.indexed.verify import VerifyReport, verify_dataset
     from tokenloom.loading.digest import check_same_batches
     from tokenloom.loading.loader import build_dataloader
@@ -123,6 +133,7 @@ if TYPE_CHECKING:
     from tokenloom.preprocess.preview import DocumentPreview, preview_documents
     from tokenloom.preprocess.selection import first_occurrences, split_of
     from tokenloom.preprocess.sentences import SentenceSplitter
+    from tokenloom.preprocess.template_limits import RenderLimits
     from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, load_tokenizer
     from tokenloom.storage.settings import ObjectStorageSettings
     from tokenloom.storage.statistics import SourceStatistics, storage_statistics
@@ -143,6 +154,7 @@ __all__ = [
     "BuildError",
     "BuildPlan",
     "CacheNotWrittenWarning",
+    "ChangedFileError",
     "ChatLedger",
     "ChatSummary",
     "ConcatenatedPart",
@@ -152,6 +164,7 @@ __all__ = [
     "CorpusSummary",
     "CostBalancedScheduler",
     "DType",
+    "DataMismatchWarning",
     "DataWait",
     "DatasetFormatError",
     "DatasetNotFoundError",
@@ -180,6 +193,7 @@ __all__ = [
     "MegatronFullValidationSampler",
     "MegatronPretrainingRandomSampler",
     "MegatronPretrainingSampler",
+    "MissingEodWarning",
     "MissingExtraError",
     "MissingObjectError",
     "Mixing",
@@ -190,6 +204,8 @@ __all__ = [
     "MockVarlenLowLevelDataset",
     "MultimodalDatasetConfig",
     "ObjectStorageSettings",
+    "OutputBusyError",
+    "OutputExistsError",
     "OversampledError",
     "PackPlan",
     "PackReport",
@@ -199,6 +215,8 @@ __all__ = [
     "ProcessGroups",
     "RampupPretrainingSampler",
     "RayRunner",
+    "RefusedTextError",
+    "RenderLimits",
     "ReplacedObjectError",
     "SFTDataset",
     "SFTDatasetConfig",
@@ -211,6 +229,7 @@ __all__ = [
     "Spans",
     "Split",
     "StorageError",
+    "StuckRecordError",
     "T5MaskedWordPieceDataset",
     "T5MaskedWordPieceDatasetConfig",
     "TextTokenizer",
@@ -224,6 +243,7 @@ __all__ = [
     "UntrainableWarning",
     "VarlenDataset",
     "VarlenDatasetConfig",
+    "Verification",
     "VerifyReport",
     "WorkerError",
     "best_fit_report",
@@ -259,8 +279,10 @@ __all__ = [
     "reroute_samples_to_dcp_ranks",
     "scheduler_map",
     "sequence_counts",
+    "set_rank_silence_seconds",
     "split_of",
     "storage_statistics",
+    "verification_of",
     "verify_dataset",
     "wrap_data_iterator",
     "wrap_dataset",
@@ -283,6 +305,7 @@ _HOMES = {
     "BuildError": "errors",
     "BuildPlan": "blending.plan",
     "CacheNotWrittenWarning": "errors",
+    "ChangedFileError": "errors",
     "ChatLedger": "datasets.ledger",
     "ChatSummary": "preprocess.chat",
     "ConcatenatedPart": "indexed.selection",
@@ -300,6 +323,7 @@ _HOMES = {
     "DocumentPreview": "preprocess.preview",
     "DocumentTokens": "preprocess.document_tokens",
     "DpBalancedScheduler": "packing.schedulers",
+    "DataMismatchWarning": "errors",
     "DuplicateDataWarning": "errors",
     "GPTDataset": "datasets.gpt",
     "GPTDatasetConfig": "datasets.config",
@@ -320,6 +344,7 @@ _HOMES = {
     "MegatronFullValidationSampler": "loading.samplers",
     "MegatronPretrainingRandomSampler": "loading.random_sampler",
     "MegatronPretrainingSampler": "loading.samplers",
+    "MissingEodWarning": "errors",
     "MissingExtraError": "errors",
     "MissingObjectError": "errors",
     "Mixing": "order.block_shuffle",
@@ -330,6 +355,8 @@ _HOMES = {
     "MockVarlenLowLevelDataset": "datasets.varlen",
     "MultimodalDatasetConfig": "datasets.multimodal",
     "ObjectStorageSettings": "storage.settings",
+    "OutputBusyError": "errors",
+    "OutputExistsError": "errors",
     "OversampledError": "errors",
     "PackPlan": "packing.plan",
     "PackReport": "packing.report",
@@ -339,6 +366,8 @@ _HOMES = {
     "ProcessGroups": "packing.groups",
     "RampupPretrainingSampler": "loading.rampup",
     "RayRunner": "corpus.ray_runner",
+    "RefusedTextError": "errors",
+    "RenderLimits": "preprocess.template_limits",
     "ReplacedObjectError": "errors",
     "SFTDataset": "datasets.sft",
     "SFTDatasetConfig": "datasets.chat_config",
@@ -351,6 +380,7 @@ _HOMES = {
     "Spans": "order.windows",
     "Split": "datasets.splits",
     "StorageError": "errors",
+    "StuckRecordError": "errors",
     "T5MaskedWordPieceDataset": "datasets.t5",
     "T5MaskedWordPieceDatasetConfig": "datasets.t5",
     "TextTokenizer": "preprocess.tokenizers",
@@ -364,6 +394,7 @@ _HOMES = {
     "UntrainableWarning": "errors",
     "VarlenDataset": "datasets.varlen",
     "VarlenDatasetConfig": "datasets.chat_config",
+    "Verification": "indexed.verification",
     "VerifyReport": "indexed.verify",
     "WorkerError": "errors",
     "best_fit_report": "order.packs",
@@ -399,8 +430,10 @@ _HOMES = {
     "reroute_samples_to_dcp_ranks": "packing.exchange",
     "scheduler_map": "packing.schedulers",
     "sequence_counts": "indexed.counts",
+    "set_rank_silence_seconds": "distributed.silence",
     "split_of": "preprocess.selection",
     "storage_statistics": "storage.statistics",
+    "verification_of": "datasets.verified",
     "verify_dataset": "indexed.verify",
     "wrap_data_iterator": "packing.exchange",
     "wrap_dataset": "packing.known_lengths",

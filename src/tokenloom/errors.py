@@ -4,6 +4,7 @@ This is the lowest module: it imports nothing of tokenloom.
 
     TokenloomError
     ├── ConfigError (ValueError)            a setting is wrong, or two settings contradict each other
+    │   └── OutputExistsError (FileExistsError)       an output is there, and may not be replaced
     ├── MissingExtraError (ImportError)     an optional dependency is not installed
     ├── DatasetFormatError (ValueError)     a .bin/.idx pair is missing a part, truncated, foreign or inconsistent
     ├── DatasetNotFoundError (FileNotFoundError)
@@ -11,13 +12,17 @@ This is the lowest module: it imports nothing of tokenloom.
     ├── StorageError (OSError)              reading or writing bytes failed
     │   ├── MissingObjectError (FileNotFoundError)    a store has no such bucket or object
     │   ├── AccessDeniedError (PermissionError)       a store refuses these credentials
+    │   ├── OutputBusyError (BlockingIOError)         another process is writing the same output
     │   ├── ReplacedObjectError             an object is not the one that was opened
+    │   ├── ChangedFileError                a file is not the one that was opened: replaced, truncated or overwritten
     │   └── UnavailableError                a store does not answer, or not as it should; trying again may help
     ├── IndexCacheError (ValueError)        a cached index cannot be read, trusted or written
     ├── OversampledError (IndexError)       a blend takes more samples from a dataset than it has
     ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
     │   └── MissingTokenError (NotImplementedError)   it has no token of the role asked for
     ├── InputError (ValueError)             a line of input text is unusable
+    │   ├── RefusedTextError                a tokenizer refuses a text, or fails on it; a TokenizerError too
+    │   └── StuckRecordError                a record takes longer than it may
     ├── WorkerError (RuntimeError)          processes that work on shards of a corpus keep dying
     ├── BuildError (RuntimeError)           a rank failed or died, so no rank may go on
     └── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
@@ -51,6 +56,10 @@ class ConfigError(TokenloomError, ValueError):
     """A setting has a value it cannot have, or contradicts another setting."""
 
 
+class OutputExistsError(ConfigError, FileExistsError):
+    """An output is there already, was not made by this very job, and may not be replaced; it is as it was."""
+
+
 class MissingExtraError(TokenloomError, ImportError):
     """An optional dependency is needed and not installed; the hint is the command that installs it."""
 
@@ -79,8 +88,16 @@ class AccessDeniedError(StorageError, PermissionError):
     """A store refuses a request with these credentials."""
 
 
+class OutputBusyError(StorageError, BlockingIOError):
+    """Another process, or another writer of this one, is writing the same output."""
+
+
 class ReplacedObjectError(StorageError):
     """An object was replaced after it was opened; bytes of the two are never mixed."""
+
+
+class ChangedFileError(StorageError):
+    """A file is not the one that was opened: it was replaced, truncated or overwritten; the two are never mixed."""
 
 
 class UnavailableError(StorageError):
@@ -105,6 +122,14 @@ class MissingTokenError(TokenizerError, NotImplementedError):
 
 class InputError(TokenloomError, ValueError):
     """A line of input text is unusable; the message names file and line."""
+
+
+class RefusedTextError(TokenizerError, InputError):
+    """A tokenizer, or what prepares texts for it, refuses a text or fails on it; other texts are not concerned."""
+
+
+class StuckRecordError(InputError):
+    """A record takes longer than it may, in code that cannot be interrupted: a thread is left behind."""
 
 
 class WorkerError(TokenloomError, RuntimeError):
@@ -145,6 +170,14 @@ class UntrainableWarning(TokenloomWarning):
 
 class TokenizerMismatchWarning(TokenloomWarning):
     """Data were, or seem to be, made with another tokenizer than the one that is given."""
+
+
+class DataMismatchWarning(TokenloomWarning):
+    """Data are not of the kind that a class reads, such as documents where it looks for sentences."""
+
+
+class MissingEodWarning(TokenloomWarning):
+    """Settings look for end-of-document tokens that the data do not have."""
 
 
 class DuplicateDataWarning(TokenloomWarning):

@@ -80,6 +80,9 @@ def test_what_is_too_long_is_named_or_cut(capsys, tmp_path):
     assert err.startswith("error: sub-sample 1 has 40 tokens, but a pack holds 8 (1 ranks of 8)\n")
     status, out, _ = run(capsys, prefix, "--max-tokens", 8, "--dp", 1, "--cut")
     assert (status, "3 sub-samples of 19 tokens" in out) == (0, True)
+    assert "cut 1 of 3 sequences, those of more than 8 tokens: 32 of 51 tokens are left out\n" in out
+    found = json.loads(run(capsys, prefix, "--max-tokens", 8, "--dp", 1, "--cut", "--json")[1])
+    assert (found["cut_sequences"], found["cut_tokens"]) == (1, 32)
 
 
 def test_files_that_hold_no_lengths_are_named(capsys, tmp_path):

@@ -191,12 +191,16 @@ def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) ->
         time.sleep(0.005)
 
 
-def sizes_in(folder: Path) -> list[int]:
-    """Returns the sizes of the files of tokens that are being written below a folder."""
+def sizes_in(process: subprocess.Popen[str], folder: Path) -> list[int]:
+    """Returns the sizes of the files without names that a process and its children write in the folder of a job."""
     sizes = []
-    for path in folder.glob("p.job/.*.bin.*.tmp"):
-        with contextlib.suppress(FileNotFoundError):
-            sizes.append(path.stat().st_size)
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for writer in [str(process.pid), *children]:
+            for path in Path(f"/proc/{writer}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if os.readlink(path).startswith(f"{folder}/p.job/#"):
+                        sizes.append(path.stat().st_size)
     return sizes
 
 
@@ -217,7 +221,7 @@ def test_interrupted_command_leaves_nothing(folder: Path, engine: str, num_bytes
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        wait_until(process, lambda: any(size >= num_bytes for size in sizes_in(out)))
+        wait_until(process, lambda: any(size >= num_bytes for size in sizes_in(process, out)))
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=10)
     finally:
@@ -232,7 +236,7 @@ def test_killed_command_leaves_nothing_that_opens(folder: Path):
     out = folder / "out"
     process = subprocess.Popen(command(folder, path, "--engine", "tokenizers"), stdout=subprocess.PIPE, text=True)
     try:
-        wait_until(process, lambda: any(sizes_in(out)))
+        wait_until(process, lambda: any(sizes_in(process, out)))
     finally:
         process.kill()
         process.communicate()
@@ -255,9 +259,10 @@ def test_command_takes_every_kind_of_tokenizer(folder: Path, capsys: pytest.Capt
     }
     for tokenizer, expected in cases.items():
         words = ["preprocess", str(path), "--output-prefix", prefix, "--tokenizer", tokenizer, "--append-eod"]
-        assert main(words) == 0
+        assert main([*words, "--overwrite"]) == 0
         assert documents_of(f"{prefix}_text_document") == expected
     words = ["preprocess", str(path), "--output-prefix", prefix, "--tokenizer", str(folder / "ranks.tiktoken")]
+    words.append("--overwrite")
     assert main([*words, "--tiktoken-pattern", "cl100k", "--tokenizer-kind", "tiktoken"]) == 0
     capsys.readouterr()
     assert main(words) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -111,6 +112,13 @@ def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
     assert files_of(tmp_path) == files_of(corpus / "expected")
 
 
+def is_writing(process: int, folder: Path) -> bool:
+    """Whether a process has a file open that has no name yet and will be in a folder."""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(path).startswith(f"{folder}/#") for path in Path(f"/proc/{process}/fd").iterdir())
+    return False
+
+
 def test_a_shard_that_kills_again_and_again_is_named(corpus: Path, tmp_path: Path):
     big = tmp_path / "big.jsonl"
     big.write_bytes((corpus / "a.jsonl").read_bytes() * 60)
@@ -120,9 +128,10 @@ def test_a_shard_that_kills_again_and_again_is_named(corpus: Path, tmp_path: Pat
     process = start(command)
     key, killed = "", set()
     while process.poll() is None:
-        for path in (tmp_path / "out.job").glob(f".{key or '*'}_0.bin.*.tmp"):
-            key, child = path.name[1:25], int(path.name.split(".")[-2].split("-")[0])
-            if child not in killed:
+        for path in (tmp_path / "out.job").glob(f"{key or '[0-9a-f]*'}.lock"):  # which names who works on the shard
+            owner = path.read_text().split()
+            if len(owner) == 2 and int(owner[1]) not in killed and is_writing(int(owner[1]), tmp_path / "out.job"):
+                key, child = path.name[:24], int(owner[1])
                 os.kill(child, signal.SIGKILL)
                 killed.add(child)
             break

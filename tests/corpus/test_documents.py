@@ -27,7 +27,7 @@ from tests.preprocess.corpus import (
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.errors import ConfigError, InputError, MissingTokenError, StorageError, TokenizerError
+from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
@@ -235,7 +235,7 @@ def test_rejected_lines_of_an_earlier_run_go_away(tmp_path: Path, words):
     preprocess(path, tmp_path / "out", words, skip_bad_records=True)
     assert (tmp_path / "out.rejected.jsonl").exists()
     write_lines(path, [GOOD])
-    assert preprocess(path, tmp_path / "out", words, skip_bad_records=True).rejected_paths == ()
+    assert preprocess(path, tmp_path / "out", words, skip_bad_records=True, overwrite=True).rejected_paths == ()
     assert not (tmp_path / "out.rejected.jsonl").exists()
 
 
@@ -273,16 +273,21 @@ def test_failed_run_leaves_the_earlier_dataset_alone(tmp_path: Path, words):
     preprocess(path, tmp_path / "out", words)
     before = pair_bytes(tmp_path / "out_text_document")
     write_lines(path, [{"text": "beta"}, b"bad"])
-    with pytest.raises(InputError):
+    with pytest.raises(OutputExistsError, match=r"`.*out_text_document\.idx` exists"):
         preprocess(path, tmp_path / "out", words)
+    assert pair_bytes(tmp_path / "out_text_document") == before
+    with pytest.raises(InputError):
+        preprocess(path, tmp_path / "out", words, overwrite=True)
     assert pair_bytes(tmp_path / "out_text_document") == before
 
 
 def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
     (tmp_path / "out_b_document.bin").mkdir()  # the second dataset cannot be published
-    with pytest.raises(StorageError, match="out_b_document"):
+    with pytest.raises(OutputExistsError, match="out_b_document"):
         preprocess(path, tmp_path / "out", words, keys=["a", "b"])
+    with pytest.raises(StorageError, match=r"out_b_document\.bin`: it is a folder"):
+        preprocess(path, tmp_path / "out", words, keys=["a", "b"], overwrite=True)
     assert leftovers(tmp_path, path) == ["out.job", "out_b_document.bin"]
     (tmp_path / "out_b_document.bin").rmdir()
     assert preprocess(path, tmp_path / "out", words, keys=["a", "b"]).num_shards_reused == 1
@@ -302,9 +307,9 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
 ):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     preprocess(path, tmp_path / "out", tokenizer)
-    preprocess(path, tmp_path / "out", words, engine="tokenizers")
+    preprocess(path, tmp_path / "out", words, engine="tokenizers", overwrite=True)
     assert caplog.messages == []
-    preprocess(path, tmp_path / "out", words)
+    preprocess(path, tmp_path / "other", words)
     [message] = caplog.messages
     assert message.startswith("tokenising with `tokenizers`, the slow engine: `gigatoken` does not support tokenizer")
 
@@ -379,7 +384,7 @@ def test_every_kind_of_tokenizer_writes_its_ids(tmp_path: Path, tokenizer: TextT
         assert summary.engine == ("gigatoken" if tokenizer.kind == "tiktoken" else tokenizer.engine_name)
         assert summary.dtype == ("int32" if tokenizer.kind == "null" else "uint16")
     if tokenizer.kind == "tiktoken":
-        preprocess(path, tmp_path / "out", tokenizer, append_eod=True, engine="tiktoken")
+        preprocess(path, tmp_path / "out", tokenizer, append_eod=True, engine="tiktoken", overwrite=True)
         assert pair_bytes(tmp_path / "out_text_document") == expected
 
 
@@ -394,7 +399,7 @@ def test_bos_begins_every_document_that_has_tokens(tmp_path: Path):
 def test_doubled_tokens_are_reported(tmp_path: Path, tokenizer):
     path = write_lines(tmp_path / "in.jsonl", [{"text": f"a{EOD}"}, {"text": "a"}, {"text": f"{EOD}a"}])
     assert preprocess(path, tmp_path / "out", tokenizer, append_eod=True).num_doubled == 1
-    assert preprocess(path, tmp_path / "out", tokenizer).num_doubled == 0
+    assert preprocess(path, tmp_path / "out", tokenizer, overwrite=True).num_doubled == 0
 
 
 def test_missing_bos_is_told_before_anything_is_written(tmp_path: Path, tokenizer):

@@ -17,7 +17,7 @@ from tests.preprocess.corpus import documents_of, leftovers, make_tokenizer, wor
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.errors import ConfigError, InputError, StorageError
+from tokenloom.errors import ConfigError, InputError, OutputExistsError, StorageError
 
 ANY_NUMBER = BadRecordBudget(most=None)
 
@@ -105,13 +105,36 @@ def test_what_a_killed_process_did_not_remove_goes_with_the_next_run(tmp_path: P
     ]
 
 
+def test_what_a_loss_of_power_brings_back_of_a_removed_folder_goes_with_the_next_run(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha beta"] * 40)
+    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
+    shutil.copytree(tmp_path / "out.job", tmp_path / "kept")
+    preprocess(paths, tmp_path / "out", words, shard_bytes=200)
+    (tmp_path / "kept" / "job.json").unlink()  # the first that goes, and all that was durable of it
+    shutil.move(tmp_path / "kept", tmp_path / "out.job")
+    assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).was_complete
+    assert not (tmp_path / "out.job").exists()
+
+
+def test_a_finished_job_leaves_a_folder_alone_that_only_has_the_name(tmp_path: Path, words):
+    paths = corpus_of(tmp_path, ["alpha beta"] * 40)
+    preprocess(paths, tmp_path / "out", words, shard_bytes=200)
+    (tmp_path / "out.job").mkdir()
+    (tmp_path / "out.job" / "notes.txt").write_text("mine")
+    assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).was_complete
+    assert [path.name for path in (tmp_path / "out.job").iterdir()] == ["notes.txt"]
+
+
 def test_a_folder_of_another_job_stays(tmp_path: Path, words):
     paths = corpus_of(tmp_path, ["alpha beta"] * 40)
     preprocess(paths[:1], tmp_path / "out", words, shard_bytes=200)
-    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
+    with pytest.raises(OutputExistsError):
+        preprocess(paths, tmp_path / "out", words, shard_bytes=200)
+    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200, overwrite=True)
     num_done = len(list((tmp_path / "out.job").glob("*.bin")))
     assert preprocess(paths[:1], tmp_path / "out", words, shard_bytes=200).was_complete
-    assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).num_shards_reused == num_done > 0
+    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=200, overwrite=True)
+    assert summary.num_shards_reused == num_done > 0
 
 
 @pytest.mark.parametrize("change", ["settings", "inputs"])
@@ -285,3 +308,13 @@ def test_sentences_hashes_and_splits_in_several_processes(tmp_path: Path, proces
     assert (summary.num_shards > 2, summary.num_duplicates) == (True, 150)
     assert files_of(tmp_path / "many") == files_of(tmp_path / "one")
     assert sum(dataset.num_sequences for dataset in summary.datasets) == 100
+
+
+@pytest.mark.parametrize("content", [b'{"mine": 1}', b"not JSON"])
+def test_a_file_of_a_users_own_with_the_name_of_ours_stays(tmp_path: Path, words, content: bytes):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}])
+    (tmp_path / "out.job").mkdir()
+    (tmp_path / "out.job" / "job.json").write_bytes(content)
+    with pytest.raises(StorageError, match=r"cannot read `.*job\.json`"):
+        preprocess(path, tmp_path / "out", words)
+    assert (tmp_path / "out.job" / "job.json").read_bytes() == content

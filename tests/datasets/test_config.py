@@ -59,7 +59,7 @@ WRONG = [
     ({"blend": BLEND, "split": "0,0,0"}, "expected at least one weight above 0 in the split, found '0,0,0'"),
     ({"blend": BLEND, "split": ""}, "expected 1 to 3 weights in the split, found 0 in ''"),
     ({"blend": BLEND, "split": "1,2,3,4"}, "expected 1 to 3 weights in the split, found 4 in '1,2,3,4'"),
-    ({"blend": BLEND, "split": "1.2.3"}, "expected numbers separated by commas in the split, found '1.2.3'"),
+    ({"blend": BLEND, "split": "1.2.3"}, "split '1.2.3': item 1 '1.2.3' at column 1 is no number"),
     ({"tokenizer": None}, "expected `tokenizer`, found none\nhint: load one with `load_tokenizer`"),
     ({"reset_position_ids": None}, "expected `reset_position_ids` to be True or False, found None"),
     ({"reset_attention_mask": None}, "expected `reset_attention_mask` to be True or False, found None"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from enum import Enum
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,3 +52,18 @@ def test_every_element_is_in_exactly_one_split(weights, num_elements):
     assert len(matrix) == len(Split)
     parts = [split_indices(bounds, num_elements) for bounds in matrix if bounds is not None]
     assert np.concatenate(parts).tolist() == list(range(num_elements))
+
+
+def test_a_split_equals_the_one_of_its_name_in_another_package():
+    other = Enum("Split", {"train": 0, "valid": 1, "test": 2})
+    for mine, theirs in zip(Split, other, strict=True):
+        assert mine == theirs
+        assert theirs == mine
+        assert hash(mine) == hash(theirs)
+        assert {mine: 1}[theirs] == {theirs: 1}[mine] == 1
+        assert not mine != theirs  # noqa: SIM202 - the other operator
+    assert Split.train != other.valid
+    assert other.valid != Split.train
+    assert Split.train not in (0, "train", None, Enum("Part", {"train": 0}).train)
+    assert pickle.loads(pickle.dumps(Split.valid)) is Split.valid
+    assert list(Split) == [Split(0), Split["valid"], Split.test]

@@ -407,7 +407,7 @@ def test_blocks_without_sequences(pair):
 
 def test_nothing_has_a_final_name_before_finalize(pair, tmp_path):
     pair.builder.add_documents([[1, 2]] * 1000)
-    assert all(name.endswith(".tmp") for name in os.listdir(tmp_path))
+    assert os.listdir(tmp_path) == [".corpus.idx.lock"]
     pair.finish()
     assert sorted(os.listdir(tmp_path)) == ["corpus.bin", "corpus.idx"]
 

@@ -287,7 +287,7 @@ def test_the_index_cache_notices_other_pairs(corpus):
     os.utime(f"{pairs[3]}.bin", ns=(1, 1))
     with pytest.raises(StorageError, match=r"03\.bin` is not the file"):
         make_dataset(catalogue, num_samples=20)[0]
-    build_catalogue(pairs, catalogue)
+    build_catalogue(pairs, catalogue, overwrite=True)
     after = dataset_identity(IndexedDataset(catalogue))
     assert {key for key in before if before[key] != after[key]} == {"pairs"}
 

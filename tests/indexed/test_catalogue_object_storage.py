@@ -84,7 +84,7 @@ def test_an_object_that_was_replaced_is_an_error(bucket, tmp_path, remote):
     bucket.put("data/1.bin", bytes(len(bucket.get("data/1.bin"))))
     with pytest.raises(ReplacedObjectError):
         IndexedDataset(prefix)[30:60]
-    after = dataset_identity(build_catalogue(remote, str(tmp_path / "all")))
+    after = dataset_identity(build_catalogue(remote, str(tmp_path / "all"), overwrite=True))
     assert {name for name in before if before[name] != after[name]} == {"pairs"}
 
 

@@ -179,7 +179,7 @@ def test_roles_of_some_inputs_are_never_dropped_silently(tmp_path, prefix):
 def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
     write_pair(tmp_path / "all", CORPUS)
     add_roles(f"{tmp_path}/all")
-    write_concatenated([part(prefix)], f"{tmp_path}/all")
+    write_concatenated([part(prefix)], f"{tmp_path}/all", overwrite=True)
     assert not os.path.exists(roles_path(f"{tmp_path}/all"))
 
 

@@ -6,13 +6,15 @@ import copy
 import os
 import pickle
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
 from tests.indexed.pairs import INTEGER_DTYPES, write_pair
 
 from tokenloom import IndexedDataset, IndexedDatasetBuilder
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.layout import HEADER_BYTES
 
 CORPUS = [[[10, 11, 12], [13]], [], [[], [14, 15, 16, 17]], [[18]]]
 SEQUENCES = [[10, 11, 12], [13], [], [14, 15, 16, 17], [18]]
@@ -168,6 +170,36 @@ def test_gather_refuses_spans_that_leave_their_sequence(dataset, span):
 def test_gather_refuses_unknown_sequences(dataset, row):
     with pytest.raises(IndexError, match=f"sequence {row} of .* was asked for, but it has 5"):
         gather(dataset, (0, 0, 3), (row, 0, 1))
+
+
+def damaged_lengths(prefix: str, lengths: list[int]) -> None:
+    """Writes the lengths of the first sequences into the index, as damage would."""
+    with open(f"{prefix}.idx", "r+b") as stream:
+        stream.seek(HEADER_BYTES)
+        stream.write(np.array(lengths, dtype=np.int32).tobytes())
+
+
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "positional"])
+def test_gather_compares_lengths_with_the_file_before_it_asks_for_memory(prefix, mmap):
+    damaged_lengths(prefix, [2**31 - 1, 2**31 - 1, 2**31 - 1, 2**31 - 1])
+    dataset = IndexedDataset(prefix, mmap=mmap)
+    rows = np.tile(np.arange(4), 100)
+    starts, lengths = np.zeros_like(rows), dataset.sequence_lengths[rows].astype(np.int64)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            StorageError, match=r"bytes \[0, 8589934588\) of `.*corpus.bin` were asked for, but it has 36"
+        ):
+            dataset.gather(rows, starts, lengths)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_gather_gives_more_tokens_than_the_file_has(dataset):
+    rows = np.tile(np.array([0, 3]), 10)
+    lengths = dataset.sequence_lengths[rows].astype(np.int64)
+    assert dataset.gather(rows, np.zeros_like(rows), lengths).tolist() == [10, 11, 12, 14, 15, 16, 17] * 10
 
 
 def test_gather_refuses_columns_of_different_lengths(dataset):

@@ -111,7 +111,9 @@ def test_without_a_file_there_is_none(tmp_path):
 
 
 def head_of(manifest):
-    return manifest_file.ManifestHead(manifest.tokenizer, manifest.pair.largest_token, manifest.pair.index_start_crc32)
+    return manifest_file.ManifestHead(
+        manifest.tokenizer, manifest.pair.largest_token, manifest.pair.index_start_crc32, manifest.options
+    )
 
 
 @pytest.mark.parametrize("layout", ["ours", "indented", "compact", "reversed"])
@@ -152,6 +154,24 @@ def test_a_text_cannot_pass_for_the_end_of_the_head(tmp_path):
     assert read_manifest(f"{tmp_path}/corpus") == odd
 
 
+def test_a_head_with_all_members_needs_no_parser(tmp_path, monkeypatch):
+    roles = FileChecksum(num_bytes=200, crc32=7)
+    manifest = make_manifest(pair=make_facts(roles=roles, copied_tokens="inherited"))
+    write_manifest(f"{tmp_path}/corpus", manifest)
+    text = (tmp_path / "corpus.manifest.json").read_text()
+    last = '"roles": {\n      "num_bytes": 200,\n      "crc32": "00000007"\n    },\n    "copied_tokens": "inherited"'
+    assert text == LITERAL.replace('"00000001"', f'"00000001",\n    {last}')
+    assert read_manifest(f"{tmp_path}/corpus") == manifest
+    monkeypatch.delattr(manifest_file, "_top")
+    assert read_manifest_head(f"{tmp_path}/corpus") == head_of(manifest)
+
+
+def test_null_is_as_good_as_a_member_that_is_left_out():
+    document = json.loads(LITERAL)
+    document["pair"] |= {"roles": None, "copied_tokens": None}
+    assert parse_manifest(json.dumps(document).encode(), path="x") == make_manifest()
+
+
 COUNTS = st.integers(0, 2**40)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 CRCS = st.integers(0, 2**32 - 1)
@@ -181,6 +201,8 @@ def manifests(draw):
             tokens=FileChecksum(num_bytes=num_tokens * np.dtype(dtype).itemsize, crc32=draw(CRCS)),
             index=FileChecksum(num_bytes=draw(COUNTS), crc32=draw(CRCS)),
             index_start_crc32=draw(CRCS),
+            roles=draw(st.none() | st.builds(FileChecksum, num_bytes=COUNTS, crc32=CRCS)),
+            copied_tokens=draw(st.sampled_from([None, "compared", "inherited", "unverified"])),
         ),
         tokenizer=TokenizerIdentity(
             kind=draw(TEXTS),
@@ -252,6 +274,10 @@ def changed(**changes):
         (changed(pair__tokens__crc32=7), "expected `pair.tokens.crc32` to be a string, found 7"),
         (changed(pair__index__crc32="0x1f"), "expected `pair.index.crc32` to be 8 hexadecimal digits, found '0x1f'"),
         (changed(pair__index_start_crc32="+0000001"), "expected `pair.index_start_crc32` to be 8 hexadecimal digits"),
+        (changed(pair__roles=7), "expected `pair.roles` to be an object, found 7"),
+        (changed(pair__roles={"num_bytes": 1, "crc32": "1"}), "expected `pair.roles.crc32` to be 8 hexadecimal digits"),
+        (changed(pair__copied_tokens=["x"]), r"expected `pair.copied_tokens` to be a string, found \['x'\]"),
+        (changed(pair__copied_tokens="so"), "expected copied_tokens out of compared, inherited, .*, found 'so'"),
         (changed(tokenizer__sha256="AB" * 32), "in `tokenizer`: expected 64 hexadecimal digits as the sha256"),
         (changed(tokenizer__sha256=...), "expected `tokenizer.sha256`, found none"),
         (changed(tokenizer__eod__id=-1), "in `tokenizer.eod`: expected the id of a special token .*, found -1"),

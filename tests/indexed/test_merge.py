@@ -21,7 +21,7 @@ from tests.indexed.pairs import (
 )
 
 from tokenloom import IndexedDataset
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError, StorageError
 from tokenloom.indexed.merge import merge_datasets
 from tokenloom.indexed.prefixes import prefixes_in
 
@@ -70,7 +70,10 @@ def test_either_file_may_name_a_pair(tmp_path, prefixes):
 
 def test_an_older_result_is_replaced(tmp_path, prefixes):
     write_pair(tmp_path / "all", [[[9]]])
-    assert read_pair(merge_datasets(prefixes, f"{tmp_path}/all").path_prefix) == FIRST + SECOND
+    with pytest.raises(OutputExistsError, match=r"`.*all\.idx` exists, and was not made by this very job"):
+        merge_datasets(prefixes, f"{tmp_path}/all")
+    assert read_pair(f"{tmp_path}/all") == [[[9]]]
+    assert read_pair(merge_datasets(prefixes, f"{tmp_path}/all", overwrite=True).path_prefix) == FIRST + SECOND
 
 
 def test_nothing_to_merge_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import numpy as np
@@ -79,7 +80,9 @@ def test_what_does_not_fit_is_refused(prefix, kind, text):
 
 
 def test_roles_of_a_pair_that_was_replaced_are_refused(prefix):
-    write_pair(prefix, [[[1, 2, 4]], [[]], [[4, 5]]])
+    write_pair(f"{prefix}-other", [[[1, 2, 4]], [[]], [[4, 5]]])
+    for suffix in (".bin", ".idx"):
+        os.replace(f"{prefix}-other{suffix}", f"{prefix}{suffix}")
     with pytest.raises(DatasetFormatError, match=r"chat\.roles` was written for another pair"):
         read_roles(IndexedDataset(prefix))
 
@@ -114,3 +117,20 @@ def test_verifying_a_pair_looks_at_every_part(prefix, offset, value, text):
         stream.write(value)
     [problem] = verify_dataset(prefix).problems
     assert text in problem
+
+
+@pytest.mark.parametrize(
+    ("counts", "stops", "kinds", "message"),
+    [
+        ([1, 1], [2, 2], [0, 1], "expected parts that cover the 3 tokens of sequence 1, found 2"),
+        ([1, 0], [2], [0], "expected parts that cover the 3 tokens of sequence 1, found 0"),
+        ([1, 2], [2, 3, 3], [0, 1, 1], "expected parts of at least one token, found 3 after 3"),
+        ([1, 1], [2, 3], [0, 7], "expected kinds up to 2, found 7 for part 1"),
+        ([1], [2], [0], "expected 2 sequences and 1 parts, found 1 sequences, 1 stops and 1 kinds"),
+    ],
+)
+def test_parts_that_are_not_those_of_the_sequences_are_never_written(tmp_path, counts, stops, kinds, message):
+    writer = RolesWriter(str(tmp_path / "out"))
+    parts = np.array(counts), np.array(stops, dtype=np.int32), np.array(kinds, dtype=np.uint8)
+    with pytest.raises(DatasetFormatError, match=rf"cannot write the roles of `.*out`, from sequence 0 on: {message}"):
+        writer.append(*parts, lengths=np.array([2, 3], dtype=np.int32))

@@ -10,7 +10,7 @@ from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDatasetBuilder
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed import verify
+from tokenloom.indexed import soundness, verify
 from tokenloom.indexed.verify import verify_dataset
 
 CORPUS = [[[10, 11, 12], [13]], [[14, 15]], [[16]]]
@@ -150,7 +150,7 @@ def test_float_tokens_are_not_rounded(tmp_path):
 
 
 def test_rows_and_tokens_are_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "_ROWS", 2)
+    monkeypatch.setattr(soundness, "_ROWS", 2)
     monkeypatch.setattr(verify, "_BYTES", 8)
     prefix = write_pair(tmp_path / "corpus", CORPUS)
     told = []

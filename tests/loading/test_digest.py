@@ -1,4 +1,4 @@
-"""Digests of samples. That ranks compare them is tested with real processes in `tests/test_distributed.py`."""
+"""Digests of samples. That ranks compare them is tested with real processes in `tests/distributed`."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import multiprocessing.connection
+import os
+import signal
 import time
 from typing import Any
 
@@ -41,21 +43,31 @@ class Fleet:
             self._connections.append(ours)
             self._processes.append(process)
 
-    def outcomes(self, case: str, **options: Any) -> dict[int, dict[str, Any]]:
-        """Returns what became of each rank that lived, by rank."""
+    def outcomes(self, case: str, *, frozen: int | None = None, **options: Any) -> dict[int, dict[str, Any]]:
+        """Returns what became of each rank that lived, by rank; a frozen one is woken when others have ended."""
         for connection in self._connections:
             connection.send((case, options))
         by_rank: dict[int, dict[str, Any]] = {}
-        waiting, stop = dict(enumerate(self._connections)), time.monotonic() + PATIENCE_SECONDS
+        waiting = dict(enumerate(self._connections))
+        last = {} if frozen is None else {frozen: waiting.pop(frozen)}
+        self._hear(waiting, by_rank, f"{case} {options}")
+        if frozen is not None:
+            os.kill(self._processes[frozen].pid, signal.SIGCONT)
+            self._hear(last, by_rank, f"{case} {options}")
+        return by_rank
+
+    @staticmethod
+    def _hear(waiting: dict[int, Any], by_rank: dict[int, dict[str, Any]], what: str) -> None:
+        """Waits for what came of some ranks."""
+        stop = time.monotonic() + PATIENCE_SECONDS
         while waiting:
             ready = multiprocessing.connection.wait(waiting.values(), timeout=stop - time.monotonic())
-            assert ready, f"{case} {options} hangs on ranks {list(waiting)}; so far: {by_rank}"
+            assert ready, f"{what} hangs on ranks {list(waiting)}; so far: {by_rank}"
             for rank in [rank for rank, connection in waiting.items() if connection in ready]:
                 try:
                     by_rank[rank] = waiting.pop(rank).recv()
                 except EOFError:  # killed
                     continue
-        return by_rank
 
     def results(self, case: str, **options: Any) -> list[Any]:
         outcomes = self.outcomes(case, **options)
@@ -409,6 +421,18 @@ def test_a_rank_killed_in_the_middle_fails_all_others(doomed, rng, victim, where
 def test_a_rank_killed_while_it_reads_what_it_needs_fails_all_others(doomed, rng):
     run = draw(rng, {"cp": 2})
     check_survivors(doomed, 4, "break_in", run=run, mode="known lengths", how="die", where="reading")
+
+
+@pytest.mark.parametrize(("mode", "where"), [("exchange", "exchange"), ("known lengths", "reading")])
+def test_a_rank_frozen_in_the_middle_is_named_by_all_others_and_fails_when_it_wakes(doomed, rng, mode, where):
+    victim = 3
+    run = draw(rng, {"cp": 2})
+    outcomes = doomed.outcomes("break_in", frozen=victim, run=run, mode=mode, victim=victim, how="freeze", where=where)
+    assert {outcome["kind"] for outcome in outcomes.values()} == {"BuildError"}
+    for rank in set(range(RANKS)) - {victim}:
+        message = outcomes[rank]["message"]
+        assert message.startswith("rank 3 on `")
+        assert " has been silent for " in message
 
 
 @pytest.mark.parametrize("victim", [0, 1, 5, 7])

@@ -33,6 +33,7 @@ from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.inputs.limits import ReadLimits
 
 
 def messages(*contents):
@@ -45,6 +46,7 @@ TALKS = [messages("Hi", "Ho", "Again?", "No."), messages("def f():", "return 1\n
 def run(tmp_path, tokenizer, lines, name="chat.jsonl", **options):
     path = write_lines(tmp_path / name, lines)
     options.setdefault("chat_template", "chatml")
+    options.setdefault("overwrite", True)
     return preprocess_chat(path, tmp_path / "out", tokenizer, **options)
 
 
@@ -146,7 +148,7 @@ def test_bytes_do_not_depend_on_workers_and_compression_is_read(tmp_path, tokeni
     assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
     path = tmp_path / "chat.jsonl.gz"
     path.write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
-    preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+    preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
     assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
 
 
@@ -227,7 +229,7 @@ def test_parquet_comes_to_the_same_as_json(tmp_path, tokenizer):
     run(tmp_path, tokenizer, lines)
     expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
     path = write_parquet(tmp_path / "chat.parquet", lines)
-    summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+    summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
     assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
     assert summary.num_documents == 1500
 
@@ -242,7 +244,7 @@ def test_other_formats_come_to_the_same_as_json(tmp_path, tokenizer, name):
     else:
         data = (tmp_path / "chat.jsonl").read_bytes()
         (tmp_path / name).write_bytes(bz2.compress(data) if name.endswith("bz2") else lzma.compress(data))
-    preprocess_chat(tmp_path / name, tmp_path / "other", tokenizer, chat_template="chatml")
+    preprocess_chat(tmp_path / name, tmp_path / "other", tokenizer, chat_template="chatml", overwrite=True)
     for suffix in (".bin", ".idx", ".roles"):
         assert (tmp_path / f"other{suffix}").read_bytes() == (tmp_path / f"lines{suffix}").read_bytes()
 
@@ -255,14 +257,16 @@ def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):
     ]
     path = write_parquet(tmp_path / "chat.parquet", rows)
     with pytest.raises(InputError, match=r"chat\.parquet` row 2: no text under 'instruction'"):
-        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
-    summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", skip_bad_lines=True)
+        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
+    summary = preprocess_chat(
+        path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True, skip_bad_lines=True
+    )
     assert (summary.num_sequences, summary.num_rejected) == (1, 2)
     rejected = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
     assert [json.loads(record["text"]) for record in rejected] == rows[1:]
     missing = write_parquet(tmp_path / "nulls.parquet", [messages("Hi", "Ho"), {"messages": None}])
     with pytest.raises(InputError, match="row 2: expected an array under 'messages', found null"):
-        preprocess_chat(missing, tmp_path / "out", tokenizer, chat_template="chatml")
+        preprocess_chat(missing, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path, tokenizer):
@@ -270,7 +274,7 @@ def test_what_is_no_parquet_is_refused(tmp_path, tokenizer):
     path = tmp_path / "chat.parquet"
     path.write_bytes(b"no parquet at all")
     with pytest.raises(InputError, match=r"chat\.parquet` is not a Parquet file"):
-        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml")
+        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
 
 
 # --- from text to samples ----------------------------------------------------------------------------------------
@@ -323,3 +327,81 @@ def test_what_has_loss_is_what_the_assistant_says(tmp_path_factory, turns, pad_i
     for (_, said), found in zip(turns, answers, strict=True):
         assert found.removesuffix(EOD).lstrip("\n").endswith(f"{said.lstrip(chr(10))}<|im_end|>")
     assert dataset[0].tolist()[-1] == tokenizer.eod
+
+
+def jinja(tmp_path, source):
+    path = tmp_path / "template.jinja"
+    path.write_text(source)
+    return str(path)
+
+
+PLAIN = "{% for m in messages %}{% if m.content != 'nothing' %}{{ m.content }} {% endif %}{% endfor %}"
+
+
+def test_a_conversation_of_nothing_is_a_bad_record_and_its_neighbours_stay_whole(tmp_path, tokenizer):
+    template = jinja(tmp_path, PLAIN)
+    lines = [messages("Hi", "Ho"), messages("nothing", "nothing"), messages("More", "No")]
+    with pytest.raises(
+        InputError, match=r"line 2: .*template\.jinja makes nothing of the conversation: no text at all"
+    ):
+        run(tmp_path, tokenizer, lines, chat_template=template)
+    summary = run(tmp_path, tokenizer, lines, chat_template=template, skip_bad_lines=True)
+    assert shown(summary.prefix, tokenizer) == [
+        [("prompt", "Hi "), ("answer", f"Ho {EOD}")],
+        [("prompt", "More"), ("answer", f" No {EOD}")],
+    ]
+    assert summary.num_rejected == 1
+    with pytest.raises(InputError, match="holds no conversations: 0 blank lines, 2 bad lines; the first is"):
+        run(tmp_path, tokenizer, [lines[1], lines[1]], chat_template=template, skip_bad_lines=True)
+
+
+def test_a_conversation_without_tokens_is_a_bad_record(tmp_path):
+    words = make_tokenizer(word_level_json())
+    template = jinja(tmp_path, "{% for m in messages %}{{ m.content | trim }} {% endfor %}")
+    lines = [messages("alpha", "beta"), messages(" ", " "), messages("beta", "alpha")]
+    summary = run(tmp_path, words, lines, chat_template=template, skip_bad_lines=True)
+    assert documents_of(summary.prefix) == [[[2, 3, 1]], [[3, 2, 1]]]
+    [line] = Path(summary.rejected_path).read_text().splitlines()
+    assert json.loads(line)["line"] == 2
+    assert json.loads(line)["reason"] == "no token comes of the conversation or text"
+
+
+@pytest.mark.parametrize("expression", ["1 / 0", "2.0 ** 100000", "'a' * 10**12", "messages | tojson(indent=10**12)"])
+def test_a_template_that_fails_on_a_line_leaves_the_others(tmp_path, tokenizer, expression):
+    template = jinja(tmp_path, PLAIN + "{% if messages[0].content == 'bad' %}{{ " + expression + " }}{% endif %}")
+    lines = [messages("Hi", "Ho"), messages("bad", "Ho"), messages("More", "No")]
+    with pytest.raises(InputError, match=r"line 2: .*template\.jinja fails: "):
+        run(tmp_path, tokenizer, lines, chat_template=template)
+    summary = run(tmp_path, tokenizer, lines, chat_template=template, skip_bad_lines=True)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+
+
+def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
+    long = messages("Hi", "x" * 300)
+    limits = ReadLimits(max_record_bytes=300)
+    reason = "longer than 300 bytes, which `max_record_bytes` allows; only its beginning is kept"
+    with pytest.raises(InputError, match=f"`{tmp_path}/chat.jsonl` line 2: {reason}"):
+        run(tmp_path, tokenizer, [TALKS[0], long], read_limits=limits)
+    summary = run(tmp_path, tokenizer, [TALKS[0], long, TALKS[1]], read_limits=limits, skip_bad_lines=True)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    summary = run(tmp_path, tokenizer, [long, TALKS[1]], read_limits=limits, skip_bad_lines=True, schema="messages")
+    assert (summary.num_documents, summary.num_rejected) == (1, 1)
+    summary = run(tmp_path, tokenizer, [long, TALKS[1]], read_limits=limits, skip_bad_lines=True)
+    assert (summary.num_documents, summary.num_rejected) == (1, 1)
+    chat = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}
+    summary = run(tmp_path, tokenizer, [long, chat], read_limits=limits, skip_bad_lines=True)
+    assert (summary.schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)
+    assert run(tmp_path, tokenizer, [TALKS[0], long]).num_documents == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_record_bytes": 0}, "expected max_record_bytes from 1 to 1073741824, got 0"),
+        ({"memory_bytes": 1}, "expected memory_bytes of at least 67108864, got 1"),
+        ({"max_window_bytes": 1}, "expected max_window_bytes from 1048576 to 2147483648, got 1"),
+    ],
+)
+def test_limits_that_nothing_can_be_read_within_are_refused(options, expected):
+    with pytest.raises(ConfigError, match=expected):
+        ReadLimits(**options)

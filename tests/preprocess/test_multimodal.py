@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, 
 from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
+from tokenloom.preprocess.inputs.limits import ReadLimits
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 
 TOKENIZER = make_tokenizer(byte_level_json())
@@ -31,6 +34,7 @@ def folder(tmp_path):
 
 
 def run(folder, name="pairs.jsonl", **options):
+    options.setdefault("overwrite", True)
     return preprocess_multimodal(folder / name, folder / "out" / "p", TOKENIZER, **options)
 
 
@@ -91,7 +95,9 @@ def test_blank_lines_are_nothing_and_paths_may_be_absolute(folder):
         ({"text": 5, "image": "pairs/cat.jpg"}, "expected a string under 'text', found a number"),
         ({"text": "x", "image": None}, "expected a string under 'image', found null"),
         ({"text": "x", "image": "pairs/fox.jpg"}, "cannot read the image `{folder}/pairs/fox.jpg`: No such file"),
+        ({"text": "x", "image": "a\0b"}, "cannot read the image '{folder}/a\\x00b': ValueError: embedded null byte"),
         ({"text": "x", "image": "pairs"}, "cannot read the image `{folder}/pairs`: Is a directory"),
+        ({"text": "x", "image": "pipe"}, "image `{folder}/pipe`: expected a file, found something else"),
         (
             {"text": "x", "image": "empty"},
             "image `{folder}/empty`: expected an image of 1 to 8589934584 bytes, found 0",
@@ -104,6 +110,7 @@ def test_blank_lines_are_nothing_and_paths_may_be_absolute(folder):
 )
 def test_a_bad_line_is_named_or_set_aside(folder, line, reason):
     (folder / "empty").touch()
+    os.mkfifo(folder / "pipe")
     with open(folder / "huge", "wb") as stream:
         stream.truncate(MAX_IMAGE_BYTES + 1)  # takes no space, and must not be read
     good = {"text": "x", "image": "pairs/cat.jpg"}
@@ -170,3 +177,23 @@ def test_many_pairs_keep_their_order(tmp_path, rng):
     run(tmp_path, num_workers=4)
     assert contents(tmp_path) == [(TOKENIZER.tokenize(str(number)), image) for number, image in enumerate(images)]
     assert np.unique(IndexedDataset(str(tmp_path / "out" / "p"), multimodal=True).sequence_modes).tolist() == [0, 1]
+
+
+def test_texts_that_are_too_long_or_no_files_are_named_or_set_aside(folder):
+    (folder / "pairs" / "dog.txt").write_bytes(b"x" * 101)
+    (folder / "pairs" / "emu.txt").unlink()
+    os.mkfifo(folder / "pairs" / "emu.txt")
+    limits = ReadLimits(max_record_bytes=100)
+    reason = "longer than 100 bytes, which `max_record_bytes` allows; only its beginning is kept"
+    with pytest.raises(InputError, match=f"text `{folder}/pairs/dog.txt`: {reason}"):
+        run(folder, "pairs", read_limits=limits)
+    summary = run(folder, "pairs", read_limits=limits, skip_bad_lines=True)
+    rejected = [json.loads(line)["reason"] for line in Path(summary.rejected_path).read_text().splitlines()]
+    assert rejected == [
+        f"text `{folder}/pairs/dog.txt`: {reason}",
+        f"text `{folder}/pairs/emu.txt`: expected a file, found something else",
+    ]
+    write_lines(folder / "pairs.jsonl", [{"text": "x" * 100, "image": "a"}, {"text": "x", "image": "pairs/cat.jpg"}])
+    summary = run(folder, read_limits=limits, skip_bad_lines=True)
+    [rejected] = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
+    assert (rejected["line"], rejected["reason"]) == (1, reason)

@@ -10,7 +10,7 @@ import pytest
 from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
-from tokenloom.errors import StorageError
+from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifest import DocumentLedger, InputRecord
 from tokenloom.indexed.manifest_file import manifest_path, read_manifest
@@ -90,8 +90,10 @@ def test_pairs_of_text_and_image_are_accounted_for(tmp_path: Path, words, from_f
 def test_a_run_that_fails_leaves_no_manifest(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
     Path(idx_path(f"{tmp_path}/out_b_document")).mkdir()
-    with pytest.raises(StorageError):
+    with pytest.raises(OutputExistsError):
         preprocess(path, tmp_path / "out", words, keys=["a", "b"])
+    with pytest.raises(StorageError, match="is a folder"):
+        preprocess(path, tmp_path / "out", words, keys=["a", "b"], overwrite=True)
     assert not [found for found in tmp_path.iterdir() if found.name.startswith("out_a_")]
     assert not Path(manifest_path(f"{tmp_path}/out_b_document")).exists()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, make_tiktoken, sources, tiktoken_file
 from tiktoken_ext import openai_public
 
-from tokenloom.errors import TokenizerError
+from tokenloom.errors import RefusedTextError, TokenizerError
 from tokenloom.preprocess.engine_checks import hard_texts
 from tokenloom.preprocess.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED, pattern_of
 from tokenloom.preprocess.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
@@ -129,6 +129,19 @@ def test_pattern_that_is_none_is_named():
         TokenizerError, match=r"the pattern '\(' is not one of tiktoken's.*\nhint: .*r50k, p50k, cl100k, o200k"
     ):
         make_tiktoken(pattern="(")
+
+
+@pytest.mark.parametrize("pattern", ["", "a*", r"\w*", "x{0}", "|a", r"\b|a*"])
+def test_pattern_that_matches_no_character_is_named(pattern: str):
+    with pytest.raises(TokenizerError, match=r"is not one of tiktoken's: .*\nhint: .* that matches no empty text"):
+        make_tiktoken(pattern=pattern)
+
+
+def test_text_on_which_the_library_panics_is_named():
+    tokenizer = make_tiktoken(pattern=r"\w+|(?=!)")
+    assert tokenizer.detokenize(tokenizer.tokenize("fine")) == "fine"
+    with pytest.raises(RefusedTextError, match=r"cannot encode the text of 4 characters that begins 'oh !': Panic"):
+        tokenizer.tokenize("oh !")
 
 
 def test_unused_id_is_named():

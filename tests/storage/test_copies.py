@@ -60,6 +60,30 @@ def test_a_copy_that_was_cut_is_made_again(bucket):
     assert copy_of(bucket.url("key")).read_bytes() == b"some bytes"
 
 
+def test_a_copy_with_other_bytes_is_made_again(bucket):
+    copy = copy_of(bucket.put("key", b"some bytes"))
+    copy.write_bytes(b"same sizes")
+    assert copy_of(bucket.url("key")).read_bytes() == b"some bytes"
+
+
+def test_a_copy_that_was_only_touched_is_read_and_kept(bucket):
+    copy = copy_of(bucket.put("key", b"some bytes"))
+    os.utime(copy, ns=(1, 1))
+    requests = bucket.proxy.counts["GET"]
+    for _ in range(2):
+        assert copy_of(bucket.url("key")).stat().st_mtime_ns == 1
+    assert bucket.proxy.counts["GET"] == requests
+
+
+@pytest.mark.parametrize("left", [None, b"", b"no checksum"])
+def test_a_copy_without_a_checksum_is_made_again(bucket, left):
+    copy = copy_of(bucket.put("key", b"some bytes"))
+    copy.write_bytes(b"same sizes")
+    record = copy.with_name(f"{copy.name}.crc32")
+    record.unlink() if left is None else record.write_bytes(left)
+    assert copy_of(bucket.url("key")).read_bytes() == b"some bytes"
+
+
 def test_an_empty_object_has_an_empty_copy(bucket):
     assert copy_of(bucket.put("key", b"")).read_bytes() == b""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,15 @@ def test_a_file_of_another_size_is_named(files, mmap, size):
         f"`{files[2].path}` is not the file that `all.catalogue` was written for: expected {PAGE} bytes, found {size}"
     )
     assert caught.value.hint == "it was truncated or replaced; put it back, or write `all.catalogue` again"
+
+
+@pytest.mark.parametrize("read", ["read", "open_parts"])
+def test_files_are_compared_before_memory_is_asked_for(files, read):
+    large = [replace(file, num_bytes=2**50) if file.num_bytes == PAGE else file for file in files]
+    source = source_of(large, mmap=False)
+    begin = int(source.extents.starts[2])
+    with pytest.raises(StorageError, match=f"expected {2**50} bytes, found {PAGE}"):
+        source.read(begin - 1, 2**50) if read == "read" else source.open_parts(np.array([begin, begin + 2**49]))
 
 
 @pytest.mark.parametrize("mmap", [True, False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,34 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom import kernels
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.outputs import BatchLayout, MakeArray, Output, integers_of, recycled_empty
-from tokenloom.datasets.tensors import SampleBatch, to_tensors
+from tokenloom.datasets.outputs import INTEGERS, BatchLayout, MakeArray, Output, integers_of, recycled_empty
+from tokenloom.datasets.shortcuts import (
+    BATCH,
+    ROWS,
+    SAMPLE,
+    SampleShortcut,
+    as_arrays,
+    ask_each,
+    check_overrides,
+    fills_rows,
+    hook_of,
+    makes_batches,
+    must_ask,
+    must_be_asked,
+    refuse_hook,
+    sample_of,
+    stack,
+)
+from tokenloom.datasets.tensors import sample_batch
 from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
 from tokenloom.order.keys import describe
 from tokenloom.order.lazy import LazyIndices
+from tokenloom.overrides import overrides
+
+_SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
+
+_MOST_NARROW = np.iinfo(np.int16).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +85,8 @@ class BlendedDataset(LazyIndices):
         config: BlendedMegatronDatasetConfig,
     ) -> None:
         _check(datasets, weights, size)
+        check_overrides(self)
+        _SAMPLE.skipped(self)  # complains of one alone
         self.datasets = list(datasets)
         self.split = self.datasets[0].index_split
         self.weights: list[float] = normalize(weights) if size is not None else list(weights)
@@ -77,6 +101,7 @@ class BlendedDataset(LazyIndices):
         self.unique_identifiers = identifiers
         self.unique_description, self.unique_description_hash = describe(identifiers)
         self._length = int(sum(self.weights)) if size is None else size
+        self._layout: tuple[tuple[Output, ...], BatchLayout] | None = None
         self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
 
     def _index_cache(self) -> IndexCache | None:
@@ -85,9 +110,8 @@ class BlendedDataset(LazyIndices):
         return None if folder is None else IndexCache(folder, base)
 
     def _open_indices(self) -> Arrays:
-        wide = len(self.datasets) > np.iinfo(np.int16).max
         specs = {
-            "dataset_index": ArraySpec(np.dtype(np.int32 if wide else np.int16), (self._length,)),
+            "dataset_index": ArraySpec(np.dtype(self._number_type), (self._length,)),
             "dataset_sample_index": ArraySpec(np.dtype(np.int64), (self._length,)),
         }
         return open_or_build(
@@ -154,11 +178,13 @@ class BlendedDataset(LazyIndices):
 
     def locate(self, idx: int) -> tuple[int, int]:
         """Returns (dataset, sample of that dataset) behind a position, which may count from the end."""
-        if not -len(self) <= idx < len(self):
-            message = f"sample {idx} of a blend was asked for, but it has {len(self)}"
+        if not -(num_samples := len(self)) <= idx < num_samples:
+            message = f"sample {idx} of a blend was asked for, but it has {num_samples}"
             raise IndexError(message)
-        number, sample = int(self.dataset_index[idx]), int(self.dataset_sample_index[idx])
+        indices = self._opened or self._indices
+        number, sample = int(indices["dataset_index"][idx]), int(indices["dataset_sample_index"][idx])
         if not (0 <= number < len(self.datasets) and 0 <= sample < len(self.datasets[number])):
+            self._check_indices()
             # Not an `IndexError`, which would end a loop over the dataset as if nothing had happened.
             message = f"the indices of {self._name()} are damaged: row {idx} names sample {sample} of dataset {number}"
             raise IndexCacheError(message, hint="remove them from the index cache, and they are built again")
@@ -167,14 +193,24 @@ class BlendedDataset(LazyIndices):
     def __getitem__(self, idx: int | None) -> dict[str, Any]:
         """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss."""
         if idx is None:
-            return {"dataset_id": self.dataset_index.dtype.type(0), **self.datasets[0][None]}
+            return {"dataset_id": self._number_type(0), **self.datasets[0][None]}
         number, sample = self.locate(idx)
-        return {"dataset_id": self.dataset_index[idx], **self.datasets[number][sample]}
+        self._check_indices()
+        return {"dataset_id": self._number_type(number), **self.datasets[number][sample]}
 
     def sample(self, idx: int) -> dict[str, Any]:
         """Returns a sample as NumPy arrays."""
+        if not _SAMPLE.known(self) and must_ask(self, _SAMPLE):  # of its dataset's hooks, `sample_of` knows
+            return as_arrays(ask_each(self, (idx,))[0])
         number, sample = self.locate(idx)
-        return {"dataset_id": np.array(number, dtype=self.dataset_index.dtype), **self.datasets[number].sample(sample)}
+        self._check_indices()
+        dataset = self.datasets[number]
+        arrays = dataset.sample(sample) if SAMPLE.free(dataset) else sample_of(dataset, sample)
+        return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
+
+    @property
+    def _number_type(self) -> type[np.integer[Any]]:
+        return np.int32 if len(self.datasets) > _MOST_NARROW else np.int16
 
     def spans(self, idx: int) -> Any:
         """Returns the pieces of documents that make up a sample, within its own dataset."""
@@ -193,6 +229,7 @@ class BlendedDataset(LazyIndices):
         """Returns a number for each position, from the datasets behind them: one call of each dataset."""
         rows = slice(None) if positions is None else positions
         numbers, samples = self.dataset_index[rows], self.dataset_sample_index[rows]
+        self._check_indices()
         answers = np.empty(len(numbers), dtype=np.int64)
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
@@ -201,23 +238,37 @@ class BlendedDataset(LazyIndices):
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
-        if not _makes_batches(self.datasets[0]):
-            return [self[position] for position in positions]
-        return SampleBatch(to_tensors(self.batch(positions)), len(positions))
+        if must_be_asked(self):
+            return ask_each(self, positions)
+        if overrides(self, "batch"):
+            return sample_batch(self.batch(positions), len(positions))
+        groups = self._by_dataset(positions)
+        if not all(makes_batches(self.datasets[number]) for number, _, _ in groups):
+            return ask_each(self, positions)
+        return sample_batch(self._batch(groups, positions), len(positions))
+
+    @property
+    def item_hook(self) -> str | None:
+        """What only `dataset[k]` asks: a method that the class of the datasets overrides."""
+        return hook_of(self.datasets[0], BATCH)
 
     @property
     def fills_batches(self) -> bool:
         """Whether `batch` fills given arrays: whether the datasets do."""
-        return bool(getattr(self.datasets[0], "fills_batches", False))
+        return fills_rows(self.datasets[0])
 
     @property
     def layout(self) -> BatchLayout:
         """The arrays of a sample: those of its dataset, with `dataset_id` in front."""
         if not self.fills_batches:
+            refuse_hook(self.datasets[0], ROWS, "filling given arrays", hint="ask for batches without `out`")
             message = f"expected datasets that fill given arrays, found {type(self.datasets[0]).__name__}"
             raise ConfigError(message, hint="ask for batches without `out`")
-        number = Output(name="dataset_id", shape=(), dtype=self.dataset_index.dtype)
-        return BatchLayout((number, *self.datasets[0].layout.outputs))
+        outputs = self.datasets[0].layout.outputs
+        if self._layout is None or self._layout[0] is not outputs:
+            number = Output(name="dataset_id", shape=(), dtype=self.dataset_index.dtype)
+            self._layout = outputs, BatchLayout((number, *outputs))
+        return self._layout[1]
 
     def allocate_batch(
         self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty
@@ -233,24 +284,42 @@ class BlendedDataset(LazyIndices):
         A position of None gives a sample of the first dataset without loss, for filling up a batch. Args and errors are
         those of `GPTDataset.batch`.
         """
+        if not BATCH.known(self) and must_ask(self, BATCH):  # of those of its datasets, `_batch` knows
+            if out is not None:
+                refuse_hook(self, BATCH, "filling given arrays", hint="ask for batches without `out`")
+            return stack(ask_each(self, positions), name=type(self).__name__)
+        return self._batch(self._by_dataset(positions), positions, out)
+
+    def _batch(
+        self,
+        groups: Sequence[tuple[int, list[int | None], list[int]]],
+        positions: Sequence[int | None] | NDArray[np.integer[Any]],
+        out: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        members = [self.datasets[number] for number, _, _ in groups] or self.datasets[:1]
         if out is not None:
+            for dataset in members:
+                if not ROWS.free(dataset):
+                    refuse_hook(dataset, ROWS, "filling given arrays", hint="ask for batches without `out`")
             self.layout.check(out, len(positions), name=self._name())
-        elif self.fills_batches:
-            out = self.allocate_batch(len(positions), empty=recycled_empty)
+        elif all(map(fills_rows, members)):
+            out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
+        elif any(map(must_be_asked, members)):
+            return stack(ask_each(self, positions), name=type(self).__name__)
         else:
-            return self._joined(positions)
-        for number, samples, rows in self._by_dataset(positions):
-            out["dataset_id"][rows] = number
-            self.datasets[number].fill_rows(samples, out, np.array(rows, dtype=np.int64))
+            return self._joined(groups, len(positions))
+        for number, samples, rows in groups:
+            chosen = np.array(rows, dtype=np.int64)
+            out["dataset_id"][chosen] = number
+            self.datasets[number].fill_rows(samples, out, chosen)
         return out
 
-    def _joined(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+    def _joined(self, groups: Sequence[tuple[int, list[int | None], list[int]]], count: int) -> dict[str, Any]:
         """Returns a batch of datasets that make the arrays themselves, sorted back into the order asked for."""
-        groups = self._by_dataset(positions)
         parts = [self.datasets[number].batch(samples) for number, samples, _ in groups]
         if not parts:
             parts = [self.datasets[0].batch([])]
-        numbers = np.empty(len(positions), dtype=self.dataset_index.dtype)
+        numbers = np.empty(count, dtype=self.dataset_index.dtype)
         for number, _, rows in groups:
             numbers[rows] = number
         order = [row for _, _, rows in groups for row in rows]
@@ -264,12 +333,27 @@ class BlendedDataset(LazyIndices):
     ) -> list[tuple[int, list[int | None], list[int]]]:
         """Returns (dataset, samples of it, their rows in the batch) for each dataset in a batch, by rising number."""
         groups: dict[int, tuple[list[int | None], list[int]]] = {}
-        for row, position in enumerate(positions):
-            number, sample = (0, None) if position is None else self.locate(int(position))
+        for row, (number, sample) in enumerate(self._located(positions)):
             samples, rows = groups.setdefault(number, ([], []))
             samples.append(sample)
             rows.append(row)
+        self._check_indices()
         return [(number, *groups[number]) for number in sorted(groups)]
+
+    def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
+        """Returns what `locate` does of each position; looks all of them up at once where nothing is amiss."""
+        rows = np.asarray(positions)  # of objects where one is None
+        if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
+            given, num_samples = rows.tolist(), len(self)
+            if min(given) >= -num_samples and max(given) < num_samples:
+                indices = self._indices
+                numbers, samples = (indices[name][rows].tolist() for name in ("dataset_index", "dataset_sample_index"))
+                if min(numbers) >= 0 and max(numbers) < len(self.datasets) and min(samples) >= 0:
+                    lengths = {number: len(self.datasets[number]) for number in set(numbers)}
+                    found = list(zip(numbers, samples, strict=True))
+                    if all(sample < lengths[number] for number, sample in found):
+                        return found
+        return [(0, None) if position is None else self.locate(int(position)) for position in positions]
 
     @property
     def remote_paths(self) -> list[str]:
@@ -282,11 +366,6 @@ class BlendedDataset(LazyIndices):
             dataset = self.datasets[number]
             if getattr(dataset, "remote_paths", None):
                 dataset.will_need(samples)
-
-
-def _makes_batches(dataset: Any) -> bool:
-    """Whether a dataset gives samples as arrays with a batch axis; a user's own class, or one of lengths, may not."""
-    return hasattr(dataset, "batch") and getattr(dataset, "makes_batches", True)
 
 
 def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:

@@ -10,17 +10,21 @@ from types import MappingProxyType
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.description import describe_data, describe_settings, name_of_data
 from tokenloom.blending.plan import remedy_for, smallest_surplus
 from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.reference_hooks import BUILDER_HOOKS
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, build_together
+from tokenloom.distributed.sameness import Description
 from tokenloom.errors import OversampledError
 from tokenloom.indexed.manifest_file import ManifestHead
 from tokenloom.order.lazy import LazyIndices, NotBuiltError, nothing_is_built
+from tokenloom.overrides import refuse_uncalled
 from tokenloom.storage.addresses import is_remote
 
 
@@ -49,7 +53,7 @@ class BlendedMegatronDatasetBuilder:
         builders: who builds under `torch.distributed`, see `build_together`.
 
     Raises:
-        ConfigError: the sizes are not three, or weights come without a size.
+        ConfigError: the sizes are not three, weights come without a size, or a subclass overrides what nothing calls.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class BlendedMegatronDatasetBuilder:
         *,
         builders: Builders = "auto",
     ) -> None:
+        refuse_uncalled(self, BUILDER_HOOKS)
         self.cls = cls
         self.quotas = quotas(config, sizes)
         self.sizes = list(sizes)
@@ -69,12 +74,15 @@ class BlendedMegatronDatasetBuilder:
         self.is_built_on_rank = is_built_on_rank
         self.config = config
         self.builders: Builders = builders
+        self._data: dict[str | None, str] = {}
+        """What was found under each prefix while looking for what is built."""
 
     def build(self) -> list[Any]:
         """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.
 
         Raises:
-            BuildError: a rank failed or died; all ranks raise.
+            BuildError: a rank failed, died or was silent; all ranks raise.
+            DivergenceError: the ranks have other settings or data; nothing was built.
             TokenizerError: another tokenizer made the data, as the manifest beside them says.
             OversampledError: a blend takes more samples of a dataset than it has.
             IndexCacheError: the index cache cannot be written, or was to exist and does not.
@@ -88,6 +96,7 @@ class BlendedMegatronDatasetBuilder:
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
             builders=self.builders,
+            describe=self._describe,
         )
         return [None] * len(Split) if datasets is None else datasets
 
@@ -98,18 +107,49 @@ class BlendedMegatronDatasetBuilder:
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
         return None if prefix is None or is_remote(prefix) else os.path.dirname(os.path.abspath(prefix))
 
+    @property
+    def _prefixes(self) -> list[str | None]:
+        return list(dict.fromkeys(prefix for quota in filter(None, self.quotas) for prefix in quota.prefixes))
+
+    def _describe(self, needs_data: bool) -> Description:  # noqa: FBT001  the only argument of a callback
+        """Returns what must be the same on all ranks that need the data, after looking for what is built."""
+        if not needs_data:
+            return {}
+        description: dict[str, dict[str, str]] = {"settings": describe_settings(self.cls, self.sizes, self.config)}
+        if self._data:
+            description["data"] = {
+                f"data {number} (`{name_of_data(prefix)}`)": self._data[prefix]
+                for number, prefix in enumerate(self._prefixes)
+            }
+        return description
+
     def _check_and_build(self) -> list[Any]:
         """Returns the splits; a tokenizer that did not make the last of the data is refused before any is built."""
-        prefixes = dict.fromkeys(prefix for quota in filter(None, self.quotas) for prefix in quota.prefixes)
-        return self._build(check_tokenizer_ahead(prefixes, self.config))
+        return self._build(check_tokenizer_ahead(self._prefixes, self.config))
 
     def _look(self) -> list[Any] | None:
-        """Returns the splits if all their indices are built."""
+        """Returns the splits if all their indices are built; all data are opened, and remembered by what they are."""
+        self._data = {}
         with nothing_is_built():
             try:
                 return self._build()
             except NotBuiltError:
+                self._open_the_rest()
                 return None
+
+    def _open_the_rest(self) -> None:
+        """Opens the data that were not looked at because an index before them is missing."""
+        try:
+            for prefix in self._prefixes:
+                if prefix not in self._data:
+                    self._open(prefix)
+        except NotBuiltError:  # conversations that are not tokenised: nothing to compare
+            self._data = {}
+
+    def _open(self, prefix: str | None) -> Any:
+        low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
+        self._data[prefix] = describe_data(low_level)
+        return low_level
 
     def _build(self, heads: Mapping[str, ManifestHead | None] = MappingProxyType({})) -> list[Any]:
         """Returns the splits; each low-level dataset is opened once, for all of them.
@@ -142,7 +182,7 @@ class BlendedMegatronDatasetBuilder:
         self, prefix: str | None, places: Sequence[tuple[Quota, int]], heads: Mapping[str, ManifestHead | None]
     ) -> dict[tuple[Split, int], MegatronDataset]:
         """Returns the datasets of one prefix, by split and number in it."""
-        low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
+        low_level = self._open(prefix)
         remember_head(low_level, heads)
         num_elements = self.cls.numel_low_level_dataset(low_level)
         return {

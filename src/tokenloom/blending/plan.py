@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from tokenloom.blending.quota import Quota, Sizes, quotas, with_surplus
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig, window_policy
+from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.splits import Split, split_range
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.epochs import Epochs
 from tokenloom.order.packs import BestFitReport, PackEpochs
 from tokenloom.order.policies import PolicyName
@@ -162,9 +164,10 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: Po
     for prefix, each in places.items():
         assert prefix is not None
         data = IndexedDataset(prefix, mmap=False, object_storage=config.storage_settings)
+        check_kind(data, config, name=f"`{prefix}`", reads="documents")
         for quota, number in each:
             rows = split_range(quota.bounds, len(data))
-            lengths = [data.sequence_lengths[rows.start : rows.stop]]
+            lengths = _checked_lengths(data, rows)
             found[quota.split, number] = (
                 len(rows),
                 epochs_of(config, quota.split, data.count_tokens(rows), lengths, policy),
@@ -178,6 +181,13 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: Po
             for quota in wanted
         ),
     )
+
+
+def _checked_lengths(data: IndexedDataset, rows: range) -> Iterator[NDArray[np.int32]]:
+    """Yields the lengths of some rows, in one block, which is read and checked only if it is wanted."""
+    lengths = data.sequence_lengths[rows.start : rows.stop]
+    check_sum(data, rows, int(lengths.sum(dtype=np.int64)))
+    yield lengths
 
 
 def epochs_of(

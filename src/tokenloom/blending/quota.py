@@ -14,6 +14,7 @@ from tokenloom import kernels
 from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
 
 Sizes = Sequence[int | None]
 
@@ -87,7 +88,7 @@ def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> list[Quota | N
         message = f"expected {len(Split)} sizes (train, valid, test), found {len(sizes)}"
         raise ConfigError(message)
     for split, size in zip(Split, sizes, strict=True):
-        if size is not None and size < 0:
+        if size is not None and checked_integer(f"the size for {split.name}", size) < 0:
             message = f"expected a size of at least 0 for {split.name}, found {size!r}"
             raise ConfigError(message)
     if config.full_validation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,15 @@ from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.prefixes import check_mixture, prefixes_matching
+from tokenloom.numbers import finite_or_none, number_or_none, quoted
 from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.resolve import names_in
+from tokenloom.storage.secrets import admit
 
 StrPath = str | os.PathLike[str]
+
+_PAIRS = 'such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]'
 
 
 class BlendSettings(TypedDict):
@@ -30,7 +34,7 @@ class BlendSettings(TypedDict):
 
 
 def parse_blend(
-    entries: Sequence[str] | None = None,
+    entries: Sequence[Any] | None = None,
     *,
     per_split: StrPath | Mapping[str, Sequence[Any] | None] | None = None,
     args_file: StrPath | None = None,
@@ -58,7 +62,7 @@ def parse_blend(
         Then `GPTDatasetConfig(..., **parse_blend([...]))`.
 
     Args:
-        entries: prefixes, or weights and prefixes by turns, see `get_blend_from_list`.
+        entries: prefixes, or weights and prefixes by turns, or in pairs, see `get_blend_from_list`.
         per_split: {"train": entries, "valid": entries, "test": entries}, or the path of a JSON file with that; None or
             absent for a split without data.
         args_file: the path of a text file with the entries, separated by white space.
@@ -82,34 +86,62 @@ def parse_blend(
     return {"blend": blend}
 
 
-def get_blend_from_list(blend: Sequence[str] | None) -> Blend | None:
+def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
     """Returns (prefixes, weights or None) of a flat list, by the reference's rules; None for None.
 
     A list of odd length holds prefixes only. One of even length holds weights and prefixes by turns, if its first,
-    third, fifth, … entries are numbers, and prefixes only, if none of them is.
+    third, fifth, … entries are numbers, and prefixes only, if none of them is. Pairs `[[weight, prefix], …]` will do.
+    A weight is a number or a text of plain digits, such as "0.3", "70" or "1e-3"; what else Python takes for a number
+    ("1_000", "nan", digits of other scripts) is refused, since it may be meant as either.
 
     Example:
         >>> get_blend_from_list(["30", "books", "70", "web"])
         (['books', 'web'], [30.0, 70.0])
         >>> get_blend_from_list(["books", "web"])
         (['books', 'web'], None)
+        >>> get_blend_from_list([[0.3, "books"], [0.7, "web"]])
+        (['books', 'web'], [0.3, 0.7])
 
     Raises:
         ConfigError: some of those entries are numbers and some are not, or a weight is not a finite number above 0.
     """
-    return None if blend is None else _by_turns(blend, "the blend")
+    return None if blend is None else _by_turns(_flat(blend, "the blend"), "the blend")
+
+
+def _flat(entries: Sequence[Any], where: str) -> list[str]:
+    """Returns entries as texts, weights and prefixes by turns, whether they are given so or as pairs."""
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
+        kind = "string" if isinstance(entries, str) else type(entries).__name__
+        message = f"expected a list of entries in {where}, found the {kind} {entries!r}"
+        raise ConfigError(message)
+    pairs = [entry for entry in entries if isinstance(entry, (list, tuple))]
+    if pairs and len(pairs) == len(entries):
+        for number, pair in enumerate(pairs, 1):
+            if len(pair) != 2 or (isinstance(pair[0], str) and number_or_none(pair[0], f"pair {number}") is None):
+                message = f"expected prefixes and weights in {where}, found {pair!r}"
+                raise ConfigError(message, hint=_PAIRS)
+        entries = [part for pair in pairs for part in pair]
+    return [_as_text(entry, where) for entry in entries]
+
+
+def _as_text(entry: object, where: str) -> str:
+    if isinstance(entry, (str, os.PathLike)):
+        return os.fspath(entry)
+    if type(entry) in (int, float):
+        return str(entry)
+    if (number := finite_or_none(entry)) is None:
+        message = f"expected prefixes and weights in {where}, found {entry!r}"
+        raise ConfigError(message, hint=_PAIRS)
+    return repr(number)
 
 
 def _by_turns(entries: Sequence[str], where: str) -> Blend:
-    if isinstance(entries, str):
-        message = f"expected a list of entries in {where}, found the string {entries!r}"
-        raise ConfigError(message)
     if not entries:
         message = f"expected at least one entry in {where}, found none"
         raise ConfigError(message)
     prefixes, weights = list(entries), None
     if len(entries) % 2 == 0:
-        numbers = [_as_number(entry) for entry in entries[::2]]
+        numbers = [_weight(entry, row, where) for row, entry in enumerate(entries) if row % 2 == 0]
         known = [number for number in numbers if number is not None]
         if len(known) == len(numbers):
             prefixes, weights = list(entries[1::2]), known
@@ -130,11 +162,8 @@ def _by_turns(entries: Sequence[str], where: str) -> Blend:
     return prefixes, weights
 
 
-def _as_number(entry: str) -> float | None:
-    try:
-        return float(entry)
-    except ValueError:
-        return None
+def _weight(entry: str, row: int, where: str) -> float | None:
+    return number_or_none(entry, f"entry {row + 1} {quoted(entry)} in {where}")
 
 
 def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> list[Blend | None]:
@@ -142,8 +171,8 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
     if isinstance(source, (str, os.PathLike)):
         where = f"`{os.fspath(source)}`"
         try:
-            source = json.loads(_read_text(source))
-        except json.JSONDecodeError as error:
+            source = parse_json(_read_text(source))
+        except UnusableJsonError as error:
             message = f"{where} is not JSON: {error}"
             raise ConfigError(message) from error
     names = [split.name for split in Split]
@@ -159,11 +188,7 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
         if not isinstance(entries, Sequence) or isinstance(entries, str):
             message = f"expected a list for {name} in {where}, found {entries!r}"
             raise ConfigError(message)
-        for entry in entries:
-            if not isinstance(entry, (str, int, float)) or isinstance(entry, bool):
-                message = f"expected prefixes and weights for {name} in {where}, found {entry!r}"
-                raise ConfigError(message)
-        blends.append(_parse_entries([str(entry) for entry in entries], f"{name} of {where}"))
+        blends.append(_parse_entries(entries, f"{name} of {where}"))
     if not any(blends):
         message = f"expected data for at least one split in {where}, found none"
         raise ConfigError(message)
@@ -180,7 +205,8 @@ def _read_text(path: StrPath) -> str:
         raise ConfigError(message) from error
 
 
-def _parse_entries(entries: Sequence[str], where: str) -> Blend:
+def _parse_entries(given: Sequence[Any], where: str) -> Blend:
+    entries = _flat(given, where)
     written, shared = _by_turns(entries, where)
     prefixes: list[str] = []
     weights: list[float] = []
@@ -195,6 +221,7 @@ def _parse_entries(entries: Sequence[str], where: str) -> Blend:
 
 def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
     """Returns the prefixes that an entry stands for."""
+    entry = admit(entry)
     prefix = prefix_of(entry)
     if is_remote(entry) and entry.endswith("/"):
         return _pairs_in(entry)
@@ -211,7 +238,7 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
             _check_pair(pair, f"{entry!r} matches `{pair}`")
         return found
     hint = None
-    if any(_as_number(text) is not None for text in entries):
+    if any(_weight(text, row, where) is not None for row, text in enumerate(entries)):
         hint = f"{where} has {len(entries)} entries: weights and prefixes by turns begin with a weight, and are even"
     _check_pair(prefix, f"{entry!r} in {where}", hint=hint)
     return [prefix]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tokenloom.errors import TokenloomError
+from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised
+from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom.storage.secrets import admit
 
 COMMANDS = (
     "preprocess",
@@ -26,6 +30,9 @@ COMMANDS = (
     "demo",
 )
 
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Of printing: all other writing words its errors, and names its file."""
+
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Returns the parser of some commands; only their modules are imported, which takes most of a short run."""
@@ -39,19 +46,65 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status: 0 success, 1 a reported problem, 2 wrong usage, 130 interrupted."""
+    """Runs one command; returns the exit status.
+
+    0 is success, 1 a reported problem, 2 wrong usage, 130 interrupted, 143 and 129 stopped by SIGTERM and SIGHUP, and
+    141 that nobody read the output any more.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     named = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
-    options = build_parser(named).parse_args(words)
     try:
-        status: int = options.run(options)
-    except TokenloomError as error:
-        print(f"error: {error}", file=sys.stderr)
+        words = [_admitted(word) for word in words]
+        options = build_parser(named).parse_args(words)
+    except ConfigError as error:
+        say(f"error: {error}")
         return 1
+    except SystemExit:  # after printing help
+        _is_output_written()
+        raise
+    try:
+        with signals_raised():
+            status: int = options.run(options)
+            flush_output()
+    except TokenloomError as error:
+        say(f"error: {error}")
+        status = 1
+    except StoppedBySignal as stopped:
+        say(f"stopped by {stopped.name}")
+        status = stopped.exit_status
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        say("interrupted")
+        status = 130
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
-        sys.stderr.close()
-        return 0
-    return status
+        status = 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            raise
+        drop_output()
+        return _output_failed(error)
+    return status if _is_output_written() else max(status, 1)
+
+
+def _admitted(word: str) -> str:
+    """Returns a word of the command line without what is secret in an address; see `admit`."""
+    option, equals, value = word.partition("=")
+    if word.startswith("--") and "://" in value:
+        return option + equals + admit(value)
+    return admit(word)
+
+
+def _is_output_written() -> bool:
+    """Hands on what was printed; whether that was possible. What is left is dropped."""
+    try:
+        flush_output()
+    except BrokenPipeError:
+        drop_output()
+    except OSError as error:
+        drop_output()
+        return not _output_failed(error)
+    return True
+
+
+def _output_failed(error: OSError) -> int:
+    say(f"error: cannot write the output: {error.strerror}")
+    return 1

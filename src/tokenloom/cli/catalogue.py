@@ -20,17 +20,27 @@ def add_parser(commands: Any) -> None:
         "in the order given. Their tokens stay where they are.",
     )
     add_dataset_options(parser, what="list")
+    parser.add_argument("--verify", action="store_true", help="read all tokens and compare them with the manifests")
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes the catalogue and prints what it holds."""
     prefixes = chosen_prefixes(options)
+    notices: list[str] = []
     started = time.perf_counter()
     with console.byte_progress(f"catalogue of {len(prefixes)} datasets", total=len(prefixes)) as advance:
         dataset = build_catalogue(
-            prefixes, options.output_prefix, multimodal=options.multimodal, progress=lambda _: advance(1)
+            prefixes,
+            options.output_prefix,
+            multimodal=options.multimodal,
+            overwrite=options.overwrite,
+            notice=notices.append,
+            progress=lambda _: advance(1),
+            verify=options.verify,
         )
+    for notice in notices:
+        print(notice)
     seconds = time.perf_counter() - started
     print(
         f"{dataset.path_prefix}: {len(dataset.sections)} pairs, {dataset.num_documents} documents, "

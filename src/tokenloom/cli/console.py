@@ -24,14 +24,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     from rich.table import Table
     from rich.text import Text
 
+    class Output(Console):
+        def on_broken_pipe(self) -> None:  # called where it was caught; rich would exit
+            raise
+
     table = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if number == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console = Console()
+    console = Output()
     if not console.is_terminal:  # lines that a program reads are not folded
-        console = Console(width=_UNFOLDED)
+        console = Output(width=_UNFOLDED)
     console.print(table)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenloom import demo
 from tokenloom.cli.show import print_pieces
+from tokenloom.cli.values import count
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.inspect.show import sample_pieces
@@ -22,9 +23,9 @@ def add_parser(commands: Any) -> None:
         description="Text to training batches, on the sources of Python's standard library. Needs no network.",
     )
     parser.add_argument("--output", default="demo-output", metavar="FOLDER", help="default demo-output")
-    parser.add_argument("--vocab-size", type=int, default=8192, metavar="N", help="default 8192")
-    parser.add_argument("--sequence-length", type=int, default=1024, metavar="S", help="default 1024")
-    parser.add_argument("--micro-batch-size", type=int, default=8, metavar="B", help="default 8")
+    parser.add_argument("--vocab-size", type=count, default=8192, metavar="N", help="default 8192")
+    parser.add_argument("--sequence-length", type=count, default=1024, metavar="S", help="default 1024")
+    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="default 8")
     parser.set_defaults(run=run)
 
 
@@ -43,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     tokenizer = demo.train_tokenizer(os.path.join(folder, "tokenizer.json"), vocab_size=options.vocab_size)
 
     print("3. Preprocess: text to .bin/.idx")
-    summary = preprocess_corpus(corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True)
+    summary = preprocess_corpus(
+        corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True, overwrite=True
+    )
     data = f"{prefix}_text_document"
     print(
         f"   {data}.bin/.idx: {summary.num_documents} documents, {summary.num_tokens} tokens of {summary.dtype}, "

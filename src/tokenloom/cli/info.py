@@ -12,6 +12,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest import Manifest
 from tokenloom.indexed.manifest_check import manifest_of
 from tokenloom.indexed.manifest_file import manifest_document
+from tokenloom.indexed.soundness import check_index
 from tokenloom.indexed.tokenizer_identity import SpecialToken
 
 
@@ -32,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
     for prefix in options.prefixes:
         dataset = IndexedDataset(prefix, multimodal=options.multimodal)
+        check_index(dataset)
         statistics, manifest = dataset.statistics(), manifest_of(dataset)
         if options.json:
             record = None if manifest is None else manifest_document(manifest)

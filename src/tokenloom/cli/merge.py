@@ -27,7 +27,11 @@ def add_parser(commands: Any) -> None:
         metavar="SIZE",
         help="write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB",
     )
-    parser.add_argument("--verify", action="store_true", help="read the result back and compare it with the inputs")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare the inputs with their manifests, read the result back and compare it with them",
+    )
     parser.add_argument("--no-sync", action="store_true", help="leave the bytes to the operating system, as cp does")
     parser.set_defaults(run=run, parser=parser)
 
@@ -36,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Merges and prints what came out."""
     prefixes = chosen_prefixes(options)
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
+    notices: list[str] = []
     started = time.perf_counter()
     with console.byte_progress(f"merge {len(prefixes)} datasets", total=total) as advance:
         merged = merge_datasets(
@@ -46,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
             advance=advance,
             verify=options.verify,
             durable=not options.no_sync,
+            overwrite=options.overwrite,
+            notice=notices.append,
         )
     seconds = time.perf_counter() - started
     datasets = [merged] if isinstance(merged, IndexedDataset) else merged
@@ -54,6 +61,10 @@ def run(options: argparse.Namespace) -> int:
             f"{dataset.path_prefix}: {dataset.num_documents} documents, {len(dataset)} sequences, "
             f"{dataset.num_tokens} tokens, {dataset.dtype.name}"
         )
+    for notice in notices:
+        print(notice)
+    if len(notices) == len(datasets):
+        return 0
     compared = ", compared with the inputs" if options.verify else ""
     print(
         f"{len(prefixes)} datasets, {total:,} bytes of tokens in {seconds:.1f} s, "

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.cli import console
+from tokenloom.cli.values import count, number, whole_number
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.soundness import check_index
 from tokenloom.packing.cost import PolynomialCost
 from tokenloom.packing.plot import plot_pack_report
 from tokenloom.packing.report import PackReport, pack_report
@@ -34,14 +36,16 @@ def add_parser(commands: Any) -> None:
     source.add_argument("prefix", nargs="?", help="path of a pair without .bin or .idx")
     source.add_argument("--lengths", metavar="FILE", help="a text file with one length a line, or a .npy file")
     source.add_argument("--distribution", choices=DISTRIBUTIONS, help="lengths drawn for a test")
-    parser.add_argument("--max-tokens", type=int, required=True, metavar="C", help="that a rank holds in a microbatch")
-    parser.add_argument("--dp", type=int, required=True, metavar="N", help="data-parallel groups")
-    parser.add_argument("--cp", type=int, default=1, metavar="N", help="ranks of each; default 1")
-    parser.add_argument("--vp-group", type=int, metavar="N", help="what the number of microbatches is a multiple of")
     parser.add_argument(
-        "--global-batch-size", type=int, metavar="N", help="sequences, drawn without replacement; default all"
+        "--max-tokens", type=count, required=True, metavar="C", help="that a rank holds in a microbatch"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn; default 0")
+    parser.add_argument("--dp", type=count, required=True, metavar="N", help="data-parallel groups")
+    parser.add_argument("--cp", type=count, default=1, metavar="N", help="ranks of each; default 1")
+    parser.add_argument("--vp-group", type=count, metavar="N", help="what the number of microbatches is a multiple of")
+    parser.add_argument(
+        "--global-batch-size", type=count, metavar="N", help="sequences, drawn without replacement; default all"
+    )
+    parser.add_argument("--seed", type=whole_number, default=0, help="of what is drawn; default 0")
     parser.add_argument("--cut", action="store_true", help="cut sequences that are too long, instead of refusing them")
     parser.add_argument(
         "--scheduler",
@@ -49,16 +53,19 @@ def add_parser(commands: Any) -> None:
         choices=sorted(scheduler_map),
         help="may be repeated; default dp_balanced and cost_balanced",
     )
-    parser.add_argument("--linear", type=float, default=0.0, help="cost per token; default 0")
-    parser.add_argument("--quadratic", type=float, default=1.0, help="cost per pair of tokens; default 1")
+    parser.add_argument("--linear", type=number, default=0.0, help="cost per token; default 0")
+    parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens; default 1")
     parser.add_argument("--plot", metavar="PATH", help="also write a picture: .png, .svg or .pdf")
+    parser.add_argument("--overwrite", action="store_true", help="replace another picture")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the report; writes the picture first, so that a path that cannot be written shows at once."""
-    lengths = _batch(_lengths(options), options)
+    given = _batch(_lengths(options), options)
+    lengths = np.minimum(given, options.max_tokens * options.cp) if options.cut else given
+    cut = {"cut_sequences": int((given > lengths).sum()), "cut_tokens": int((given - lengths).sum())}
     report = pack_report(
         lengths,
         max_seqlen_per_dp_cp_rank=options.max_tokens,
@@ -69,10 +76,15 @@ def run(options: argparse.Namespace) -> int:
         cost_model=PolynomialCost(linear=options.linear, quadratic=options.quadratic),
     )
     if options.plot is not None:
-        plot_pack_report(report, options.plot)
+        plot_pack_report(report, options.plot, overwrite=options.overwrite)
     if options.json:
-        print(json.dumps(dataclasses.asdict(report) | {"lengths": report.lengths.tolist()}))
+        print(json.dumps(dataclasses.asdict(report) | cut | {"lengths": report.lengths.tolist()}))
     else:
+        if options.cut:
+            print(
+                f"cut {cut['cut_sequences']:,} of {len(given):,} sequences, those of more than "
+                f"{report.max_tokens:,} tokens: {cut['cut_tokens']:,} of {int(given.sum()):,} tokens are left out"
+            )
         _print(report)
     return 0
 
@@ -82,7 +94,12 @@ def _lengths(options: argparse.Namespace) -> NDArray[np.int64]:
     if options.distribution is not None:
         return _drawn(options)
     if options.lengths is None:
-        found = np.asarray(IndexedDataset(options.prefix).sequence_lengths)
+        pair = IndexedDataset(options.prefix)
+        if pair.index.arrays.has_modes:
+            message = f"expected text in `{pair.path_prefix}`, found text and images, whose lengths are no tokens"
+            raise ConfigError(message, hint="write the lengths of samples into a file, for --lengths")
+        check_index(pair)
+        found = np.asarray(pair.sequence_lengths)
     else:
         found = _read(Path(options.lengths))
     lengths: NDArray[np.int64] = found[found != 0].astype(np.int64)
@@ -91,11 +108,13 @@ def _lengths(options: argparse.Namespace) -> NDArray[np.int64]:
 
 def _read(path: Path) -> NDArray[Any]:
     try:
-        found: NDArray[Any] = np.load(path) if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
+        found: NDArray[Any] = (
+            np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
+        )
     except OSError as error:
-        message = f"cannot read `{path}`: {error.strerror}"
+        message = f"cannot read `{path}`: {error.strerror or error}"
         raise InputError(message) from error
-    except ValueError as error:
+    except (ValueError, EOFError, OverflowError, MemoryError, TypeError, RecursionError) as error:
         message = f"expected one length a line in `{path}`: {error}"
         raise InputError(message) from error
     return found
@@ -123,7 +142,7 @@ def _batch(lengths: NDArray[np.int64], options: argparse.Namespace) -> NDArray[n
     elif size is not None and size > len(lengths):
         message = f"expected a global batch of at most {len(lengths)} sequences, as many as have tokens, found {size}"
         raise ConfigError(message)
-    return np.minimum(lengths, options.max_tokens * options.cp) if options.cut else lengths
+    return lengths
 
 
 def _print(report: PackReport) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import json
 from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.cli.values import count, whole_number
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
@@ -20,8 +20,10 @@ from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.varlen import VarlenDataset
+from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.storage.json_files import parse_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +72,20 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--path-to-cache", required=True, metavar="FOLDER", help="folder of the index cache")
     parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
     parser.add_argument("--eod-token", metavar="TEXT", help="the token that ends a document, if it cannot be told")
-    parser.add_argument("--seed", type=int, default=1234, help="default 1234")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="datasets built at once; default 1")
+    parser.add_argument("--seed", type=whole_number, default=1234, help="default 1234")
+    parser.add_argument("--threads", type=count, default=1, metavar="N", help="datasets built at once; default 1")
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
+    parser.add_argument(
+        "--verify-data",
+        action="store_true",
+        help="also read all data and compare them with their manifests; remembered, so that a run on this node with "
+        'verify="full" has nothing to read',
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Builds, and prints one line per dataset; 1 if verifying found a difference."""
+    """Builds, and prints one line per dataset; 1 if verifying indices found a difference."""
     kind = _KINDS[options.dataset]
     settings = {
         **kind.defaults,
@@ -85,6 +93,7 @@ def run(options: argparse.Namespace) -> int:
         "random_seed": options.seed,
         "path_to_cache": options.path_to_cache,
         "num_dataset_builder_threads": options.threads,
+        "verify": "full" if options.verify_data else "quick",
         **dict(options.settings),
     }
     known = {field.name: field.init for field in dataclasses.fields(kind.config)}
@@ -106,6 +115,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"{split.name}: {len(dataset)} samples of {config.sequence_length} tokens ({type(dataset).__name__})")
             if options.verify:
                 problems += dataset.verify_indices()
+    if (verification := verification_of(config)) is not None:
+        verification.wait()
     for problem in problems:
         print(f"problem: {problem}")
     print(f"indices in {options.path_to_cache}" + (", verified" if options.verify and not problems else ""))
@@ -119,6 +130,6 @@ def _setting(text: str) -> tuple[str, Any]:
         message = f"expected NAME=VALUE, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     try:
-        return name, json.loads(value)
+        return name, parse_json(value)
     except ValueError:
         return name, value

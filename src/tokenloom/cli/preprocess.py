@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
 from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
-from tokenloom.cli.values import byte_count, count, shares
+from tokenloom.cli.values import byte_count, count, shares, signed_number
 from tokenloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SHARE,...",
         help="deal documents by hash: train=0.99,valid=0.01",
     )
-    group.add_argument("--split-seed", type=int, default=0, metavar="N", help="another one deals otherwise (0)")
+    group.add_argument(
+        "--split-seed", type=signed_number, default=0, metavar="N", help="another one deals otherwise (0)"
+    )
     group.add_argument(
         "--one-pair-per-file", action="store_true", help="datasets for each input file, in the folder PREFIX"
     )
@@ -80,9 +82,29 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def _add_work(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how the work is done")
-    group.add_argument("--processes", type=int, metavar="N", help="on this machine (one per 8 processors)")
+    group.add_argument("--processes", type=signed_number, metavar="N", help="on this machine (one per 8 processors)")
     group.add_argument("--shard-size", type=byte_count, default="256MB", metavar="SIZE", help="of input (256MB)")
+    group.add_argument(
+        "--record-timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="that a record, or those a thread takes at once, may take; longer ones are bad records (600)",
+    )
+    group.add_argument(
+        "--worker-timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="without a sign of life, after which a process loses its shard to another (120)",
+    )
     group.add_argument("--memory", type=byte_count, default="1GB", metavar="SIZE", help="per thread (1GB)")
+    group.add_argument(
+        "--max-record-size", type=byte_count, metavar="SIZE", help="longer records are bad (by --memory)"
+    )
+    group.add_argument(
+        "--max-window", type=byte_count, default="128MiB", metavar="SIZE", help="of zstd and xz to hold (128MiB)"
+    )
     group.add_argument("--runner", choices=("local", "ray"), default="local", help="who does the shards (local)")
     group.add_argument("--ray-address", metavar="ADDRESS", help="of the cluster (one that runs here, or a new one)")
     group.add_argument("--work-folder", metavar="FOLDER", help="for what is not finished (PREFIX.job)")
@@ -110,6 +132,7 @@ def run(options: argparse.Namespace) -> int:
             runner=_runner(options),
             work_folder=options.work_folder,
             restart=options.restart,
+            overwrite=options.overwrite,
             progress=None if show is None else partial(_show_progress, show),
         )
     _print_summary(summary, _listed(options.inputs))
@@ -140,6 +163,10 @@ def _settings(options: argparse.Namespace) -> CorpusSettings:
         engine=options.engine,
         shard_bytes=options.shard_size,
         memory_bytes=options.memory,
+        record_timeout_seconds=options.record_timeout,
+        worker_timeout_seconds=options.worker_timeout,
+        max_record_bytes=options.max_record_size,
+        max_window_bytes=options.max_window,
         one_pair_per_file=options.one_pair_per_file,
     )
 

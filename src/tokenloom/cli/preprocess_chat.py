@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.tokenising_options import add_tokenising_options, tokenizer_of
+from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
+from tokenloom.cli.values import byte_count
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
@@ -29,6 +30,17 @@ def add_parser(commands: Any) -> None:
         help="chatml, which is built in, or a file with a Jinja template; default: the tokenizer's own",
     )
     parser.add_argument("--schema", choices=_SCHEMAS, help="of the records; default: told from their columns")
+    parser.add_argument(
+        "--max-rendered-bytes", type=byte_count, default="64MB", metavar="SIZE", help="of a conversation as text (64MB)"
+    )
+    parser.add_argument(
+        "--max-render-steps",
+        type=int,
+        default=5_000_000,
+        metavar="N",
+        help="turns of loops, calls and filters that a template may take for one conversation (5000000)",
+    )
+    add_read_limits(parser)
     add_tokenising_options(parser)
     parser.set_defaults(run=run)
 
@@ -36,6 +48,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tokenises and prints the summary."""
     from tokenloom.preprocess.chat import preprocess_chat
+    from tokenloom.preprocess.template_limits import RenderLimits
 
     tokenizer = tokenizer_of(options)
     with console.token_progress("preprocess-chat") as show:
@@ -48,6 +61,11 @@ def run(options: argparse.Namespace) -> int:
             num_workers=options.workers,
             engine=options.engine,
             skip_bad_lines=options.skip_bad_lines,
+            overwrite=options.overwrite,
+            render_limits=RenderLimits(
+                max_rendered_bytes=options.max_rendered_bytes, max_render_steps=options.max_render_steps
+            ),
+            read_limits=read_limits_of(options),
             progress=None if show is None else lambda done, total, tokens: show(done, total, tokens, ""),
         )
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
@@ -55,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
     console.print_table(
         (options.input, ""),
         [
+            *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
             ("schema", summary.schema),
             ("template", summary.template),
             ("lines", f"{summary.num_documents:,}"),
@@ -65,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
             ("rejected lines", rejected),
             ("blank lines", f"{summary.num_blank_lines:,}"),
             ("seconds", f"{summary.seconds:.2f}"),
-            ("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}"),
+            *([] if summary.was_complete else [("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}")]),
             ("engine", summary.engine),
             ("engine chosen", summary.engine_reason),
             ("dataset", summary.prefix),

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.tokenising_options import add_tokenising_options, tokenizer_of
+from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
+from tokenloom.cli.values import count
 
 
 def add_parser(commands: Any) -> None:
@@ -23,7 +24,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (text)")
     parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (image)")
     parser.add_argument("--append-eod", action="store_true", help="end each text with the end-of-document token")
-    parser.add_argument("--pad-length", type=int, metavar="N", help="cut or fill texts up to N tokens")
+    parser.add_argument("--pad-length", type=count, metavar="N", help="cut or fill texts up to N tokens")
+    add_read_limits(parser)
     add_tokenising_options(parser, bad="pairs", has_engines=False)
     parser.set_defaults(run=run)
 
@@ -42,11 +44,14 @@ def run(options: argparse.Namespace) -> int:
         pad_length=options.pad_length,
         num_workers=options.workers,
         skip_bad_lines=options.skip_bad_lines,
+        overwrite=options.overwrite,
+        read_limits=read_limits_of(options),
     )
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
     console.print_table(
         (options.input, ""),
         [
+            *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
             ("documents", f"{summary.num_documents:,}"),
             ("tokens of texts", f"{summary.num_text_tokens:,}"),
             ("bytes of images", f"{summary.num_image_bytes:,}"),

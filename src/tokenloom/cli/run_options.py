@@ -6,6 +6,7 @@ import argparse
 from typing import Any, get_args
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
+from tokenloom.cli.values import count, number, size, sizes
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.order.policies import PolicyName
@@ -30,12 +31,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Declares what decides the number of samples."""
     add_data_options(parser)
     parser.add_argument("--split", help='weights of train, valid and test; default "969,30,1"')
-    parser.add_argument("--sequence-length", type=int, required=True, metavar="S", help="tokens per sample")
+    parser.add_argument("--sequence-length", type=count, required=True, metavar="S", help="tokens per sample")
     add_window_policy(parser)
     group = parser.add_argument_group("samples wanted at least (default one epoch)")
     for split in Split:
-        group.add_argument(f"--{split.name}-samples", type=_size, metavar="N")
-    group.add_argument("--sizes", type=_sizes, metavar="A,B,C", help='all three at once, such as "100000,1000,none"')
+        group.add_argument(f"--{split.name}-samples", type=size, metavar="N")
+    group.add_argument("--sizes", type=sizes, metavar="A,B,C", help='all three at once, such as "100000,1000,none"')
     group.add_argument("--full-validation", action="store_true", help="validate on one whole epoch")
     group.add_argument(
         "--multiple-validation-sets", action="store_true", help="one validation dataset per prefix, not a blend"
@@ -43,7 +44,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what happens to datasets that run short")
     group.add_argument(
         "--mid-level-dataset-surplus",
-        type=float,
+        type=number,
         default=0.005,
         metavar="SHARE",
         help="samples built beyond what is needed of each dataset; default 0.005",
@@ -90,11 +91,3 @@ def wanted_sizes(options: argparse.Namespace) -> list[int | None]:
         raise ConfigError(message)
     sizes: list[int | None] = options.sizes
     return sizes
-
-
-def _size(text: str) -> int | None:
-    return None if text.strip().lower() == "none" else int(text)
-
-
-def _sizes(text: str) -> list[int | None]:
-    return [_size(part) for part in text.split(",")]

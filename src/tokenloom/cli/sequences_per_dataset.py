@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenloom.cli.run_options import add_data_options, data_settings
 from tokenloom.indexed.counts import sequence_counts
-from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.publishing import write_report
 
 
 def add_parser(commands: Any) -> None:
@@ -21,6 +21,7 @@ def add_parser(commands: Any) -> None:
     )
     add_data_options(parser)
     parser.add_argument("--output", metavar="FILE", help="default: standard output")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that says something else")
     parser.set_defaults(run=run)
 
 
@@ -33,7 +34,6 @@ def run(options: argparse.Namespace) -> int:
     if options.output is None:
         print(text)
     else:
-        with PendingFile(options.output) as file:
-            file.write(text.encode() + b"\n")
-        print(f"{options.output}: {len(prefixes)} datasets")
+        is_new = write_report(options.output, text.encode() + b"\n", overwrite=options.overwrite)
+        print(f"{options.output}: {len(prefixes)} datasets" + ("" if is_new else ", nothing to do: it says so already"))
     return 0

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from tokenloom.cli.run_options import add_window_policy
+from tokenloom.cli.values import count, signed_number, whole_number
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -31,20 +32,20 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("prefix", metavar="PREFIX", help="path of the pair without .bin or .idx")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--document", type=int, metavar="I", help="show document I")
-    what.add_argument("--sample", type=int, metavar="K", help="show sample K of a split")
+    what.add_argument("--document", type=signed_number, metavar="I", help="show document I")
+    what.add_argument("--sample", type=signed_number, metavar="K", help="show sample K of a split")
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer.json or its folder; default what the manifest of the data names"
     )
     parser.add_argument("--sft", action="store_true", help="samples of packed conversations: say what has loss")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     group = parser.add_argument_group("which samples (as in the training run)")
-    group.add_argument("--sequence-length", type=int, default=2048, metavar="S", help="default 2048")
+    group.add_argument("--sequence-length", type=count, default=2048, metavar="S", help="default 2048")
     add_window_policy(group)
-    group.add_argument("--seed", type=int, default=1234, help="default 1234")
+    group.add_argument("--seed", type=whole_number, default=1234, help="default 1234")
     group.add_argument("--split", default="969,30,1", help='weights of train, valid and test; default "969,30,1"')
     group.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
-    group.add_argument("--num-samples", type=int, metavar="N", help="samples asked for; default one epoch")
+    group.add_argument("--num-samples", type=whole_number, metavar="N", help="samples asked for; default one epoch")
     group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
     parser.set_defaults(run=run)
 
@@ -55,6 +56,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.document is not None:
             dataset = IndexedDataset(options.prefix, multimodal=options.multimodal)
+            if dataset.index.arrays.has_modes and not options.multimodal:
+                message = f"expected text in `{dataset.path_prefix}`, found text and images"
+                raise ConfigError(message, hint="add --multimodal")
             pieces = document_pieces(dataset, options.document, tokenizer)
             title = f"document {options.document} of {options.prefix}: {len(pieces)} sequences"
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import console
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.cli.values import byte_count, count, whole_number
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
@@ -35,24 +36,28 @@ def add_parser(commands: Any) -> None:
     add_run_options(parser)
     parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
     parser.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache; for remote data, needed")
-    parser.add_argument("--seed", type=int, default=1234, help="default 1234")
+    parser.add_argument("--seed", type=whole_number, default=1234, help="default 1234")
     parser.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
-    parser.add_argument("--micro-batch-size", type=int, default=8, metavar="B", help="default 8")
-    parser.add_argument("--consumed-samples", type=int, default=0, metavar="N", help="begin after these")
-    parser.add_argument("--batches", type=int, metavar="N", help="stop after so many batches")
-    parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes that read; default 0")
+    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="default 8")
+    parser.add_argument("--consumed-samples", type=whole_number, default=0, metavar="N", help="begin after these")
+    parser.add_argument("--batches", type=count, metavar="N", help="stop after so many batches")
+    parser.add_argument("--workers", type=whole_number, default=0, metavar="N", help="processes that read; default 0")
     group = parser.add_argument_group("object storage")
-    defaults = ObjectStorageSettings()
+    kept = ObjectStorageSettings()
     group.add_argument("--object-cache", metavar="FOLDER", help="index files and blocks; default $TOKENLOOM_CACHE")
-    group.add_argument("--cache-bytes", type=int, default=defaults.cache_bytes, metavar="N", help="of blocks there")
+    group.add_argument("--cache-bytes", type=byte_count, default=kept.cache_bytes, metavar="SIZE", help="of blocks")
     group.add_argument(
-        "--read-ahead-bytes", type=int, default=defaults.read_ahead_bytes, metavar="N", help="in memory, before use"
+        "--read-ahead-bytes",
+        type=byte_count,
+        default=kept.read_ahead_bytes,
+        metavar="N",
+        help="in memory, before use",
     )
-    group.add_argument("--concurrency", type=int, default=defaults.concurrency, metavar="N", help="requests at once")
-    group.add_argument("--block-bytes", type=int, default=defaults.block_bytes, metavar="N", help="size of a block")
+    group.add_argument("--concurrency", type=count, default=kept.concurrency, metavar="N", help="requests at once")
+    group.add_argument("--block-bytes", type=byte_count, default=kept.block_bytes, metavar="SIZE", help="of a block")
     group.add_argument(
         "--block-shuffle",
-        type=int,
+        type=count,
         metavar="BLOCKS",
         help="mix samples within windows of so many blocks, instead of the reference's full shuffle",
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from tokenloom.cli.values import byte_count, signed_number
+
 if TYPE_CHECKING:
+    from tokenloom.preprocess.inputs.limits import ReadLimits
     from tokenloom.preprocess.text_tokenizer import TextTokenizer
 
 # Repeated: asking for help must not import the engines.
@@ -22,8 +25,9 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
         has_engines: whether there is a choice of engines.
     """
     parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="the output paths without suffix")
+    parser.add_argument("--overwrite", action="store_true", help="replace outputs that another run made")
     add_tokenizer_options(parser)
-    parser.add_argument("--workers", type=int, metavar="N", help="threads (one per processor)")
+    parser.add_argument("--workers", type=signed_number, metavar="N", help="threads (one per processor)")
     if has_engines:
         parser.add_argument(
             "--engine",
@@ -35,6 +39,28 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
         "--skip-bad-lines",
         action="store_true",
         help=f"set bad {bad} aside in PREFIX.rejected.jsonl instead of stopping",
+    )
+
+
+def add_read_limits(parser: argparse.ArgumentParser) -> None:
+    """Declares what reading the input may take; `read_limits_of` reads it."""
+    parser.add_argument(
+        "--max-record-size", type=byte_count, default="16MiB", metavar="SIZE", help="longer records are bad (16MiB)"
+    )
+    parser.add_argument(
+        "--max-window", type=byte_count, default="128MiB", metavar="SIZE", help="of zstd and xz to hold (128MiB)"
+    )
+    parser.add_argument(
+        "--memory", type=byte_count, default="1GiB", metavar="SIZE", help="of a page or record batch of a table (1GiB)"
+    )
+
+
+def read_limits_of(options: argparse.Namespace) -> ReadLimits:
+    """Returns what `add_read_limits` asks for."""
+    from tokenloom.preprocess.inputs.limits import ReadLimits
+
+    return ReadLimits(
+        max_record_bytes=options.max_record_size, max_window_bytes=options.max_window, memory_bytes=options.memory
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.cli.values import count
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.verify import verify_dataset
 
@@ -19,7 +20,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
-    parser.add_argument("--vocab-size", type=int, metavar="N", help="check that every token is below N")
+    parser.add_argument("--vocab-size", type=count, metavar="N", help="check that every token is below N")
     parser.set_defaults(run=run)
 
 

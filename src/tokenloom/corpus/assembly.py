@@ -5,33 +5,35 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.corpus.finished import require_own_outputs
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import CorpusPlan, PlannedOutput, PlannedShard
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
-from tokenloom.corpus.summary import DatasetSummary, OutputSummary, dataset_summary
-from tokenloom.errors import InputError, StorageError
-from tokenloom.indexed.concatenate import write_concatenated
+from tokenloom.corpus.summary import OutputSummary, dataset_summary
+from tokenloom.errors import InputError
+from tokenloom.indexed.concatenate import check_inputs, write_pending
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.manifest_file import remove_pair, write_manifest
-from tokenloom.indexed.roles import RolesWriter
+from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.outputs import PendingDataset, publish_datasets, should_seal
 from tokenloom.indexed.selection import ConcatenatedPart
 from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.preprocess.selection import first_occurrences, split_of
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import publish_link
-from tokenloom.storage.resolve import open_pending, remove
+from tokenloom.storage.atomic import PendingFile, pending_link
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.resolve import open_pending
 
 Mask = NDArray[np.bool_]
 
@@ -72,35 +74,45 @@ class DonePart:
         return mine if self.kept is None else mine & self.kept
 
 
-def assemble(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[OutputSummary]:
+def assemble(
+    plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
+) -> list[OutputSummary]:
     """Makes the datasets of a job appear, all or none, and returns what they hold.
 
     Args:
         plan: of the job.
         folder: with the parts.
         reports: of all shards, in order.
+        overwrite: whether datasets that another job made may be replaced; they stay whole until all are complete.
 
     Raises:
         InputError: there are no documents, or too many bad records.
-        StorageError: reading or writing failed.
+        OutputExistsError: another job's dataset is there, and no `overwrite`.
+        StorageError: reading or writing failed; what was there is there again.
     """
+    require_own_outputs(plan, overwrite=overwrite)
     parts = _parts(plan, folder, reports)
     _require_documents(plan, folder, parts)
     by_number = {part.shard.number: part for part in parts}
-    assembled: list[OutputSummary] = []
-    written: list[str] = []
-    try:
+    ledgers: list[DocumentLedger] = []
+    with ExitStack() as stack:
+        new: list[PendingDataset] = []
         for output in plan.outputs:
             mine = [by_number[shard.number] for shard in output.shards]
-            assembled.append(_assemble_output(plan, output, mine, written))
-    except BaseException:
-        for prefix in written:
-            remove_pair(prefix)
-        for output in plan.outputs[: len(assembled) + 1]:
-            with suppress(StorageError):
-                remove(rejected_path(output.prefix))
-        raise
-    return assembled
+            for pending in _output_files(plan, output, mine):
+                stack.callback(pending.discard)
+                if should_seal(sum(len(each.datasets) for each in plan.outputs)):
+                    pending.seal()
+                new.append(pending)
+            ledgers.append(_ledger(mine, output.datasets[-1].split_number))
+        publish_datasets(new, overwrite=True)
+    return [
+        OutputSummary(
+            datasets=tuple(dataset_summary(planned, IndexedDataset(planned.prefix)) for planned in output.datasets),
+            ledger=ledger,
+        )
+        for output, ledger in zip(plan.outputs, ledgers, strict=True)
+    ]
 
 
 def _parts(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
@@ -136,23 +148,21 @@ def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[Done
         raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
 
 
-def _assemble_output(
-    plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart], written: list[str]
-) -> OutputSummary:
-    _write_rejected(output, parts)  # first: where all datasets are, the job is done
+def _output_files(plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart]) -> Iterator[PendingDataset]:
+    """Yields the datasets of an output, written and without names; bad records go with the first."""
     engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
-    datasets: list[DatasetSummary] = []
-    for planned in output.datasets:
-        written.append(planned.prefix)
-        key, split, number = planned.key, planned.split, planned.split_number
+    for number, planned in enumerate(output.datasets):
+        split = planned.split_number
         chosen = [
-            ConcatenatedPart(prefix=part_pair(part.prefix, planned.column), kept_documents=part.chosen(number))
+            ConcatenatedPart(prefix=part_pair(part.prefix, planned.column), kept_documents=part.chosen(split))
             for part in parts
         ]
-        ledger = _ledger(parts, number)
-        make = manifest_maker(plan, output.files, key=key, split=split, ledger=ledger, engine=engines)
-        datasets.append(dataset_summary(planned, _write_dataset(chosen, planned.prefix, make)))
-    return OutputSummary(datasets=tuple(datasets), ledger=ledger)
+        ledger = _ledger(parts, split)
+        make = manifest_maker(plan, output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines)
+        pending = _pending_dataset(chosen, planned.prefix, make, dtype=plan.dtype)
+        if number == 0:
+            pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
+        yield pending
 
 
 def _ledger(parts: Sequence[DonePart], split: int | None) -> DocumentLedger:
@@ -172,36 +182,39 @@ def _ledger(parts: Sequence[DonePart], split: int | None) -> DocumentLedger:
     )
 
 
-def _write_dataset(
-    parts: Sequence[ConcatenatedPart], prefix: str, make: Callable[[PairFacts], Manifest]
-) -> IndexedDataset:
-    if len(parts) == 1 and parts[0].is_whole and not is_remote(prefix) and _link_pair(parts[0].prefix, prefix, make):
-        return IndexedDataset(prefix)
-    return write_concatenated(parts, prefix, manifest=make)
+def _pending_dataset(
+    parts: Sequence[ConcatenatedPart],
+    prefix: str,
+    make: Callable[[PairFacts], Manifest],
+    *,
+    dtype: np.dtype[Any],
+) -> PendingDataset:
+    if len(parts) == 1 and parts[0].is_whole and not is_remote(prefix):
+        linked = _linked_pair(parts[0].prefix, prefix, make)
+        if linked is not None:
+            return linked
+    check_inputs([part.prefix for part in parts], multimodal=False)
+    return write_pending(parts, prefix, dtype=dtype, multimodal=False, manifest=make)
 
 
-def _link_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]) -> bool:
-    """Gives a pair its final name, with its own manifest and the index last; False where that cannot be."""
+def _linked_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]) -> PendingDataset | None:
+    """Returns a pair by its second name, with its own manifest; None where that cannot be."""
     found = manifest_of(IndexedDataset(source))
-    if found is None:
-        return False
-    remove(idx_path(target))
-    RolesWriter(target, tokenizer_sha256=None).remove_old()
-    if not publish_link(bin_path(source), bin_path(target)):
-        return False
-    write_manifest(target, make(found.pair))
-    return publish_link(idx_path(source), idx_path(target))
+    tokens = None if found is None else pending_link(bin_path(source), bin_path(target))
+    index = None if tokens is None else pending_link(idx_path(source), idx_path(target))
+    if found is None or tokens is None or index is None:
+        return None
+    return PendingDataset(prefix=target, tokens=tokens, index=index, manifest=manifest_bytes(make(found.pair)))
 
 
-def _write_rejected(output: PlannedOutput, parts: Sequence[DonePart]) -> None:
-    """Writes the bad records of an output, their numbers counted from the beginning of their files."""
-    path = rejected_path(output.prefix)
+def _rejected_files(output: PlannedOutput, parts: Sequence[DonePart]) -> tuple[PendingFile | PendingObject, ...]:
+    """Returns the file of the bad records of an output, counted from the beginning of their files, if there are any."""
     if not any(part.report.num_rejected for part in parts):
-        remove(path)
-        return
-    with open_pending(path) as file:
-        for record in _rejected(parts):
-            file.write(json_line(record))
+        return ()
+    file = open_pending(rejected_path(output.prefix))
+    for record in _rejected(parts):
+        file.write(json_line(record))
+    return (file,)
 
 
 def _rejected(parts: Sequence[DonePart]) -> Iterator[dict[str, Any]]:

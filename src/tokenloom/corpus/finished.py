@@ -7,8 +7,14 @@ from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, OutputSummary, corpus_summary, dataset_summary
 from tokenloom.errors import InputError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifest import Manifest
 from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.outputs import existing_path
+from tokenloom.preprocess.recording import is_of_same_run
+from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.storage.publishing import exists_error, tidy
+from tokenloom.storage.resolve import exists
 
 
 def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | None:
@@ -25,6 +31,8 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
     engines: list[str] = []
     try:
         for output in plan.outputs:
+            for planned in output.datasets:
+                tidy(idx_path(planned.prefix))
             found = _finished_output(plan, output)
             if found is None:
                 return None
@@ -58,21 +66,44 @@ def _finished_output(plan: CorpusPlan, output: PlannedOutput) -> tuple[OutputSum
     datasets: list[DatasetSummary] = []
     manifests: list[Manifest] = []
     for planned in output.datasets:
+        if existing_path(planned.prefix) is None:  # which also finishes what a process left as it appeared
+            return None
         dataset = IndexedDataset(planned.prefix)
         manifest = manifest_of(dataset)
         if manifest is None or not _is_of(plan, output, planned, manifest):
             return None
         datasets.append(dataset_summary(planned, dataset))
         manifests.append(manifest)
+    if manifests[0].ledger.num_rejected and not exists(rejected_path(output.prefix)):
+        return None
     return OutputSummary(datasets=tuple(datasets), ledger=manifests[0].ledger), manifests[0].engine or "unknown"
+
+
+def require_own_outputs(plan: CorpusPlan, *, overwrite: bool) -> None:
+    """Checks that what is there under the names of the datasets, if anything, was made by this very job.
+
+    A job that was killed while its datasets appeared finds some of them.
+
+    Raises:
+        OutputExistsError: something else is there, and is not to be replaced.
+    """
+    for output in plan.outputs if not overwrite else ():
+        for planned in output.datasets:
+            if (path := existing_path(planned.prefix)) is not None and not _is_own(plan, output, planned):
+                raise exists_error(path)
+        if exists(path := rejected_path(output.prefix)) and existing_path(output.datasets[0].prefix) is None:
+            raise exists_error(path)
+
+
+def _is_own(plan: CorpusPlan, output: PlannedOutput, planned: PlannedDataset) -> bool:
+    try:
+        found = manifest_of(IndexedDataset(planned.prefix))
+    except (TokenloomError, OSError):
+        return False
+    return found is not None and not plan.reads_streams and _is_of(plan, output, planned, found)
 
 
 def _is_of(plan: CorpusPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
     key, split, engine = dataset.key, dataset.split, found.engine or ""
     make = manifest_maker(plan, output.files, key=key, split=split, ledger=found.ledger, engine=engine)
-    expected = make(found.pair)
-    return (expected.tokenizer.fingerprint, expected.options, expected.inputs) == (
-        found.tokenizer.fingerprint,
-        found.options,
-        found.inputs,
-    )
+    return is_of_same_run(found, make(found.pair))

@@ -6,6 +6,7 @@ Files in `PREFIX.job`:
     job.lock            held, shared, by every process that takes part; alone, by the one that writes `job.json`
     KEY.lock            held by the process that works on the shard of this key, and names it
     KEY_0.bin, .idx     what came out of it under the first key; KEY.rejected.jsonl, KEY.hashes likewise
+    KEY.journal         the records it is at: those that a process was at that died are tokenised one by one
     KEY.json            its report, written last: the shard is done
     assembly.lock       held by the process that makes the datasets out of the parts, and names it
 
@@ -23,22 +24,30 @@ import fcntl
 import json
 import logging
 import os
-import shutil
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from typing import Any
 
+from tokenloom.corpus.leases import Silence, touched
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
 from tokenloom.corpus.report import ShardReport, boot_id
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.storage.addresses import short_hash
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
+from tokenloom.storage.json_files import read_json
 from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
 
 _LOGGER = logging.getLogger(__name__)
 _JOB = "job.json"
+_MOST_JOB_BYTES = 1 << 29
+"""Room for some millions of input files."""
 _MOST_ATTEMPTS = 100
 """To join: each fails only because somebody else left at that very moment."""
 _OWNER_BYTES = 100
+_OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
+"""Of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
 
 
 class FolderGoneError(Exception):
@@ -74,11 +83,20 @@ class JobFolder:
             FolderGoneError: it is not there, and not to be made.
             StorageError: the folder cannot be made, or its filesystem has no locks.
         """
+        is_member = False
         try:
             with self._membership(makes=makes):
+                is_member = True
                 yield
         finally:
-            self._leave()
+            if is_member or self._is_bare():
+                self._leave()
+
+    def _is_bare(self) -> bool:
+        """Whether the folder holds nothing but the lock, if that; what else is in it may be somebody else's."""
+        with suppress(OSError), os.scandir(self.path) as entries:
+            return all(entry.name == os.path.basename(self._lock_path) for entry in entries)
+        return False
 
     def _membership(self, *, makes: bool) -> ExitStack:
         """Returns what ends the membership of this process when it is closed."""
@@ -86,6 +104,7 @@ class JobFolder:
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
                     os.mkdir(self.path)
+                self._require_own_folder()
             with suppress(FolderGoneError), ExitStack() as stack:
                 descriptor = stack.enter_context(self._open_lock(self._lock_path))
                 with suppress(BlockingIOError):
@@ -105,13 +124,40 @@ class JobFolder:
         found, expected = _read_json(self._job_path), self._job()
         if found == expected:
             return
-        if found is not None and found["settings"] != expected["settings"] and any(True for _ in self._done_keys()):
-            names = _differences(found["settings"], expected["settings"])
-            message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
-            hint = "finish that job with its settings, or give it up with `restart`, which removes what it has done"
-            raise ConfigError(message, hint=hint)
+        if found is not None and any(True for _ in self._done_keys()):
+            self._require_continuation(found, expected)
         with PendingFile(self._job_path) as file:
             file.write(json.dumps(expected, indent=1).encode() + b"\n")
+
+    def _require_continuation(self, found: dict[str, Any], expected: dict[str, Any]) -> None:
+        """Checks that an unfinished job may go on as this one, which takes nothing away from it.
+
+        Raises:
+            ConfigError: it has other settings, or an input that this job does not have.
+        """
+        hint = "finish that job as it was, or give it up with `restart`, which removes what it has done"
+        if found["settings"] != expected["settings"]:
+            names = _differences(found["settings"], expected["settings"])
+            message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
+            raise ConfigError(message, hint=hint)
+        if found["inputs"] != expected["inputs"] and (
+            lost := set(found.get("files", [""])).difference(expected["files"])
+        ):
+            message = (
+                f"`{self.path}` belongs to an unfinished job with other inputs: {len(lost)} of them are not among "
+                "those of this job"
+            )
+            raise ConfigError(message, hint=hint)
+
+    def _require_own_folder(self) -> None:
+        """Checks that nothing else lies in the folder.
+
+        Raises:
+            ConfigError: something does.
+        """
+        if (foreign := next(_foreign_names(self.path), None)) is not None:
+            message = f"`{self.path}` is to be the folder of a job, but holds `{foreign}`, which is no part of one"
+            raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
 
     def _require_same_job(self) -> None:
         found, expected = _read_json(self._job_path), self._job()
@@ -127,24 +173,35 @@ class JobFolder:
     def _job(self) -> dict[str, Any]:
         """Returns what the processes that share the folder must agree on."""
         described: dict[str, Any] = json.loads(json.dumps(self._plan.description()))
-        return {"settings": described, "inputs": self._plan.fingerprint}
+        files = sorted({short_hash(file.path)[:16] for file in self._plan.files})
+        return {"settings": described, "inputs": self._plan.fingerprint, "files": files}
 
     def _leave(self) -> None:
-        """Removes the folder if this is the last process and no shard is done."""
-        if any(True for _ in self._done_keys()):
-            return
+        """Removes the folder if this is the last process, no shard is done, and no record is suspect."""
         # Nothing to do where somebody else takes part, or has removed it.
-        with suppress(BlockingIOError, FolderGoneError, StorageError), self._open_lock(self._lock_path) as descriptor:
+        with suppress(BlockingIOError, FolderGoneError, StorageError), ExitStack() as stack:
+            journals = (os.path.exists(self.journal_path(shard)) for shard in self._plan.shards)
+            if any(True for _ in self._done_keys()) or any(journals):
+                return
+            descriptor = stack.enter_context(self._open_lock(self._lock_path))
             self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
             self.remove()
 
     def remove_remains(self) -> None:
-        """Removes what a process left behind that was killed after it had finished this very job."""
-        shutil.rmtree(self._removed_path, ignore_errors=True)
-        if os.path.lexists(self._job_path) and _read_json(self._job_path) == self._job():
+        """Removes what was left behind of this very job, which is finished: by a kill, or a loss of power."""
+        self._free_removed_path()
+        if self._holds_remains():
             with suppress(BlockingIOError, FolderGoneError, StorageError), self._open_lock(self._lock_path) as lock:
                 self._lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
                 self.remove()
+
+    def _holds_remains(self) -> bool:
+        if os.path.lexists(self._job_path):
+            return bool(_read_json(self._job_path) == self._job())
+        # Files may come back of a folder that was being removed when the power went, which begins with `job.json`.
+        with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            return any(_OWN_NAME.fullmatch(entry.name) is not None for entry in entries)
+        return False
 
     def restart(self) -> None:
         """Gives up what was done.
@@ -154,7 +211,8 @@ class JobFolder:
         """
         if not os.path.lexists(self._lock_path):
             return
-        with self._open_lock(self._lock_path) as descriptor:
+        # Nothing to do where somebody else has removed it meanwhile.
+        with suppress(FolderGoneError), self._open_lock(self._lock_path) as descriptor:
             try:
                 self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
             except BlockingIOError as error:
@@ -163,15 +221,49 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder; those who wait for a lock in it are told that it is gone."""
-        shutil.rmtree(self._removed_path, ignore_errors=True)
+        """Removes the folder; those who wait for a lock in it are told that it is gone.
+
+        What is no part of a job stays, and the folder around it.
+        """
+        if any(True for _ in _foreign_names(self.path)):
+            _LOGGER.warning("`%s` stays: it holds what is no part of a job", self.path)
+            _remove_own(self.path)
+            return
         with suppress(OSError):
-            os.rename(self.path, self._removed_path)
-            shutil.rmtree(self._removed_path, ignore_errors=True)
+            removed_path = self._free_removed_path()
+            os.rename(self.path, removed_path)
+            _remove_own(removed_path)
+
+    @contextmanager
+    def gone_told(self) -> Iterator[None]:
+        """Tells what fails inside because others have finished the job meanwhile, as after a long sleep.
+
+        Raises:
+            FolderGoneError: the folder is gone.
+        """
+        try:
+            yield
+        except StorageError as error:
+            if os.path.lexists(self._lock_path):
+                raise
+            raise FolderGoneError from error
+
+    def _free_removed_path(self) -> str:
+        """Returns a path that nothing has, to move the folder to; removes what is left of jobs before it."""
+        for number in count():
+            path = self._removed_path + (f"-{number}" if number else "")
+            _remove_own(path)
+            if not os.path.lexists(path):  # otherwise it holds what is somebody else's
+                break
+        return path
 
     def part_prefix(self, shard: PlannedShard) -> str:
         """Returns what the names of the files of a shard begin with."""
         return os.path.join(self.path, shard.key)
+
+    def journal_path(self, shard: PlannedShard) -> str:
+        """Returns the path of what a process notes that works on a shard."""
+        return f"{self.part_prefix(shard)}.journal"
 
     def report_path(self, shard: PlannedShard) -> str:
         """Returns the path of the report of a shard."""
@@ -208,20 +300,36 @@ class JobFolder:
     def claimed(self, shard: PlannedShard, *, wait: bool) -> Iterator[bool]:
         """Yields whether this process may work on a shard: nobody else does, and it is not done.
 
+        Whoever works on it touches its lock often. Where that ends, as of a process that is frozen, and the lock is
+        still held, the shard may be done twice: both write the same bytes, and files appear whole.
+
         Args:
             shard: to work on.
-            wait: until whoever works on it is done, or dead.
+            wait: until whoever works on it is done, dead, or shows no sign of life for `worker_timeout_seconds`.
 
         Raises:
             FolderGoneError: the job was finished meanwhile.
         """
         name = f"{shard.key}.lock"
-        with self.lock(name, wait=wait, pending=[self.part_prefix(shard)]) as descriptor:
-            is_free = descriptor is not None and self.report(shard) is None
-            # No report may also mean that the job was finished after the lock was taken, and its folder removed.
-            if is_free and descriptor is not None and not is_file_at(descriptor, os.path.join(self.path, name)):
-                raise FolderGoneError
-            yield is_free
+        path = os.path.join(self.path, name)
+        silence = Silence(path, self._plan.settings.worker_timeout_seconds)
+        while True:
+            with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
+                is_free = descriptor is not None and self.report(shard) is None
+                # No report may also mean that the job was finished after the lock was taken, and its folder removed.
+                if is_free and descriptor is not None and not _is_at(descriptor, path):
+                    raise FolderGoneError
+                if descriptor is not None or not wait:
+                    with touched(descriptor if is_free else None, silence.timeout_seconds):
+                        yield is_free
+                    return
+            if self.report(shard) is not None:
+                yield False
+                return
+            if silence.is_too_long():
+                _LOGGER.warning("shard %d is done by this process too: whoever works on it is silent", shard.number)
+                yield True
+                return
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
@@ -276,20 +384,44 @@ class JobFolder:
             if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
                 hint = "this filesystem has no locks: mount it with them, or name a `work_folder` on one that has"
             raise StorageError(message, hint=hint) from error
-        if not is_file_at(descriptor, path):
+        if not _is_at(descriptor, path):
             raise FolderGoneError
 
     def _done_keys(self) -> Iterator[str]:
-        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            for name in (entry.name for entry in entries):
+        with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for name in [entry.name for entry in entries]:
                 if name.endswith(".json") and not name.startswith(".") and "_" not in name and name != _JOB:
                     yield name.removesuffix(".json")
 
 
+def _is_at(descriptor: int, path: str) -> bool:
+    with storage_errors("look at", path):
+        return is_file_at(descriptor, path)
+
+
+def _foreign_names(folder: str) -> Iterator[str]:
+    """Yields the names of what lies in a folder and is no file of a job."""
+    with storage_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if _OWN_NAME.fullmatch(entry.name) is None or entry.is_dir(follow_symlinks=False):
+                yield entry.name
+
+
+def _remove_own(folder: str) -> None:
+    """Removes the files of a job from a folder, and the folder if nothing else is in it."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in entries]
+        own = [name for name in names if _OWN_NAME.fullmatch(name) is not None]
+        for name in sorted(own, key=lambda name: name != _JOB):  # what is left without it is nobody's job
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+        if len(own) == len(names):
+            os.rmdir(folder)
+
+
 def _read_json(path: str) -> Any:
     try:
-        with open(path, "rb") as stream:
-            found = json.load(stream)
+        found = read_json(path, most_bytes=_MOST_JOB_BYTES)
         if not isinstance(found, dict) or not {"settings", "inputs"} <= set(found):
             raise ValueError("it does not describe a job")  # noqa: TRY301, EM101 - worded below
     except FileNotFoundError:

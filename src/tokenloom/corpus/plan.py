@@ -23,6 +23,7 @@ from tokenloom.preprocess.inputs.cut import cut_inputs
 from tokenloom.preprocess.inputs.detect import formats_by_name, split_suffix
 from tokenloom.preprocess.inputs.find import find_inputs
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.storage.secrets import admit
 
 _FORMAT_VERSION = 1
 """Of the parts in a job's folder: those of another version are not reused."""
@@ -158,7 +159,7 @@ def plan_corpus(
         StorageError: an input cannot be found or read.
     """
     found = find_inputs([os.fspath(name) for name in names], input_format=settings.input_format)
-    target = os.fspath(prefix)
+    target = admit(os.fspath(prefix))
     description = _description(settings, tokenizer)
     outputs = tuple(_outputs(found.files, target, settings, description))
     _check_names(outputs)

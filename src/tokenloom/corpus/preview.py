@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from tokenloom.corpus.plan import CorpusPlan, plan_corpus
 from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.shard import choose_engine_of, splitter_of
-from tokenloom.preprocess.inputs.reading import open_slice
+from tokenloom.corpus.shard import choose_engine_of, most_record_bytes, open_planned, splitter_of
 from tokenloom.preprocess.parsing import ParsedBlock, Texts, parse_block
 from tokenloom.preprocess.preview import DocumentPreview, preview_documents
 from tokenloom.preprocess.records import BadLine
@@ -62,10 +61,11 @@ def preview_corpus(
         TokenloomError: as `preprocess_corpus`, but for bad records, which are listed.
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
+    choice = choose_engine_of(plan)
     documents: list[tuple[str, str, DocumentPreview]] = []
     bad_lines: list[BadLine] = []
     num_left = count
-    for path, parsed in _parsed_blocks(plan):
+    for path, parsed in _parsed_blocks(plan, max_record_bytes=most_record_bytes(settings, choice)):
         taken = min(num_left, parsed.num_documents)
         bad_lines += parsed.bad_lines
         previews = [
@@ -82,7 +82,6 @@ def preview_corpus(
         num_left -= taken
         if num_left <= 0:
             break
-    choice = choose_engine_of(plan)
     return CorpusPreview(
         documents=tuple(documents),
         bad_lines=tuple(bad_lines),
@@ -96,12 +95,13 @@ def preview_corpus(
     )
 
 
-def _parsed_blocks(plan: CorpusPlan) -> Iterator[tuple[str, ParsedBlock]]:
+def _parsed_blocks(plan: CorpusPlan, *, max_record_bytes: int) -> Iterator[tuple[str, ParsedBlock]]:
     """Yields the blocks of the corpus, small ones, each with the path of its file."""
     keys = plan.settings.keys
     for shard in plan.shards:
         for slice_ in shard.slices:
-            with closing(open_slice(slice_, block_bytes=_BLOCK_BYTES, keys=keys)) as reader:
+            reader = open_planned(slice_, plan.settings, block_bytes=_BLOCK_BYTES, max_record_bytes=max_record_bytes)
+            with closing(reader):
                 for block in reader.blocks():
                     yield slice_.file.path, parse_block(block, keys)
 

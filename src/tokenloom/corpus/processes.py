@@ -17,20 +17,34 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
 from tokenloom import errors
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
+from tokenloom.corpus.journal import Place, condemn, places_at
 from tokenloom.corpus.plan import CorpusPlan
 from tokenloom.corpus.progress import Counts, ProgressBook
 from tokenloom.corpus.worker import work_on_shards
-from tokenloom.errors import TokenloomError, WorkerError
+from tokenloom.errors import StuckRecordError, TokenloomError, WorkerError
+from tokenloom.storage.secrets import known_queries, remember
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS_BETWEEN_NEWS = 0.1
+_SECONDS_BETWEEN_BEATS = 5.0
+_SECONDS_TO_START = 60.0  # a busy machine may take some for the first sign of life
+_OWN_SIGNALS = (
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGILL,
+    signal.SIGFPE,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+)
+"""Of which a process dies by its own doing; any other may come from outside, such as from a system without memory."""
 _MOST_DEATHS = 3
 """At one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not do so for
 ever."""
@@ -54,7 +68,8 @@ def work_in_processes(
         TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
     """
     num_deaths: Counter[int | None] = Counter()
-    with _Children(pickle.dumps((plan, folder.path, num_workers))) as children:
+    order = pickle.dumps((plan, folder.path, num_workers, known_queries()))
+    with _Children(order, timeout_seconds=plan.settings.worker_timeout_seconds) as children:
         for _ in range(num_processes):
             children.start()
         for child, news in children.news():
@@ -62,11 +77,12 @@ def work_in_processes(
                 if child.returncode == 0:
                     continue
                 num_deaths[child.shard] += 1
-                message = f"a process that worked on {_place(plan, child.shard)} died ({_cause(child.returncode)})"
-                if num_deaths[child.shard] >= _MOST_DEATHS:
-                    message += f", as did {_MOST_DEATHS - 1} before it"
-                    hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
-                    raise WorkerError(message, hint=hint)
+                message = f"a process that worked on {_place(plan, child.shard)} {_end_of(child)}"
+                if (found := _condemned(plan, folder, child)) is not None:
+                    num_deaths[child.shard] = 0  # the next attempt is without that record
+                    message += f" of `{found[0]}` record {found[1]}"
+                elif num_deaths[child.shard] >= _MOST_DEATHS:
+                    raise _too_many_deaths(plan, folder, child, message)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
             elif "error" in news:
@@ -74,6 +90,23 @@ def work_in_processes(
             else:
                 child.shard = None if news["is_done"] else news["shard"]
                 book.tell(news["shard"], Counts(**news["counts"]), is_done=news["is_done"])
+
+
+def _condemned(plan: CorpusPlan, folder: JobFolder, child: _Child) -> Place | None:
+    """Returns the place of the record of which a process died, which is a bad one now; None if that is not certain."""
+    if child.shard is None or not (child.is_stuck or -child.returncode in _OWN_SIGNALS):
+        return None
+    reason = f"a process that tokenised it and nothing else {_end_of(child)}"
+    return condemn(folder.journal_path(plan.shards[child.shard]), reason)
+
+
+def _too_many_deaths(plan: CorpusPlan, folder: JobFolder, child: _Child, message: str) -> WorkerError:
+    message += f", as did {_MOST_DEATHS - 1} before it"
+    places = [] if child.shard is None else places_at(folder.journal_path(plan.shards[child.shard]))
+    if places:
+        message += f"; it was at the records from {', '.join(f'{number} of `{path}`' for path, number in places)} on"
+    hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
+    return WorkerError(message, hint=hint)
 
 
 class _Child:
@@ -91,6 +124,8 @@ class _Child:
         assert self._process.stdout is not None
         self.stdin, self.stdout = self._process.stdin, self._process.stdout
         self.shard: int | None = None
+        self.is_stuck = self.has_told = False
+        self.silent_seconds = 0.0
         self._unread = b""
 
     def read(self) -> list[dict[str, Any]] | None:
@@ -107,6 +142,11 @@ class _Child:
         """How it ended."""
         return self._process.wait()
 
+    def kill(self) -> None:
+        """Kills it, because it shows no sign of life."""
+        self.is_stuck = True
+        self._process.kill()
+
     def end(self) -> None:
         """Ends it, if it has not ended."""
         self._process.kill()  # what it writes appears whole or not at all
@@ -119,7 +159,8 @@ class _Child:
 class _Children:
     """The processes of a job, and what they tell."""
 
-    def __init__(self, order: bytes) -> None:
+    def __init__(self, order: bytes, *, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
         self._order = os.memfd_create("tokenloom-order")
         with open(self._order, "wb", closefd=False) as file:
             file.write(order)
@@ -143,50 +184,88 @@ class _Children:
 
     def news(self) -> Iterator[tuple[_Child, dict[str, Any] | None]]:
         """Yields what each tells, None when it ends, until all have ended."""
+        look = min(1.0, self._timeout_seconds / 4)
         while self._selector.get_map():
-            for key, _ in self._selector.select():
+            began = time.monotonic()
+            ready = self._selector.select(look)
+            passed = min(time.monotonic() - began, 2 * look)  # time in which we were stopped ourselves does not count
+            self._end_silent({key.data for key, _ in ready}, passed)
+            for key, _ in ready:
                 child: _Child = key.data
                 told = child.read()
                 if told is None:
                     self._selector.unregister(child.stdout)
                     yield child, None
                 for each in told or ():
-                    yield child, each
+                    if "stuck" in each:
+                        child.is_stuck = True
+                    elif "beat" not in each:
+                        yield child, each
+
+    def _end_silent(self, heard: set[_Child], passed: float) -> None:
+        """Kills the processes that have told nothing for too long."""
+        for key in self._selector.get_map().values():
+            child: _Child = key.data
+            child.has_told |= child in heard
+            child.silent_seconds = 0.0 if child in heard else child.silent_seconds + passed
+            patience = self._timeout_seconds if child.has_told else max(self._timeout_seconds, _SECONDS_TO_START)
+            if child.silent_seconds > patience and not child.is_stuck:
+                child.kill()
 
 
 def main() -> None:
     """What a child does: reads its order, works, and tells of it on its standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends us
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a terminal sends them to the parent too, which ends us
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with open(f"/proc/self/fd/{sys.argv[1]}", "rb") as order:  # opened anew, to stand at its beginning
-        plan, path, num_workers = pickle.load(order)
+        plan, path, num_workers, queries = pickle.load(order)
+    remember(queries)
     told = 0.0
     told_of: int | None = None
+    lock = threading.Lock()
+
+    def send(news: dict[str, Any]) -> None:
+        with lock:
+            print(json.dumps(news), file=out)
+
+    seconds = min(_SECONDS_BETWEEN_BEATS, plan.settings.worker_timeout_seconds / 8)
+    threading.Thread(target=_beat, args=(send, seconds), daemon=True).start()
 
     def tell(number: int, counts: Counts, *, is_done: bool = False) -> None:
         nonlocal told, told_of
         if is_done or number != told_of or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
             told, told_of = time.monotonic(), number
-            print(json.dumps({"shard": number, "counts": asdict(counts), "is_done": is_done}), file=out)
+            send({"shard": number, "counts": asdict(counts), "is_done": is_done})
 
-    with _errors_told(out):
+    with _errors_told(send):
         folder = JobFolder(path, plan)
         with folder.joined(makes=False):
             work_on_shards(plan, folder, num_workers=num_workers, tell=tell)
 
 
 @contextmanager
-def _errors_told(out: Any) -> Iterator[None]:
+def _errors_told(send: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     """Tells errors of ours to the parent; others are bugs, and printed as such."""
     try:
         yield
     except FolderGoneError:
-        print(json.dumps({"error": {"kind": "FolderGoneError"}}), file=out)
+        send({"error": {"kind": "FolderGoneError"}})
+    except StuckRecordError as error:
+        send({"stuck": error.message})
+        os._exit(1)  # a thread will never end
     except TokenloomError as error:
-        told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        print(json.dumps({"error": told}), file=out)
+        send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+
+
+def _beat(send: Callable[[dict[str, Any]], None], seconds: float) -> None:
+    """Tells the parent that this process runs."""
+    while True:
+        with suppress(OSError):
+            send({"beat": True})
+        time.sleep(seconds)
 
 
 def _error_of(told: dict[str, Any]) -> Exception:
@@ -210,5 +289,8 @@ def _place(plan: CorpusPlan, number: int | None) -> str:
     return f"shard {number} (from `{slices[0].file.path}` on)"
 
 
-def _cause(returncode: int) -> str:
-    return f"signal {-returncode}" if returncode < 0 else f"exit status {returncode}"
+def _end_of(child: _Child) -> str:
+    if child.is_stuck:
+        return "showed no sign of life, or of an end"
+    cause = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
+    return f"died ({cause})"

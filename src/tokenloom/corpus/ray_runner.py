@@ -12,6 +12,7 @@ from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ShardWorker
 from tokenloom.errors import ConfigError, TokenloomError, WorkerError
 from tokenloom.optional import require
+from tokenloom.storage.secrets import known_queries, remember
 
 _SECONDS_BETWEEN_NEWS = 0.5
 
@@ -69,9 +70,11 @@ class RayRunner:
             else:
                 book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
+        queries = known_queries()
         shared = [ray.put(plan)]  # in a list, Ray hands over the reference, and a process reads the plan once
         running = {
-            task.remote(shared, plan.fingerprint, folder.path, shard.number, self.num_workers): shard for shard in todo
+            task.remote(shared, plan.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
+            for shard in todo
         }
         try:
             while running:
@@ -101,10 +104,11 @@ _WORKERS: dict[str, tuple[CorpusPlan, ShardWorker]] = {}
 
 
 def _do_shard(
-    shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int
+    shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int, queries: dict[str, str]
 ) -> ShardReport | TokenloomError | FolderGoneError:
     """What a task does; errors of ours are returned, since Ray would wrap them."""
     try:
+        remember(queries)
         plan, worker = _worker(shared, fingerprint, num_workers)
         folder = JobFolder(path, plan)
         shard = plan.shards[number]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.errors import StorageError
+from tokenloom.storage.json_files import parse_json
 
 _VERSION = 1
 
@@ -58,13 +59,41 @@ class ShardReport:
             StorageError: it is not one.
         """
         try:
-            values: dict[str, Any] = json.loads(data)
+            values: dict[str, Any] = parse_json(data)
             if values.pop("version") != _VERSION:
                 raise ValueError("another version")  # noqa: TRY301, EM101 - worded below
-            return cls(slice_rows=tuple(values.pop("slice_rows")), **values)
+            report = cls(slice_rows=tuple(values.pop("slice_rows")), **values)
+            report.check()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"`{path}` is not the report of a shard: {error}"
             raise StorageError(message, hint="remove it; the shard is then done again") from error
+        return report
+
+    def check(self) -> None:
+        """Checks that all members are what they are annotated with, and counts fit 63 bits.
+
+        Raises:
+            ValueError: one is not.
+        """
+        kinds: dict[str, tuple[type, ...]] = {
+            "int": (int,),
+            "str": (str,),
+            "bool": (bool,),
+            "float": (float, int),
+            "int | None": (int, type(None)),
+        }
+        for name, value in asdict(self).items():
+            if name == "slice_rows":
+                fits = all(_is_count(rows) for rows in value)
+            else:
+                fits = type(value) in kinds[self.__annotations__[name]] and (type(value) is not int or _is_count(value))
+            if not fits:
+                message = f"expected {name} to be {self.__annotations__[name]}, found {str(value)[:40]}"
+                raise ValueError(message)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tokenloom.corpus.assembly import assemble
-from tokenloom.corpus.finished import finished_summary
+from tokenloom.corpus.finished import finished_summary, require_own_outputs
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.parts import damaged_parts
 from tokenloom.corpus.plan import CorpusPlan, plan_corpus
@@ -21,6 +21,7 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
@@ -43,6 +44,7 @@ def preprocess_corpus(
     runner: Runner | None = None,
     work_folder: str | os.PathLike[str] | None = None,
     restart: bool = False,
+    overwrite: bool = False,
     progress: Callable[[CorpusProgress], None] | None = None,
 ) -> CorpusSummary:
     """Tokenises a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
@@ -66,11 +68,15 @@ def preprocess_corpus(
         num_workers: threads of each process; None to use all processors.
         runner: does the shards in another way, such as `RayRunner`.
         work_folder: where the parts lie instead of `PREFIX.job`; needed for outputs in object storage.
-        restart: give up what an earlier call did, and begin anew.
+        restart: give up what an earlier call did and did not finish, and begin anew.
+        overwrite: replace datasets that are there and were not made by this very job; they stay whole until the new
+            ones are complete.
         progress: called often, from the calling thread.
 
     Raises:
-        ConfigError: a setting is wrong, or the outputs belong to a job with other settings.
+        ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.
+        OutputExistsError: there are other datasets under these names, and no `overwrite`.
+        OutputBusyError: another process writes one of them.
         InputError: the input is bad, has no documents, or changed meanwhile.
         TokenizerError: there is no `bos` or `eod` to add, or the engine asked for cannot be used.
         WorkerError: processes keep dying.
@@ -83,10 +89,12 @@ def preprocess_corpus(
     _check_output_folder(plan)
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     if restart:
+        require_own_outputs(plan, overwrite=overwrite)
         folder.restart()
     elif (summary := finished_summary(plan, seconds=time.monotonic() - started)) is not None:
         folder.remove_remains()
         return summary
+    require_own_outputs(plan, overwrite=overwrite)
     try:
         with folder.joined():
             num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
@@ -94,7 +102,7 @@ def preprocess_corpus(
             if not (num_reused or restart) and (summary := finished_summary(plan, seconds=time.monotonic() - started)):
                 return summary
             _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
-            reports, outputs = _work(plan, folder, run, ProgressBook(plan.shards, progress))
+            reports, outputs = _work(plan, folder, run, ProgressBook(plan.shards, progress), overwrite=overwrite)
         return _summary(plan, reports, outputs, num_reused=num_reused, seconds=time.monotonic() - started)
     except FolderGoneError as error:
         summary = finished_summary(plan, seconds=time.monotonic() - started)
@@ -118,7 +126,7 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
         ConfigError: a number is below 1.
     """
     for name, number in (("process", num_processes), ("worker", num_workers)):
-        if number is not None and number < 1:
+        if number is not None and checked_integer(f"num_{name}", number) < 1:
             message = f"expected at least 1 {name}, got {number!r}"
             raise ConfigError(message)
     num_processors = usable_processors()
@@ -128,7 +136,8 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
     workers = num_workers or max(1, num_processors // processes)
 
     def run(plan: CorpusPlan, folder: JobFolder, book: ProgressBook) -> None:
-        if processes == 1:
+        suspects = any(os.path.exists(folder.journal_path(shard)) for shard in plan.shards)
+        if processes == 1 and not (suspects and not plan.reads_streams):  # this process must not die of a record
             work_on_shards(plan, folder, num_workers=workers, tell=book.tell)
         else:
             work_in_processes(plan, folder, num_processes=processes, num_workers=workers, book=book)
@@ -137,7 +146,7 @@ def local_runner(plan: CorpusPlan, *, num_processes: int | None, num_workers: in
 
 
 def _work(
-    plan: CorpusPlan, folder: JobFolder, run: Runner, book: ProgressBook
+    plan: CorpusPlan, folder: JobFolder, run: Runner, book: ProgressBook, *, overwrite: bool
 ) -> tuple[list[ShardReport], list[OutputSummary]]:
     """Returns the reports of all shards, and what became of them, once the folder is gone."""
     while True:
@@ -147,7 +156,7 @@ def _work(
             damaged = damaged_parts(plan, folder)
             if not damaged:
                 reports = [report for shard in plan.shards if (report := folder.report(shard)) is not None]
-                outputs = assemble(plan, folder, reports)
+                outputs = assemble(plan, folder, reports, overwrite=overwrite)
                 folder.remove()
                 return reports, outputs
             for shard, problem in damaged:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
 from tokenloom.preprocess.engines import ENGINES, EngineName
 from tokenloom.preprocess.inputs import INPUT_FORMATS, InputFormat
+from tokenloom.preprocess.inputs.limits import check_limits
+from tokenloom.setting_types import check_types
 
 _MAX_BLOCK_BYTES = 64 << 20
-_LEAST_MEMORY_BYTES = 64 << 20
 _MOST_SPLITS = 127
 
 
@@ -29,6 +31,7 @@ class BadRecordBudget:
     most_share: float = 1.0
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.most is not None and self.most < 0:
             message = f"expected a number of bad records from 0 on, got {self.most!r}"
             raise ConfigError(message)
@@ -45,11 +48,12 @@ class BadRecordBudget:
         """
         try:
             if text.endswith("%"):
-                return cls(most=None, most_share=float(text[:-1]) / 100)
-            return cls(most=int(text))
-        except ValueError as error:
-            message = f"expected a number of bad records such as 100, or a share such as 0.1%, got {text!r}"
-            raise ConfigError(message) from error
+                return cls(most=None, most_share=parse_percentage(text, "it"))
+            return cls(most=parse_integer(text, "it", at_least=0))
+        except ConfigError as error:
+            expected = "expected a number of bad records such as 100, or a share such as 0.1%"
+            message = f"{expected}, got {quoted(text)}: {error.message}"
+            raise ConfigError(message) from None
 
     @property
     def allows_none(self) -> bool:
@@ -84,8 +88,15 @@ class CorpusSettings:
         bad_records: how many are set aside in `PREFIX.rejected.jsonl`.
         engine: `auto` takes `gigatoken` where it gives the same ids, and says why in the summary.
         shard_bytes: of the input files, as they are; a shard is what is lost when a process dies.
-        memory_bytes: per worker thread; longer records than it allows are bad records.
+        memory_bytes: per worker thread; longer records than it allows are bad records. A page of Parquet, or a record
+            batch of Arrow, that takes more is an error.
+        max_record_bytes: longer records (lines, files of text, texts of a row) are bad records; None for what
+            `memory_bytes` allows the engine, at most 256 MiB.
+        max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
+            xz) is an error.
         block_bytes: of text that a thread takes at once; None for what measured best.
+        record_timeout_seconds: that a thread may take for the records it is given at once, or for one alone.
+        worker_timeout_seconds: after which a process that shows no sign of life loses its shard to another.
         one_pair_per_file: each input file becomes datasets of its own, named after it, in the folder of the prefix.
     """
 
@@ -102,23 +113,33 @@ class CorpusSettings:
     engine: EngineName = "auto"
     shard_bytes: int = 256 << 20
     memory_bytes: int = 1 << 30
+    max_record_bytes: int | None = None
+    max_window_bytes: int = 128 << 20
     block_bytes: int | None = None
+    record_timeout_seconds: float = 600.0
+    worker_timeout_seconds: float = 120.0
     one_pair_per_file: bool = False
 
     def __post_init__(self) -> None:
+        check_types(self)
         self._require(bool(self.keys) and len(set(self.keys)) == len(self.keys), "distinct keys, at least one", "keys")
         self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
         formats = (None, *INPUT_FORMATS)
         self._require(self.input_format in formats, f"a format out of {', '.join(INPUT_FORMATS)}", "input_format")
         self._require(self.shard_bytes >= 1, "shard_bytes of at least 1", "shard_bytes")
-        least = f"memory_bytes of at least {_LEAST_MEMORY_BYTES}"
-        self._require(self.memory_bytes >= _LEAST_MEMORY_BYTES, least, "memory_bytes")
+        check_limits(
+            max_record_bytes=self.max_record_bytes,
+            max_window_bytes=self.max_window_bytes,
+            memory_bytes=self.memory_bytes,
+        )
         in_range = self.block_bytes is None or 1 <= self.block_bytes <= _MAX_BLOCK_BYTES
         self._require(in_range, f"block_bytes from 1 to {_MAX_BLOCK_BYTES}", "block_bytes")
+        for name in ("record_timeout_seconds", "worker_timeout_seconds"):
+            self._require(0 < getattr(self, name) < math.inf, f"{name} above 0", name)
         if self.keep_newlines and not self.split_sentences:
             message = "expected `split_sentences` with `keep_newlines`, found none"
             raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
-        shares = self.shares.values()
+        shares = [checked_number(f"share of {name!r}", share) for name, share in self.shares.items()]
         are_shares = not shares or (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-9))
         self._require(are_shares, "shares above 0 that add up to 1", "shares")
         self._require(len(shares) <= _MOST_SPLITS, f"at most {_MOST_SPLITS} splits", "shares")
@@ -156,6 +177,7 @@ class CorpusSettings:
             "hashes_documents": self.hashes_documents,
             # Records that are too long for it are bad, and engines differ in what they need.
             "memory_bytes": self.memory_bytes,
+            **({} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}),
             "engine": self.engine,
         }
 

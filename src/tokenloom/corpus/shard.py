@@ -9,39 +9,44 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
+from tokenloom.corpus.journal import JournaledWork, ShardJournal
 from tokenloom.corpus.plan import CorpusPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport, boot_id
 from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.errors import InputError
+from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest import DocumentLedger
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.bundles import bundled
 from tokenloom.preprocess.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
+from tokenloom.preprocess.inputs import InputSlice
 from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
 from tokenloom.preprocess.inputs.lines import count_lines_before
 from tokenloom.preprocess.inputs.reading import SliceReader, open_slice
 from tokenloom.preprocess.parsing import parse_block
 from tokenloom.preprocess.records import BadLine
+from tokenloom.preprocess.refusals import Isolating, stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.sentences import SentenceSplitter
-from tokenloom.preprocess.threads import in_order, worker_threads
+from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.local import map_file
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE_BYTES = 512 << 10
+_MOST_SAMPLE_BYTES = 16 << 20
+"""A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
 
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
@@ -54,6 +59,11 @@ def part_pair(part_prefix: str, column: int) -> str:
 def hashes_path(part_prefix: str) -> str:
     """Returns the path of the hashes of a part's documents, as they are in memory."""
     return f"{part_prefix}.hashes"
+
+
+def journal_path(part_prefix: str) -> str:
+    """Returns the path of the journal of a part while it is made, see `ShardJournal`."""
+    return f"{part_prefix}.journal"
 
 
 def part_hashes(part_prefix: str) -> DocumentHashes:
@@ -99,6 +109,7 @@ class ShardWorker:
 
         Raises:
             InputError: the input is damaged, changed, or holds too many bad records.
+            StuckRecordError: a thread does not come to an end with some records.
             TokenizerError: the engine asked for cannot be used, or engines disagree.
             StorageError: reading or writing failed.
         """
@@ -106,21 +117,39 @@ class ShardWorker:
         settings = self._plan.settings
         block_bytes = settings.block_bytes or self._choice.block_bytes
         reading = _Reading(
-            shard,
-            keys=settings.keys,
-            block_bytes=block_bytes,
-            max_record_bytes=min(MAX_RECORD_BYTES, max_record_bytes(self._choice, settings.memory_bytes)),
+            shard, settings, block_bytes=block_bytes, max_record_bytes=most_record_bytes(settings, self._choice)
         )
-        with closing(reading.blocks()) as blocks, _Part(self._plan, shard, part_prefix) as part:
-            bundles = bundled(blocks, num_bytes=block_bytes)
-            for block in in_order(self._executor, self._tokenise, None, bundles, num_ahead=self._num_workers + 1):
-                part.write(block)
+        with (
+            _journal(part_prefix) as journal,
+            closing(reading.blocks()) as blocks,
+            _Part(self._plan, shard, part_prefix) as part,
+        ):
+            for made in self._tokenised(bundled(blocks, num_bytes=block_bytes), journal):
+                for block in made:
+                    part.write(block)
                 if progress is not None:
                     progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
             part.publish_files(shard, engine=self._choice.name)
             report = self._report(shard, part, reading, seconds=time.monotonic() - started)
             publish_bytes(f"{part_prefix}.json", report.to_json())
             return report
+
+    def _tokenised(self, bundles: Iterator[list[Block]], journal: ShardJournal) -> Iterator[list[TokenisedBlock]]:
+        """Yields what becomes of bundles, in order."""
+        seconds = self._plan.settings.record_timeout_seconds
+        try:
+            yield from in_order(
+                self._executor,
+                JournaledWork(self._tokenise, journal),
+                None,
+                bundles,
+                num_ahead=self._num_workers + 1,
+                timeout_seconds=seconds,
+                pulse=lambda: journal.num_begun,
+            )
+        except StuckError as error:
+            hint = "the same command again finds the record, and treats it as a bad one"
+            raise stuck_error(error.given, seconds, hint=hint) from error
 
     def _report(self, shard: PlannedShard, part: _Part, reading: _Reading, *, seconds: float) -> ShardReport:
         return ShardReport(
@@ -140,6 +169,38 @@ class ShardWorker:
         )
 
 
+@contextmanager
+def _journal(part_prefix: str) -> Iterator[ShardJournal]:
+    """Yields the journal of a shard; it stays for the next attempt where records were found that never end."""
+    journal, keeps = ShardJournal(journal_path(part_prefix)), False
+    try:
+        yield journal
+    except StuckRecordError:
+        keeps = True
+        raise
+    finally:
+        journal.close(keeps=keeps)
+
+
+def open_planned(
+    slice_: InputSlice, settings: CorpusSettings, *, block_bytes: int, max_record_bytes: int
+) -> SliceReader:
+    """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
+    return open_slice(
+        slice_,
+        block_bytes=block_bytes,
+        keys=settings.keys,
+        max_record_bytes=max_record_bytes,
+        max_window_bytes=settings.max_window_bytes,
+        max_unit_bytes=settings.memory_bytes,
+    )
+
+
+def most_record_bytes(settings: CorpusSettings, choice: EngineChoice) -> int:
+    """Returns the size of the largest record that is no bad one."""
+    return settings.max_record_bytes or min(MAX_RECORD_BYTES, max_record_bytes(choice, settings.memory_bytes))
+
+
 def choose_engine_of(plan: CorpusPlan) -> EngineChoice:
     """Returns the engine, checked on the beginning of the corpus: the same in every process.
 
@@ -148,7 +209,9 @@ def choose_engine_of(plan: CorpusPlan) -> EngineChoice:
     texts: list[str] = []
     slice_ = plan.shards[0].slices[0]
     if not slice_.file.is_stream:
-        with closing(open_slice(slice_, block_bytes=_SAMPLE_BYTES, keys=plan.settings.keys)) as reader:
+        with closing(
+            open_planned(slice_, plan.settings, block_bytes=_SAMPLE_BYTES, max_record_bytes=_MOST_SAMPLE_BYTES)
+        ) as reader:
             block = next(reader.blocks(), None)
         columns = [] if block is None else parse_block(block, plan.settings.keys).columns
         texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
@@ -158,9 +221,9 @@ def choose_engine_of(plan: CorpusPlan) -> EngineChoice:
     return choice
 
 
-def _tokeniser(plan: CorpusPlan, choice: EngineChoice, *, num_workers: int) -> BlockTokeniser:
+def _tokeniser(plan: CorpusPlan, choice: EngineChoice, *, num_workers: int) -> Isolating[TokenisedBlock]:
     settings = plan.settings
-    return BlockTokeniser(
+    tokeniser = BlockTokeniser(
         plan.tokenizer,
         choice,
         keys=settings.keys,
@@ -170,6 +233,7 @@ def _tokeniser(plan: CorpusPlan, choice: EngineChoice, *, num_workers: int) -> B
         hash_documents=settings.hashes_documents,
         num_workers=num_workers,
     )
+    return Isolating(tokeniser, tokeniser.rejected)
 
 
 def splitter_of(settings: CorpusSettings) -> SentenceSplitter | None:
@@ -180,9 +244,11 @@ def splitter_of(settings: CorpusSettings) -> SentenceSplitter | None:
 class _Reading:
     """The blocks of a shard's slices, one slice after the other."""
 
-    def __init__(self, shard: PlannedShard, *, keys: tuple[str, ...], block_bytes: int, max_record_bytes: int) -> None:
+    def __init__(
+        self, shard: PlannedShard, settings: CorpusSettings, *, block_bytes: int, max_record_bytes: int
+    ) -> None:
         self._shard = shard
-        self._keys = keys
+        self._settings = settings
         self._block_bytes = block_bytes
         self._max_record_bytes = max_record_bytes
         self._reader: SliceReader | None = None
@@ -203,8 +269,8 @@ class _Reading:
     def blocks(self) -> Generator[Block]:
         """Yields all blocks, in order."""
         for slice_ in self._shard.slices:
-            reader = open_slice(
-                slice_, block_bytes=self._block_bytes, keys=self._keys, max_record_bytes=self._max_record_bytes
+            reader = open_planned(
+                slice_, self._settings, block_bytes=self._block_bytes, max_record_bytes=self._max_record_bytes
             )
             with closing(reader):
                 self._reader = reader
@@ -239,7 +305,9 @@ class _Part:
         with ExitStack() as stack:  # undoes what was opened if one fails
             for number in range(len(self.plan.settings.keys)):
                 path = bin_path(part_pair(self.prefix, number))
-                builder = IndexedDatasetBuilder(path, dtype=self.plan.dtype, checksums=True, durable=False)
+                builder = IndexedDatasetBuilder(
+                    path, dtype=self.plan.dtype, checksums=True, durable=False, exclusive=False
+                )
                 self.builders.append(stack.enter_context(builder))
             self.rejected = RejectedLines(self.prefix, skip=not self.plan.settings.bad_records.allows_none)
             stack.callback(self.rejected.close)
@@ -269,7 +337,7 @@ class _Part:
             bad_line = replace(bad_line, line=bad_line.line + self._num_before(bad_line.path))
         if too_many and not budget.allows_none:
             message = f"expected at most {budget} bad records, found one more: {bad_line.place}: {bad_line.reason}"
-            raise InputError(message, hint=f"{ALLOW_MORE}; what is done is kept")
+            raise bad_line.error(message, hint=f"{ALLOW_MORE}; what is done is kept")
         self.rejected.add(bad_line)
 
     def _num_before(self, path: str) -> int:

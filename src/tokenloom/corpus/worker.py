@@ -49,7 +49,8 @@ def work_on_shards(plan: CorpusPlan, folder: JobFolder, *, num_workers: int, tel
                             tell(number, Counts())
                             if worker is None:
                                 worker = stack.enter_context(ShardWorker(plan, num_workers=num_workers))
-                            report = worker.run(shard, folder.part_prefix(shard), progress=partial(tell, number))
+                            with folder.gone_told():
+                                report = worker.run(shard, folder.part_prefix(shard), progress=partial(tell, number))
                         else:
                             report = folder.report(shard)
                 if report is not None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.shortcuts import check_overrides
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.order.keys import describe
+from tokenloom.overrides import Uncalled
 
 
 class MegatronDataset(ABC):
@@ -64,7 +67,13 @@ class MegatronDataset(ABC):
         num_samples: how many samples to offer at least; None for one epoch.
         index_split: which split this is.
         config: the settings.
+
+    Raises:
+        ConfigError: the class overrides a method that nothing calls, or one that gives samples other than `dataset[k]`.
     """
+
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
+    """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
     def __init__(
         self,
@@ -75,6 +84,7 @@ class MegatronDataset(ABC):
         index_split: Split,
         config: Any,
     ) -> None:
+        check_overrides(self, self.uncalled_hooks)
         self.dataset = dataset
         self.dataset_path = dataset_path
         self.indices = indices

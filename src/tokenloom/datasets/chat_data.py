@@ -6,17 +6,20 @@ import hashlib
 import json
 import logging
 import os
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
+from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
+from tokenloom.order.lazy import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
@@ -25,6 +28,8 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.2
 
 
 class SFTLowLevelDataset:
@@ -82,7 +87,7 @@ class SFTLowLevelDataset:
         self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[Any]:
         """Returns the tokens of many spans, back to back."""
-        return self.pair.gather(sequences, starts, lengths)
+        return gather_tokens(self.pair, sequences, starts, lengths, shortcut=SEQUENCES)
 
     @property
     def remote_paths(self) -> list[str]:
@@ -135,16 +140,23 @@ def _tokenised(path: str, config: SFTDatasetConfig) -> str:
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
     if IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix)):
         return prefix
+    refuse_to_build_now(f"`{path}`")
     os.makedirs(folder, exist_ok=True)
-    summary = preprocess_chat(
-        path,
-        prefix,
-        tokenizer,
-        chat_template=config.chat_template,
-        schema=config.schema,
-        skip_bad_lines=config.skip_bad_lines,
-    )
-    logger.info("tokenised `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
+    while not (IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix))):
+        try:
+            summary = preprocess_chat(
+                path,
+                prefix,
+                tokenizer,
+                chat_template=config.chat_template,
+                schema=config.schema,
+                skip_bad_lines=config.skip_bad_lines,
+                overwrite=True,
+            )
+        except OutputBusyError:  # another process tokenises the same file
+            time.sleep(_LOOK_SECONDS)
+            continue
+        logger.info("tokenised `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
     return prefix
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Any, Literal, get_args
 
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
+from tokenloom.numbers import checked_integer, checked_number, finite_or_none
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.order.policies import BestFitPacks, ConcatWindows, PolicyName, WindowPolicy
+from tokenloom.setting_types import check_local_folder, check_types
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.secrets import admit, redacted
 from tokenloom.storage.settings import ObjectStorageSettings
 
+VerifyMode = Literal["quick", "full"]
 Blend = tuple[list[str], list[float] | None]
 
 
@@ -42,7 +49,12 @@ class BlendedMegatronDatasetConfig:
             it instead of raising.
         object_storage: how to read data in object storage.
         allow_tokenizer_mismatch: read data although the manifest beside them says that another tokenizer made them.
-        tokenizer_warnings: what was said about that already; computed.
+        verify: "quick" checks the ends of files when they are opened, and all rows of an index before other indices are
+            built from it. "full" also reads all tokens, in the background and once per node, and compares them with
+            the manifests; damage is raised by the next sample that is asked for, see `verification_of`.
+        allow_data_mismatch: read data although the manifest beside them says that they are of a kind which this class
+            does not read as it should: sentences or conversations as documents, for example. It then is a warning.
+        data_warnings: what was said about tokenizers and data already; computed.
     """
 
     random_seed: int
@@ -64,8 +76,10 @@ class BlendedMegatronDatasetConfig:
     defer_npy_index_mmap: bool = False
     extend_short_datasets: bool = False
     object_storage: ObjectStorageSettings | None = None
+    verify: VerifyMode = "quick"  # changes no byte of a sample, hence in no cache key
     allow_tokenizer_mismatch: bool = False  # changes no byte of a sample, hence in no cache key
-    tokenizer_warnings: set[str] = field(init=False, repr=False, compare=False, default_factory=set)
+    allow_data_mismatch: bool = False  # likewise
+    data_warnings: set[str] = field(init=False, repr=False, compare=False, default_factory=set)
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
@@ -74,14 +88,15 @@ class BlendedMegatronDatasetConfig:
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `mock` and `split_matrix`."""
-        if not 0 <= self.random_seed < 2**32:
-            message = f"expected random_seed in [0, 2**32), found {self.random_seed!r}"
-            raise ConfigError(message)
-        if self.sequence_length < 1:
-            message = f"expected sequence_length of at least 1, found {self.sequence_length!r}"
-            raise ConfigError(message)
-        if not 0 <= self.mid_level_dataset_surplus < float("inf"):
-            message = f"expected mid_level_dataset_surplus of at least 0, found {self.mid_level_dataset_surplus!r}"
+        check_types(self)
+        checked_integer("random_seed", self.random_seed, at_least=0, below=2**32)
+        checked_integer("sequence_length", self.sequence_length, at_least=1)
+        checked_integer("num_dataset_builder_threads", self.num_dataset_builder_threads, at_least=1)
+        checked_number("mid_level_dataset_surplus", self.mid_level_dataset_surplus, at_least=0)
+        check_local_folder("path_to_cache", self.path_to_cache)
+        if self.verify not in get_args(VerifyMode):
+            modes = ", ".join(map(repr, get_args(VerifyMode)))
+            message = f"expected `verify` to be one of {modes}, found {self.verify!r}"
             raise ConfigError(message)
         self._check_cache_options()
         if self.blend_per_split is not None and any(self.blend_per_split):
@@ -91,7 +106,7 @@ class BlendedMegatronDatasetConfig:
             self.mock = True
             self.split = "1,1,1"
         else:
-            _check_blend(self.blend, "blend")
+            self.blend = checked_blend(self.blend, "blend")
             if self.split is None:
                 message = "expected `split` beside `blend`, found none"
                 raise ConfigError(message, hint='such as split="99,1,0"')
@@ -112,24 +127,61 @@ class BlendedMegatronDatasetConfig:
         if len(blends) != len(Split):
             message = f"expected {len(Split)} entries in `blend_per_split`, found {len(blends)}"
             raise ConfigError(message, hint="use None for a split without data")
-        for split in Split:
-            if (blend := blends[split.value]) is not None:
-                _check_blend(blend, f"blend_per_split[{split.value}]")
+        self.blend_per_split = [
+            None if blend is None else checked_blend(blend, f"blend_per_split[{number}]")
+            for number, blend in enumerate(blends)
+        ]
 
 
-def _check_blend(blend: Blend, name: str) -> None:
+def checked_blend(blend: Any, name: str) -> Blend:
+    """Returns a blend as (prefixes, weights or None); it may be given as pairs `[[weight, prefix], …]` too.
+
+    Raises:
+        ConfigError: it is neither, holds no prefix, or a weight that no blend can use.
+    """
+    if isinstance(blend, str) or not isinstance(blend, Sequence) or not blend:
+        message = f"expected (prefixes, weights or None) as `{name}`, found {redacted(repr(blend))}"
+        raise ConfigError(message, hint='such as (["books", "web"], [0.3, 0.7])')
+    if is_pairs(blend):
+        blend = [prefix for _, prefix in blend], [weight for weight, _ in blend]
+    if len(blend) != 2 or isinstance(blend[1], str):
+        message = f"expected (prefixes, weights or None) as `{name}`, found {redacted(repr(blend))}"
+        raise ConfigError(message, hint="`get_blend_from_list` takes weights and prefixes by turns")
     prefixes, weights = blend
     if isinstance(prefixes, str):
-        message = f"expected a list of prefixes in `{name}`, found the string {prefixes!r}"
-        raise ConfigError(message, hint=f"write ([{prefixes!r}], None)")
-    if not prefixes:
+        message = f"expected a list of prefixes in `{name}`, found the string {redacted(repr(prefixes))}"
+        raise ConfigError(message, hint=f"write ([{redacted(repr(prefixes))}], None)")
+    for values, what in ((prefixes, "prefixes"), (weights, "weights")):
+        if not hasattr(values, "__len__") and not (values is None and what == "weights"):
+            message = f"expected a list of {what} in `{name}`, found {values!r}"
+            raise ConfigError(message)
+    if not len(prefixes):
         message = f"expected at least one prefix in `{name}`, found none"
         raise ConfigError(message)
-    if weights is not None and len(prefixes) != len(weights):
+    for prefix in prefixes:
+        if not isinstance(prefix, (str, os.PathLike)) or not os.fspath(prefix).strip():
+            message = f"expected prefixes in `{name}`, found {prefix!r}"
+            raise ConfigError(message)
+    prefixes = [admit(prefix) if isinstance(prefix, str) and is_remote(prefix) else prefix for prefix in prefixes]
+    if weights is None:
+        return prefixes, None
+    if len(prefixes) != len(weights):
         message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
         raise ConfigError(message)
-    for prefix, weight in zip(prefixes, weights or [], strict=False):
+    for prefix, weight in zip(prefixes, weights, strict=True):
         check_weight(weight, f"`{prefix}` in `{name}`")
+    return prefixes, list(weights)
+
+
+def is_pairs(entries: Sequence[Any]) -> bool:
+    """Whether entries are pairs [weight, prefix], each with a number before a text: no other form of a blend is."""
+    return bool(len(entries)) and all(
+        isinstance(entry, (list, tuple))
+        and len(entry) == 2
+        and (finite_or_none(entry[0]) is not None or isinstance(entry[0], float))
+        and isinstance(entry[1], str)
+        for entry in entries
+    )
 
 
 def check_weight(weight: float, name: str) -> None:
@@ -138,9 +190,10 @@ def check_weight(weight: float, name: str) -> None:
     Raises:
         ConfigError: it is not a number, not finite, or not above 0.
     """
-    if not 0 < weight < float("inf"):
+    number = finite_or_none(weight)
+    if number is None or not number > 0:
         message = f"expected a finite weight above 0 for {name}, found {weight!r}"
-        raise ConfigError(message, hint="leave the dataset out" if weight == 0 else None)
+        raise ConfigError(message, hint="leave the dataset out" if number == 0 else None)
 
 
 @dataclass
@@ -202,7 +255,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
 
     def keeps_partial_sample(self, split: Split) -> bool:
         """Whether the last, incomplete sample of a split counts."""
-        return split is Split.valid and not self.drop_last_partial_validation_sequence
+        return split == Split.valid and not self.drop_last_partial_validation_sequence
 
     def policy_of(self, split: Split) -> WindowPolicy:
         """Returns how samples of a split are made of documents."""
@@ -216,6 +269,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     def __post_init__(self) -> None:
         """Checks the settings and computes `token_dtype_code`."""
         super().__post_init__()
+        check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
         self.policy_of(Split.train)
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"

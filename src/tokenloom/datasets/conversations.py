@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.ledger import ChatLedger, Count
 from tokenloom.datasets.numbered import NumberedSamples, PairSamples
 from tokenloom.datasets.outputs import recycled_empty
+from tokenloom.datasets.shortcuts import OUTLINE, refuse_hook
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError, TokenizerError, UntrainableWarning
 from tokenloom.indexed.layout import DType
+from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.cache import Arrays, open_or_build
 from tokenloom.order.windows import SpanBatch, Spans
 
@@ -96,6 +99,7 @@ class ConversationDataset(PairSamples):
         if self.num_samples is not None and self.num_samples < 0:
             message = f"expected num_samples of at least 0, found {self.num_samples}"
             raise ConfigError(message)
+        check_kind(dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="conversations")
         self._check_tokenizer()
         self._fill_id = fill_token_id(config.tokenizer)
         self._multiple = config.slot_multiple
@@ -136,6 +140,7 @@ class ConversationDataset(PairSamples):
             description=self.unique_description,
             name=self._name(),
             must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            check_source=self._check_source,
             identity=self.dataset.identity if isinstance(self.dataset, SFTLowLevelDataset) else None,
             may_stay_unwritten=self.config.path_to_cache is None,
         )
@@ -240,7 +245,7 @@ class ConversationDataset(PairSamples):
         count = len(row_offsets) - 1
         segments = self._segments(sequences)
         available = np.ascontiguousarray(segments[:, 2])
-        text = self.dataset.gather(sequences, np.zeros_like(sequences), available)
+        text = gather_tokens(self.dataset, sequences, np.zeros_like(sequences), available, shortcut=SEQUENCES)
         tokens, labels, position_ids = (recycled_empty((count, width), np.int64) for _ in range(3))
         loss_mask = recycled_empty((count, width), np.float32)
         cu_seqlens = recycled_empty((count, width + 1), np.int32) if with_boundaries else None
@@ -259,8 +264,15 @@ class ConversationDataset(PairSamples):
             cu_seqlens,
             max_seqlen,
         )
+        self._check_read()
         sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
         return sample | ({"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen} if with_boundaries else {})
+
+    def _check_read(self) -> None:
+        """Makes sure that what was read of indices and lengths is what their files held; see `_check_indices`."""
+        self._check_indices()
+        if isinstance(self.dataset, SFTLowLevelDataset):
+            self.dataset.pair.check_index()
 
     @abstractmethod
     def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -280,6 +292,7 @@ class ConversationDataset(PairSamples):
         rows, _ = self._rows(positions)
         sequences, row_offsets = self._conversations(rows)
         lengths = np.ascontiguousarray(self._segments(sequences)[:, 2])
+        self._check_read()
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
     def trained_runs(self, sequence: int) -> list[tuple[int, int, bool]]:
@@ -302,7 +315,12 @@ class ConversationDataset(PairSamples):
         """Returns the positions of all samples, given those of their conversations."""
 
     def ledger(self) -> ChatLedger:
-        """Returns what became of every conversation and token; a pass over lengths, roles and indices."""
+        """Returns what became of every conversation and token; a pass over lengths, roles and indices.
+
+        Raises:
+            ConfigError: a class of a user's own changes the samples, which this knows nothing of.
+        """
+        refuse_hook(self, OUTLINE, "a ledger", hint="count what `dataset[k]` gives")
         exposure = self._exposure()
         stream = self.document_index.astype(np.int64)
         lengths = self.dataset.sequence_lengths[stream].astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.numbered import PairSamples
+from tokenloom.datasets.numbered import SAMPLE_IS_OURS, PairSamples
 from tokenloom.datasets.outputs import (
     INTEGERS,
     LARGE_BYTES,
@@ -23,13 +23,22 @@ from tokenloom.datasets.outputs import (
     integers_of,
     recycled_empty,
 )
+from tokenloom.datasets.shortcuts import BATCH, must_ask, refuse_hook
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
-from tokenloom.errors import TokenloomError, TokenRangeError
+from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.token_source import MAPPED, check_source, gather_tokens, mapped_bytes
 from tokenloom.kernels import GptFiller, MappedSamples, SpanReader
 from tokenloom.order.windows import SpanBatch
+from tokenloom.overrides import Remembered
+from tokenloom.storage.local import ByteSource
+
+_FLOAT32 = np.dtype(np.float32)
+
+Runs = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
+"""Tokens, the tokens of each run, and the runs of each sample; see `FilledSamples._gather`."""
 
 
 class FilledSamples(PairSamples):
@@ -53,6 +62,7 @@ class FilledSamples(PairSamples):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+        check_source(dataset)
         assert config.tokenizer is not None  # the config has checked it
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
@@ -61,6 +71,7 @@ class FilledSamples(PairSamples):
         self._make_array: MakeArray = np.empty if config.sequence_length < LARGE_BYTES // 8 else recycled_empty
         self._filler: GptFiller | None = None
         self._mapped: MappedSamples | None = None
+        self._mapped_reader: ByteSource | None = None
 
     @abstractmethod
     def _span_reader(self) -> SpanReader:
@@ -68,20 +79,35 @@ class FilledSamples(PairSamples):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.update(_filler=None, _mapped=None)
+        state.update(_filler=None, _mapped=None, _mapped_reader=None)
         state.pop("layout", None)
+        state.pop("_single_arrays", None)
+        state.pop("_all_filled", None)
+        state.pop("_is_text", None)
         return state
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
-        return to_tensors(self.sample(idx))
+        if not _ITEM_IS_OURS.known(self) and not _ITEM_IS_OURS(self):
+            return to_tensors(self._sample_for_item(idx), copy_shared=type(self).__getitem__ is not _GETITEM)
+        sample = self._sample(idx)
+        return tensors_of(sample) if self._all_filled else to_tensors(sample)
 
-    def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
+    def _sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, made here."""
         if idx is None:
-            return super().sample(None)
-        position = self._position(idx)
-        sample = self.layout.allocate((), integers=INTEGERS[0], empty=self._make_array)
+            return super()._sample(None)
+        if type(idx) is int and self._verification is None and 0 <= idx < len(self):
+            position = idx
+        else:
+            position = self._position(idx)
+        empty = self._make_array
+        if self._is_text and (source := self._mapped_samples()) is not None:
+            return self._text_sample(source, position)
+        sample = {
+            name: empty(shape, dtype) if constant is None else constant
+            for name, shape, dtype, constant in self._single_arrays
+        } or self.layout.allocate((), integers=INTEGERS[0], empty=empty)
         if (source := self._mapped_samples()) is None:
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
@@ -89,9 +115,21 @@ class FilledSamples(PairSamples):
                 self._sample_filler().fill_one(source, position, *_outputs(sample))
             except IndexError as error:
                 raise self._reworded(error) from error
-        if "max_seqlen" in sample:
+        if not self._all_filled and "max_seqlen" in sample:
             sample["max_seqlen"] = sample["max_seqlen"][()]
         return sample
+
+    def _text_sample(self, source: MappedSamples, position: int) -> Sample:
+        """Returns a sample of nothing but what all have, which is most of them; two dicts less are made."""
+        empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
+        tokens, labels = empty(shape, integers), empty(shape, integers)
+        loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
+        filler = self._filler or self._sample_filler()
+        try:
+            filler.fill_one(source, position, tokens, labels, loss_mask, position_ids, None, None, None)
+        except IndexError as error:
+            raise self._reworded(error) from error
+        return {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]], *, out: Sample | None = None) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
@@ -108,6 +146,8 @@ class FilledSamples(PairSamples):
         """
         if out is None:
             return super().batch(positions)
+        if not BATCH.free(self) and must_ask(self, BATCH):
+            refuse_hook(self, BATCH, "filling given arrays", hint="ask for batches without `out`")
         self.layout.check(out, len(positions), name=self._name())
         self.fill_rows(positions, out)
         return out
@@ -173,6 +213,29 @@ class FilledSamples(PairSamples):
             outputs.append(Output(name="max_seqlen", shape=(), dtype=int32))
         return BatchLayout(tuple(outputs))
 
+    @cached_property
+    def _single_arrays(self) -> list[tuple[str, tuple[int, ...], Any, NDArray[Any] | None]]:
+        """Name, shape, dtype and what is constant of each array of a sample, to make them faster than `layout` does.
+
+        Empty where arrays begin with a value.
+        """
+        if any(output.initial is not None for output in self.layout.outputs):
+            return []
+        return [(each.name, each.shape, each.dtype or INTEGERS[0], each.constant) for each in self.layout.outputs]
+
+    @cached_property
+    def _all_filled(self) -> bool:
+        """Whether all arrays of a sample are filled for it: none is constant, none a single number."""
+        return all(output.constant is None and output.shape for output in self.layout.outputs)
+
+    @cached_property
+    def _is_text(self) -> bool:
+        """Whether a sample is four rows of new arrays."""
+        length, layout = (self.config.sequence_length,), self.layout
+        ours = [Output(name=name, shape=length, dtype=None) for name in ("tokens", "labels", "position_ids")]
+        ours.insert(2, Output(name="loss_mask", shape=length, dtype=_FLOAT32))
+        return type(layout) is BatchLayout and list(layout.outputs) == ours
+
     def _sample_filler(self) -> GptFiller:
         if self._filler is None:
             config = self.config
@@ -190,15 +253,25 @@ class FilledSamples(PairSamples):
 
     def _mapped_samples(self) -> MappedSamples | None:
         """Returns what the kernel fills samples from by itself; None if tokens have to be read, or changed, first."""
-        if self._mapped is None:
-            source = self.dataset
-            data = source.bin_reader.mapped if isinstance(source, IndexedDataset) else None
-            if data is not None:
-                index = source.index
-                self._mapped = MappedSamples(
-                    self._span_reader(), data, index.sequence_pointers, index.header.dtype_code
-                )
+        source = self.dataset
+        if (
+            self._mapped is None
+            or not MAPPED.known(source)
+            or source.bin_reader is not self._mapped_reader
+            or not _QUERY_IS_OURS.known(self)
+        ):
+            self._mapped = self._find_mapped()
         return self._mapped
+
+    def _find_mapped(self) -> MappedSamples | None:
+        source = self.dataset  # `isinstance` would believe a wrapper
+        if self._overrides_query() or not issubclass(type(source), IndexedDataset) or MAPPED.skipped(source):
+            return None
+        self._mapped_reader = source.bin_reader
+        if (data := mapped_bytes(source.bin_reader)) is None:
+            return None
+        index = source.index
+        return MappedSamples(self._span_reader(), data, index.sequence_pointers, index.header.dtype_code)
 
     def _fill(self, positions: NDArray[np.int64], out: Sample, rows: NDArray[np.int64] | None = None) -> None:
         """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
@@ -206,11 +279,52 @@ class FilledSamples(PairSamples):
             if (source := self._mapped_samples()) is not None:
                 self._sample_filler().fill(source, positions, rows, *_outputs(out))
             else:
-                self._fill_from_runs(*self._gather(positions), out, rows)
+                self._fill_from_runs(*self._runs(positions), out, rows)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
 
-    def _gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the text of a sample and its documents, as the reference does; a class may override it.
+
+        Returns:
+            text: int64[sequence_length + 1], filled up with the padding id; without the 1 where no extra token is read.
+            documents: int64[num_documents], the rows in the `.idx` file, empty ones included.
+        """
+        rows = np.array([self._position(idx)], dtype=np.int64)
+        try:
+            tokens, _, _ = self._gather(rows)
+            documents, *_ = self._span_reader().spans(rows, keep_empty=True)
+        except IndexError as error:
+            raise self._damaged(error) from error
+        text = np.full(self.config.sequence_length + self._extra, self._pad_token_id, dtype=np.int64)
+        text[: len(tokens)] = tokens
+        return text, documents
+
+    def _overrides_query(self) -> bool:
+        return not _QUERY_IS_OURS(self)
+
+    def _runs(self, rows: NDArray[np.int64]) -> Runs:
+        """Returns the tokens that samples are filled with: those of `_gather`, or of a user's own query."""
+        if not self._overrides_query():
+            return self._gather(rows)
+        name = f"{type(self).__name__}._query_document_sample_shuffle_indices"
+        if self.config.inter_document_masking:
+            message = f"expected a class that leaves texts alone, for `inter_document_masking`, found `{name}`"
+            raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
+        capacity = self.config.sequence_length + self._extra
+        texts = [np.empty(0, dtype=np.int64)]
+        for row in rows.tolist():
+            text = np.asarray(self._query_document_sample_shuffle_indices(row)[0], dtype=np.int64)
+            if text.ndim != 1 or len(text) > capacity:
+                message = (
+                    f"expected at most {capacity} tokens of a sample from `{name}`, found shape {list(text.shape)}"
+                )
+                raise ConfigError(message)
+            texts.append(text)
+        lengths = np.array([len(text) for text in texts[1:]], dtype=np.int64)
+        return np.concatenate(texts), lengths, np.arange(len(texts), dtype=np.int64)
+
+    def _gather(self, rows: NDArray[np.int64]) -> Runs:
         """Returns the tokens of samples, back to back.
 
         Returns:
@@ -219,7 +333,8 @@ class FilledSamples(PairSamples):
             row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
         """
         spans = SpanBatch(*self._span_reader().spans(rows, keep_empty=self.config.inter_document_masking))
-        return self.dataset.gather(spans.documents, spans.starts, spans.lengths), spans.lengths, spans.row_offsets
+        tokens = gather_tokens(self.dataset, spans.documents, spans.starts, spans.lengths)
+        return tokens, spans.lengths, spans.row_offsets
 
     def _fill_from_runs(
         self,
@@ -235,6 +350,17 @@ class FilledSamples(PairSamples):
         for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
             text[row, : end - begin] = tokens[begin:end]
         self._sample_filler().fill_from_text(text, run_lengths, row_offsets, rows, *_outputs(out))
+
+
+_GETITEM = FilledSamples.__getitem__
+_QUERY = FilledSamples._query_document_sample_shuffle_indices
+_QUERY_IS_OURS = Remembered(
+    (_QUERY.__name__,), lambda dataset: type(dataset)._query_document_sample_shuffle_indices is _QUERY
+)
+_ITEM_IS_OURS = Remembered(
+    ("__getitem__", "sample"),
+    lambda dataset: type(dataset).__getitem__ is _GETITEM and SAMPLE_IS_OURS(dataset),
+)
 
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.filled import Runs
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError, TokenizerError
@@ -110,7 +111,7 @@ class GPTFIMDataset(GPTDataset):
     def _mapped_samples(self) -> MappedSamples | None:
         return None if self.config.fim_rate else super()._mapped_samples()
 
-    def _gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    def _gather(self, rows: NDArray[np.int64]) -> Runs:
         tokens, run_lengths, row_offsets = super()._gather(rows)
         if not self.config.fim_rate:
             return tokens, run_lengths, row_offsets

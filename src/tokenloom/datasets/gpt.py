@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.data_match import check_eod, check_kind
 from tokenloom.datasets.filled import FilledSamples
+from tokenloom.datasets.reference_hooks import GPT_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
@@ -60,6 +62,8 @@ class GPTDataset(FilledSamples):
 
     config: GPTDatasetConfig
 
+    uncalled_hooks = GPT_HOOKS
+
     def __init__(
         self,
         indexed_dataset: Any,
@@ -70,11 +74,14 @@ class GPTDataset(FilledSamples):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        name = f"`{dataset_path or type(self).__name__}`"
+        check_kind(indexed_dataset, config, name=name, reads="documents")
+        check_eod(indexed_dataset, config, name=name)
         self._policy = config.policy_of(index_split)
         lengths = indexed_dataset.sequence_lengths
-        self.epochs: Epochs = self._policy.epochs(
-            count_tokens(lengths, self.indices), length_blocks(lengths, self.indices)
-        )
+        num_tokens = count_tokens(lengths, self.indices)
+        self._check_sum(num_tokens)
+        self.epochs: Epochs = self._policy.epochs(num_tokens, length_blocks(lengths, self.indices))
         self.epoch_plan = self._plan_epochs()
         self._reader: SpanReader | None = None
         if self.epoch_plan.num_samples == 0:
@@ -132,6 +139,7 @@ class GPTDataset(FilledSamples):
             description=self.unique_description,
             name=self._name(),
             must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            check_source=self._check_source,
             identity=self._identity if isinstance(self.dataset, IndexedDataset) else None,
             may_stay_unwritten=self.config.path_to_cache is None,
         )

@@ -13,13 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.numbered import PairSamples
+from tokenloom.datasets.reference_hooks import MASKED_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, ShortDatasetWarning, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
 from tokenloom.order.sentences import build_mapping, find_misfit, mapping_dtype
@@ -128,6 +131,7 @@ class MaskedWordPieceDataset(PairSamples):
     """
 
     config: MaskedWordPieceDatasetConfig
+    uncalled_hooks = MASKED_HOOKS
 
     _special_tokens: int
     """Tokens of a sample that are not text."""
@@ -145,6 +149,7 @@ class MaskedWordPieceDataset(PairSamples):
         if self.num_samples is not None and self.num_samples < 0:
             message = f"{self._name()}: expected num_samples of at least 0, found {self.num_samples}"
             raise ConfigError(message)
+        check_kind(indexed_dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="sentences")
         self._boundaries = self._document_boundaries()
         self._filler: Any = None
         self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
@@ -234,6 +239,7 @@ class MaskedWordPieceDataset(PairSamples):
             description=self.unique_description,
             name=self._name(),
             must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            check_source=self._check_source,
             identity=lambda: dataset_identity(self.dataset),
             may_stay_unwritten=self.config.path_to_cache is None,
         )
@@ -300,7 +306,7 @@ class MaskedWordPieceDataset(PairSamples):
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample, see the class; None gives one with an all-zero loss mask, for filling up a batch."""
-        return {name: value if value.ndim else int(value) for name, value in self.sample(idx).items()}
+        return {name: value if value.ndim else int(value) for name, value in self._sample_for_item(idx).items()}
 
     def spans(self, idx: int) -> Spans:
         """Returns the sentences that a sample is made of, before it is cut to its target length."""
@@ -310,9 +316,11 @@ class MaskedWordPieceDataset(PairSamples):
         """Returns the spans of many samples."""
         rows, _ = self._rows(positions)
         try:
-            return self._sentences(self.sample_index[rows].astype(np.int64))
+            spans = self._sentences(self.sample_index[rows].astype(np.int64))
         except IndexError as error:
             raise self._damaged(error) from error
+        self._check_indices()
+        return spans
 
     def _sentences(self, samples: NDArray[np.int64]) -> SpanBatch:
         """Returns the sentences of rows of the sample index: int64[count, 3]."""
@@ -325,6 +333,7 @@ class MaskedWordPieceDataset(PairSamples):
         np.cumsum(counts, out=offsets[1:])
         sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
         lengths = self.dataset.sequence_lengths[sentences].astype(np.int64)
+        self.dataset.check_index()
         return SpanBatch(sentences, np.zeros_like(sentences), lengths, offsets)
 
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
@@ -340,7 +349,9 @@ class MaskedWordPieceDataset(PairSamples):
     def _read(self, rows: NDArray[np.int64]) -> SentenceText:
         samples = self.sample_index[rows].astype(np.int64)
         sentences = self._sentences(samples)
-        tokens = self.dataset.gather(sentences.documents, sentences.starts, sentences.lengths)
+        tokens = gather_tokens(
+            self.dataset, sentences.documents, sentences.starts, sentences.lengths, shortcut=SEQUENCES
+        )
         return SentenceText(
             tokens=tokens.astype(np.int64),
             sentence_lengths=sentences.lengths,

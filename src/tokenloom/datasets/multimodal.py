@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.outputs import BatchLayout, Output
-from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
+from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
 
 
@@ -48,14 +47,13 @@ class MockMultimodalDataset(MockGPTDataset):
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors, as `preprocess_func` leaves it."""
-        sample = to_tensors(self.sample(idx))
+        sample = to_tensors(self._sample_for_item(idx), copy_shared=True)
         return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)
 
-    def __getitems__(self, positions: Any) -> SampleBatch | list[Sample]:  # type: ignore[override]
-        """Returns many samples as torch tensors: of one batch, or one by one where they are preprocessed."""
-        if self.config.preprocess_func is None:
-            return super().__getitems__(positions)
-        return [self[position] for position in positions]
+    @property
+    def item_hook(self) -> str | None:  # type: ignore[override]  # follows from settings
+        """What only `dataset[k]` asks: the function that samples are preprocessed by."""
+        return None if self.config.preprocess_func is None else "preprocess_func"
 
     @cached_property
     def layout(self) -> BatchLayout:

@@ -12,19 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.shortcuts import BATCH, SAMPLE, as_arrays, ask_each, makes_batches, must_ask, stack
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import Sample, SampleBatch, to_tensors
+from tokenloom.datasets.tensors import Sample, sample_batch
+from tokenloom.datasets.verified import pair_of, verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.soundness import check_index, check_roles, check_sum
 from tokenloom.order.cache import IndexCache
 from tokenloom.order.lazy import LazyIndices
 from tokenloom.order.windows import SpanBatch, is_range
+from tokenloom.overrides import Remembered
 
 
 class NumberedSamples(LazyIndices, MegatronDataset):
     """A dataset that makes samples in batches; a subclass says how, in `_batch`.
 
     A position may count from the end. None gives a sample with an all-zero `loss_mask`, for filling up a batch.
+
+    `dataset[k]` shows what samples are: of a class that overrides `__getitem__` or `sample`, all methods that give
+    samples, and all loaders, ask that.
     """
 
     def __init__(
@@ -40,21 +47,40 @@ class NumberedSamples(LazyIndices, MegatronDataset):
         if isinstance(dataset, IndexedDataset) and dataset.dtype.kind not in "iu":
             message = f"{self._name()}: expected tokens of an integer dtype, found {dataset.dtype}"
             raise ConfigError(message)
+        self._verification = verification_of(config)
+        if self._verification is not None and (pair := pair_of(dataset)) is not None:
+            self._verification.add(pair.path_prefix, pair.object_storage)
 
     @abstractmethod
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
 
-    def __getitems__(self, positions: Sequence[int | None]) -> SampleBatch:
-        """Returns many samples as torch tensors, made as one batch; torch's DataLoader calls this."""
-        return SampleBatch(to_tensors(self.batch(positions)), len(positions))
+    item_hook: str | None = None
+    """What only `dataset[k]` asks, where a setting names such a function."""
+
+    def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
+        """Returns many samples as torch tensors, made as one batch where they can be; torch's DataLoader calls this."""
+        if not makes_batches(self):
+            return ask_each(self, positions)
+        return sample_batch(self.batch(positions), len(positions))
 
     def sample(self, idx: int | None) -> Sample:
         """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
+        if not SAMPLE.free(self) and must_ask(self, SAMPLE):
+            return as_arrays(ask_each(self, (idx,))[0])
+        return self._sample(idx)
+
+    def _sample_for_item(self, idx: int | None) -> Sample:
+        """Returns the arrays that `__getitem__` makes tensors of: those of a `sample` of the user's own, or ours."""
+        return self._sample(idx) if SAMPLE_IS_OURS.known(self) or SAMPLE_IS_OURS(self) else self.sample(idx)
+
+    def _sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, made here."""
         if idx is None:
-            batch = self.batch((None,))
+            batch = self._rows_or_fillers((None,))
         else:
             batch = self._batch(np.array([self._position(idx)], dtype=np.int64))
+            self._check_indices()
         return {name: array[0] for name, array in batch.items()}
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
@@ -65,9 +91,16 @@ class NumberedSamples(LazyIndices, MegatronDataset):
 
         Raises:
             IndexError: there is no such sample.
+            ConfigError: a class of a user's own gives samples that differ in names or shapes.
         """
+        if not BATCH.free(self) and must_ask(self, BATCH):
+            return stack(ask_each(self, positions), name=type(self).__name__)
+        return self._rows_or_fillers(positions)
+
+    def _rows_or_fillers(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
         rows, fillers = self._rows(positions)
         batch = self._batch(rows)
+        self._check_indices()
         if fillers:
             batch["loss_mask"][fillers] = 0
         return batch
@@ -77,11 +110,14 @@ class NumberedSamples(LazyIndices, MegatronDataset):
 
     def _damaged(self, error: IndexError) -> IndexCacheError:
         """Not an `IndexError`, which would end a loop over the dataset as if nothing had happened."""
+        self._check_indices()
         message = f"the indices of {self._name()} do not fit the data: {error}"
         return IndexCacheError(message, hint="remove them from the index cache, and they are built again")
 
     def _position(self, idx: int) -> int:
         """Returns the non-negative position for one that may count from the end."""
+        if self._verification is not None:
+            self._verification.check()
         num_samples = len(self)
         position = operator.index(idx)
         if not -num_samples <= position < num_samples:
@@ -91,6 +127,8 @@ class NumberedSamples(LazyIndices, MegatronDataset):
 
     def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
         """Returns non-negative positions, int64[count], and the rows that stand for None."""
+        if self._verification is not None:
+            self._verification.check()
         fillers: list[int] = []
         if not isinstance(positions, np.ndarray) and None in positions:
             fillers = [row for row, position in enumerate(positions) if position is None]
@@ -101,7 +139,7 @@ class NumberedSamples(LazyIndices, MegatronDataset):
             raise TypeError(message)
         rows = np.ascontiguousarray(given, dtype=np.int64)
         num_samples = len(self)
-        if rows.size and not (rows.min() >= 0 and rows.max() < num_samples):
+        if rows.size and not _all_within(rows, num_samples):
             rows = np.array([self._position(position) for position in rows.tolist()], dtype=np.int64)
         return rows, fillers
 
@@ -117,6 +155,22 @@ class NumberedSamples(LazyIndices, MegatronDataset):
         if isinstance(state["indices"], tuple):
             bounds, dtype = state["indices"]
             self.indices = np.arange(bounds.start, bounds.stop, dtype=dtype)
+
+
+_SAMPLE = NumberedSamples.sample
+SAMPLE_IS_OURS = Remembered(("sample",), lambda dataset: type(dataset).sample is _SAMPLE)
+"""Whether no class overrides `sample`."""
+
+
+def _all_within(rows: NDArray[np.int64], count: int) -> bool:
+    """Whether all positions are in [0, count)."""
+    if rows.size <= _FEW and rows.ndim == 1:  # a call of NumPy takes longer than looking at so few
+        numbers = rows.tolist()
+        return bool(min(numbers) >= 0 and max(numbers) < count)
+    return bool(rows.min() >= 0 and rows.max() < count)
+
+
+_FEW = 64
 
 
 class PairSamples(NumberedSamples):
@@ -143,6 +197,31 @@ class PairSamples(NumberedSamples):
     def _block_bytes(self) -> int | None:
         """The size of the blocks that samples stay in for a while; None for an order that does not."""
         return None
+
+    def _check_source(self) -> None:
+        """Checks every row of the index, and all roles, once per opened pair; compares with its manifest.
+
+        Raises:
+            DatasetFormatError: they are damaged.
+        """
+        if (pair := pair_of(self.dataset)) is not None:
+            check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
+            if not pair.is_remote:
+                check_roles(pair)
+
+    def _check_sum(self, num_tokens: int) -> None:
+        """Checks what the lengths of all exposed sequences add up to, at every start; O(1) where they are one range.
+
+        Raises:
+            DatasetFormatError: there are other tokens.
+        """
+        if (pair := pair_of(self.dataset)) is None or not len(self.indices):
+            return
+        if getattr(type(pair), "sequence_lengths", None) is not IndexedDataset.sequence_lengths:
+            return  # a user's class has lengths of its own
+        rows = range(int(self.indices[0]), int(self.indices[-1]) + 1)
+        if len(rows) == len(self.indices) and pair.count_tokens(rows) != num_tokens and is_range(self.indices):
+            check_sum(pair, rows, num_tokens)
 
     def _index_cache(self) -> IndexCache | None:
         """Returns where the indices are kept; None for made-up data without a folder."""

@@ -85,7 +85,7 @@ class SFTDataset(ConversationDataset):
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
-        return to_tensors(self.sample(idx))
+        return to_tensors(self._sample_for_item(idx))
 
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""

@@ -12,20 +12,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import Item, items_of, parse_number, quoted
 
 SplitMatrix = list[tuple[float, float] | None]
 
 
 class Split(Enum):
-    """The three parts of a dataset."""
+    """The three parts of a dataset.
+
+    Equal by name, in hashing too, to a member of another enumeration called `Split`: the reference's, which training
+    loops compare with.
+    """
 
     train = 0
     valid = 1
     test = 2
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Split or not isinstance(other, Enum) or type(other).__name__ != "Split":
+            return True if self is other else NotImplemented
+        return self.name == other.name
+
+    __hash__ = Enum.__hash__  # of the name
+
 
 def parse_and_normalize_split(split: str) -> list[float]:
     """Returns the shares of train, valid and test, adding up to 1.
+
+    Weights are digits with at most one dot, separated by commas, slashes or blanks; a comma at the end says nothing.
+    Whatever else there is, the reference's rule (every run of digits and dots is a weight) would guess at.
 
     Example:
         >>> parse_and_normalize_split("3, 1")
@@ -34,27 +49,38 @@ def parse_and_normalize_split(split: str) -> list[float]:
     Raises:
         ConfigError: the string holds no weight, more than three, a malformed or a negative one, or only zeros.
     """
+    if not isinstance(split, str):
+        message = f"expected a text such as '99,1,0' as the split, found {split!r}"
+        raise ConfigError(message)
     if "-" in split:
         message = f"expected weights of at least 0 in the split, found a minus sign in {split!r}"
         raise ConfigError(message)
-    texts = re.findall(r"[.0-9]+", split)
-    try:
-        weights = [float(text) for text in texts]
-    except ValueError as error:
-        message = f"expected numbers separated by commas in the split, found {split!r}"
-        raise ConfigError(message) from error
-    if not 1 <= len(weights) <= len(Split):
-        message = f"expected 1 to {len(Split)} weights in the split, found {len(weights)} in {split!r}"
+    items = items_of(split, separators=",/", blanks_separate=True)
+    if not items[-1].text:
+        del items[-1]
+    if not 1 <= len(items) <= len(Split):
+        message = f"expected 1 to {len(Split)} weights in the split, found {len(items)} in {quoted(split)}"
         raise ConfigError(message)
-    weights += [0.0] * (len(Split) - len(weights))
+    weights = [_weight(item, split) for item in items] + [0.0] * (len(Split) - len(items))
     # NumPy's sum and division, as the reference: another order of additions could differ in the last bit.
     array = np.array(weights, dtype=np.float64)
-    total = np.sum(array)
-    if not total > 0:
-        message = f"expected at least one weight above 0 in the split, found {split!r}"
+    with np.errstate(over="ignore"):
+        total = np.sum(array)
+    if not 0 < total < np.inf:
+        expected = "at least one weight above 0" if total == 0 else "weights with a sum that double precision holds"
+        message = f"expected {expected} in the split, found {quoted(split)}"
         raise ConfigError(message)
     shares: list[float] = (array / total).tolist()
     return shares
+
+
+def _weight(item: Item, split: str) -> float:
+    where = f"split {quoted(split)}: {item.place}"
+    if re.search("[eE+]", item.text):  # which the reference would take for two weights, or leave out
+        parse_number(item.text, where)
+        message = f"{where} is no plain number"
+        raise ConfigError(message, hint="write it without sign and exponent")
+    return parse_number(item.text, where)
 
 
 def split_matrix(shares: Sequence[float]) -> SplitMatrix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,11 +11,15 @@ from tokenloom.optional import require
 Sample = dict[str, Any]
 
 
-def to_tensors(sample: Mapping[str, Any]) -> Sample:
+def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sample:
     """Returns the arrays of a sample or batch as torch tensors that share their memory.
 
     A read-only array is one that several samples share (a constant mask): its tensor is shared too, and a broadcast
     batch axis stays a stride of 0. Do not write into such a tensor.
+
+    Args:
+        sample: arrays by name.
+        copy_shared: copy what several samples share, for someone who writes into it.
     """
     torch = _torch()
     from_numpy = torch.from_numpy
@@ -24,8 +28,23 @@ def to_tensors(sample: Mapping[str, Any]) -> Sample:
         if array.ndim and array.flags.writeable:
             tensors[name] = from_numpy(array)
         else:
-            tensors[name] = _shared_tensor(torch, array) if array.ndim else torch.tensor(array)
+            tensor = _shared_tensor(torch, array) if array.ndim else torch.tensor(array)
+            tensors[name] = tensor.clone() if copy_shared else tensor
     return tensors
+
+
+def tensors_of(sample: Mapping[str, Any]) -> Sample:
+    """Returns the same of arrays that all have an axis and can be written into."""
+    from_numpy = _torch().from_numpy
+    return {name: from_numpy(array) for name, array in sample.items()}
+
+
+def sample_batch(arrays: Mapping[str, Any], count: int) -> SampleBatch:
+    """Returns a batch of arrays as its samples."""
+    others = [name for name, array in arrays.items() if not (array.flags.writeable and array.ndim)]
+    if not others:
+        return SampleBatch(tensors_of(arrays), count)
+    return SampleBatch(to_tensors(arrays), count, shared=[name for name in others if arrays[name].ndim])
 
 
 @cache
@@ -44,26 +63,90 @@ def _shared_tensor(torch: Any, array: Any) -> Any:
     return tensor.expand(array.shape) if tensor.shape != array.shape else tensor
 
 
-class SampleBatch(Sequence[Sample]):
-    """The samples of a batch, held as one set of tensors with a batch axis.
+class SampleBatch(list[Sample]):
+    """The samples of a batch: a list of dicts, held as one set of tensors with a batch axis until somebody looks.
 
-    Iterating gives single samples, so that any collate function works; `build_dataloader` takes `tensors` as they are.
+    Whoever takes samples out gets dicts to write into, and what is written counts: the samples are views of the
+    tensors, made once, and from then on they are the batch. `build_dataloader` takes the tensors of a batch that nobody
+    has touched as they are.
+
+    Args:
+        tensors: with a batch axis.
+        count: of samples.
+        shared: those of them that all samples share: each sample that is taken out gets a copy.
     """
 
-    def __init__(self, tensors: Sample, count: int) -> None:
-        self.tensors = tensors
+    def __init__(self, tensors: Sample, count: int, *, shared: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._held: Sample | None = tensors
         self._count = count
+        self._shared = frozenset(shared)
+        self.__class__ = _Untouched
+
+    @property
+    def tensors(self) -> Sample:
+        """The batch as tensors: those that were filled, or made of the samples once somebody has looked at these."""
+        return whole(self)
+
+    def __getitem__(self, row: Any) -> Any:
+        try:
+            return super().__getitem__(row)
+        except IndexError:
+            message = f"row {row} of a batch of {len(self)}"
+            raise IndexError(message) from None
+
+
+def whole(samples: Sequence[Sample]) -> Sample:
+    """Returns samples as tensors with a batch axis; what was filled as a batch, and never looked at, as it is."""
+    if type(samples) is _Untouched:
+        assert samples._held is not None
+        return samples._held
+    batch: Sample = require("torch.utils.data", extra="torch").default_collate(list(samples))
+    return batch
+
+
+class _Untouched(SampleBatch):
+    """A batch whose samples nobody has taken out yet. The first method that needs them makes it a plain list."""
+
+    def _touch(self) -> None:
+        tensors, count, shared = self._held, self._count, self._shared
+        assert tensors is not None
+        self._held = None
+        self.__class__ = SampleBatch  # type: ignore[assignment]
+        self.extend(
+            {name: tensor[row].clone() if name in shared else tensor[row] for name, tensor in tensors.items()}
+            for row in range(count)
+        )
 
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(self._count))]
-        if not -self._count <= row < self._count:
-            message = f"row {row} of a batch of {self._count}"
-            raise IndexError(message)
-        return {name: tensor[row] for name, tensor in self.tensors.items()}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._held, self._count, self._shared)
 
-    def __iter__(self) -> Iterator[Sample]:
-        return (self[row] for row in range(self._count))
+    def __copy__(self) -> list[Sample]:
+        return self.copy()
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.copy()
+
+
+def _rebuild(tensors: Sample, count: int, shared: frozenset[str]) -> SampleBatch:
+    return SampleBatch(tensors, count, shared=shared)
+
+
+def _touching(name: str) -> Any:
+    """Returns a method of lists that makes the samples first."""
+
+    def method(self: _Untouched, *args: Any, **kwargs: Any) -> Any:
+        self._touch()
+        return getattr(self, name)(*args, **kwargs)
+
+    return method
+
+
+for _name, _method in vars(list).items():
+    if callable(_method) and _name not in {*vars(_Untouched), *vars(object), "__class_getitem__"}:
+        setattr(_Untouched, _name, _touching(_name))
+for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__repr__"):
+    setattr(_Untouched, _name, _touching(_name))

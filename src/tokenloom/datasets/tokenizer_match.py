@@ -122,8 +122,8 @@ def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> 
 
 
 def _warn_once(config: BlendedMegatronDatasetConfig, message: str, topic: str) -> None:
-    if topic not in config.tokenizer_warnings:
-        config.tokenizer_warnings.add(topic)
+    if topic not in config.data_warnings:
+        config.data_warnings.add(topic)
         warnings.warn(message, TokenizerMismatchWarning, stacklevel=5)
 
 

@@ -17,6 +17,7 @@ from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import text_roles
+from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.cache import ArraySpec
 from tokenloom.order.conversations import build_stream
 from tokenloom.order.shuffles import document_index_dtype
@@ -78,19 +79,17 @@ class VarlenDataset(ConversationDataset):
 
     def _segment_column(self, positions: Positions | None, column: int) -> NDArray[np.int64]:
         chosen = self.document_index if positions is None else self.document_index[self._rows(positions)[0]]
-        return np.ascontiguousarray(self._segments(chosen.astype(np.int64))[:, column])
+        segments = self._segments(chosen.astype(np.int64))
+        self._check_read()
+        return np.ascontiguousarray(segments[:, column])
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
-        return to_tensors(self.sample(idx))
+        return to_tensors(self._sample_for_item(idx))
 
-    def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:  # type: ignore[override]
-        """Returns many samples as torch tensors, a list: their lengths differ."""
-        return [self[position] for position in positions]
-
-    def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
-        sample = self._sample(0 if idx is None else self._position(idx))
+    def _sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, made here."""
+        sample = self._padded(0 if idx is None else self._position(idx))
         if idx is None:
             sample["loss_mask"][:] = 0
         return sample
@@ -107,7 +106,7 @@ class VarlenDataset(ConversationDataset):
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         return self.batch(rows)
 
-    def _sample(self, position: int) -> Sample:
+    def _padded(self, position: int) -> Sample:
         sequences, row_offsets = self._conversations(np.array([position], dtype=np.int64))
         _, inputs, _, slots = self._segments(sequences)[0].tolist()
         rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
@@ -159,6 +158,10 @@ class MockVarlenLowLevelDataset:
     def _lognormal(
         self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
     ) -> NDArray[np.int64]:
+        for name, bound in (("min_seq_len", min_seq_len), ("max_seq_len", max_seq_len)):
+            checked_integer(f"{name} of made-up data", bound)
+        for name, value in (("mean_seq_len", mean_seq_len), ("lognormal_sigma", lognormal_sigma)):
+            checked_number(f"{name} of made-up data", value)
         if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
             message = (
                 "expected a lognormal distribution with 0 < min_seq_len <= max_seq_len, found "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from tokenloom.distributed.meeting import Attempt, Decision, Meeting, Record, all_well
+from tokenloom.distributed.meeting import Attempt, Decision, Meeting, all_well
 from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.distributed.seat import Record
 from tokenloom.errors import DivergenceError
 
 
@@ -23,14 +24,15 @@ def agree(name: str, value: str | Callable[[], str] | None) -> None:
         BuildError: a rank failed to compute its value, or died.
     """
     given = value
-    attempt: Attempt[str | None] = Attempt(given if callable(given) else lambda: given)
+    compute: Callable[[], str | None] = given if callable(given) else lambda: given
     ranks = current_ranks()
     if ranks is None or ranks.world_size == 1:
-        if attempt.error is not None:
-            raise attempt.error
+        compute()
         return
-    step = f"comparing {name}"
-    Meeting(ranks).report(step, record_of(attempt.result), all_equal(step, name), attempt)
+    step, meeting = f"comparing {name}", Meeting(ranks)
+    with meeting.attended(step):
+        attempt = Attempt(compute)
+        meeting.report(step, record_of(attempt.result), all_equal(step, name), attempt)
 
 
 def record_of(value: str | None) -> Record:

@@ -40,22 +40,21 @@ def do_together(
         DivergenceError: the ranks hold different values, or are at different steps.
     """
     ranks = current_ranks()
-    attempt = Attempt(work)
     if ranks is None or ranks.world_size == 1:
-        if attempt.error is not None:
-            raise attempt.error
-        return attempt.result  # type: ignore[return-value]  # no error: it is what `work` returned
-    if isinstance(attempt.error, (*breaks, ConnectionLostError)):
-        break_off_all(groups)
-    if attempt.error is None:
-        record = record_of(compare(attempt.result))  # type: ignore[arg-type]
-    else:
-        record = {"follows": True} if isinstance(attempt.error, ConsequenceError) else {}
-    meeting = Meeting(ranks, apart_from=groups)
-    try:
-        meeting.report(step, record, all_equal(step, f"what they hold after {step}"), attempt)
-    except BuildError:
-        if meeting.lost_a_rank:
+        return work()
+    meeting = Meeting(ranks)
+    with meeting.attended(step, on_verdict=lambda: break_off_all(groups)):
+        attempt = Attempt(work)
+        if isinstance(attempt.error, (*breaks, ConnectionLostError)):
             break_off_all(groups)
-        raise
+        if attempt.error is None:
+            record = record_of(compare(attempt.result))  # type: ignore[arg-type]
+        else:
+            record = {"follows": True} if isinstance(attempt.error, ConsequenceError) else {}
+        try:
+            meeting.report(step, record, all_equal(step, f"what they hold after {step}"), attempt)
+        except BuildError:
+            if meeting.lost_a_rank:
+                break_off_all(groups)
+            raise
     return attempt.result  # type: ignore[return-value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
@@ -13,17 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
+from tokenloom.indexed import layout
 from tokenloom.indexed.concatenate import open_checked, put_piece
-from tokenloom.indexed.index_writer import IndexWriter, publish_pair
-from tokenloom.indexed.layout import DType, Header, idx_path
-from tokenloom.indexed.manifest import Manifest, PairFacts
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.index_writer import IndexWriter
+from tokenloom.indexed.layout import DType, Header, prefix_of
+from tokenloom.indexed.manifest import CopiedTokens, Manifest, PairFacts
+from tokenloom.indexed.manifest_check import manifest_of
 from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.outputs import PendingDataset, publish_datasets
+from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.selection import byte_pieces
 from tokenloom.indexed.tally import PairTally
 from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.journal import canonical_name
 from tokenloom.storage.local import MappedFile
+from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import open_pending
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
@@ -58,6 +66,8 @@ class IndexedDatasetBuilder:
         multimodal: whether each sequence has a mode.
         checksums: whether to compute what a manifest says of both files; costs some 0.6 ns per byte.
         durable: whether the files survive a loss of power once they have appeared; see `PendingFile`.
+        overwrite: whether the pair may replace another one, as the reference's does; that stays whole until `finalize`.
+        exclusive: whether others are kept from writing the same pair meanwhile.
     """
 
     def __init__(
@@ -68,16 +78,25 @@ class IndexedDatasetBuilder:
         *,
         checksums: bool = False,
         durable: bool = True,
+        overwrite: bool = True,
+        exclusive: bool = True,
     ) -> None:
+        self._finished = True
         self._dtype_code = DType.code_from_dtype(dtype)
         self.dtype = np.dtype(dtype).newbyteorder("=")
         self.multimodal = multimodal
         self._records = RecordBuilder(self._dtype_code, self.dtype.itemsize, multimodal)
         self._add = self._records.add
-        self._finished = False
         self._tally = PairTally(self.dtype) if checksums else None
+        self._copied_tokens: CopiedTokens | None = None
         self._durable = durable
+        self._overwrite = overwrite
+        self._exclusive = exclusive
+        self._locks: dict[str, OutputLock] = {}
         self._bin_file = open_pending(os.fspath(bin_path), durable=durable)
+        if exclusive:
+            self._lock(layout.idx_path(prefix_of(bin_path)))
+        self._finished = False
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
         """Appends one sequence; `end_document` closes the document it belongs to.
@@ -196,7 +215,8 @@ class IndexedDatasetBuilder:
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
         """Appends a whole dataset: its documents as they are, its bytes by a kernel-level copy.
 
-        Every row of its index is checked first; its tokens are not read.
+        Every row of its index, and its roles, are checked first; its tokens are not read, as the manifest of the result
+        says.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -206,7 +226,7 @@ class IndexedDatasetBuilder:
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         prefix, arrays = dataset.path_prefix, dataset.index.arrays
         if dataset.dtype != self.dtype:
-            message = f"`{idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
+            message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             raise DatasetFormatError(
                 message, hint="datasets of one dtype only can be merged; tokenise one of them again"
             )
@@ -217,40 +237,111 @@ class IndexedDatasetBuilder:
                 put_piece(piece, self._bin_file)
             if self._tally is not None:
                 self._tally.add_pair(dataset)
+                self._note_copied(dataset)
         except BaseException:
             self.abort()
             raise
 
+    def _note_copied(self, dataset: IndexedDataset) -> None:
+        """Takes note of what is known of tokens that were copied."""
+        manifest = manifest_of(dataset)
+        if manifest is None or "unverified" in (self._copied_tokens, manifest.pair.copied_tokens):
+            self._copied_tokens = "unverified"
+        else:
+            self._copied_tokens = "inherited"
+
     def finalize(
         self, idx_path: str | os.PathLike[str], *, manifest: Callable[[PairFacts], Manifest] | None = None
     ) -> None:
-        """Writes the index and makes the pair appear, as `publish_pair` does: tokens, manifest, index.
+        """Writes the index and makes the pair appear, with its manifest, as `publish_datasets` does.
 
         Args:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
+
+        Raises:
+            OutputExistsError: there is another pair, and `overwrite` is false.
+            OutputBusyError: another process writes a pair of this index.
+            StorageError: writing failed; what was there is there again.
+        """
+        self.publish(self.prepare(idx_path, manifest=manifest))
+
+    def prepare(
+        self,
+        idx_path: str | os.PathLike[str],
+        *,
+        manifest: Callable[[PairFacts], Manifest] | None = None,
+        roles: RolesWriter | None = None,
+    ) -> PendingDataset:
+        """Completes all files of the pair, and returns what `publish` makes appear.
+
+        Args:
+            idx_path: where the index will be.
+            manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
+            roles: of all sequences; None for none.
         """
         self._check_open()
         self._finished = True
         with ExitStack() as stack:
+            stack.callback(self._release)
             stack.callback(self._bin_file.discard)
+            path = os.fspath(idx_path)
+            if self._exclusive:
+                self._lock(layout.idx_path(prefix_of(path)))
             self._flush()
-            index_file = open_pending(os.fspath(idx_path), durable=self._durable)
+            index_file = open_pending(path, durable=self._durable)
             stack.callback(index_file.discard)
             self._write_index(index_file)
-            record = None if manifest is None else manifest_bytes(manifest(self._facts(index_file)))
-            publish_pair(self._bin_file, index_file, manifest=record, durable=self._durable)
+            self._bin_file.sync()
+            pending = PendingDataset(prefix=prefix_of(path), tokens=self._bin_file, index=index_file)
+            index = MappedFile(index_file.readable_path)
+            checksum = None
+            if roles is not None:
+                tokens = MappedFile(self._bin_file.readable_path)
+                pending.roles, checksum = roles.write(self.num_sequences, tokens, index)
+                stack.callback(pending.roles.discard)
+            if manifest is not None:
+                facts = replace(self._facts(index), roles=checksum)
+                pending.manifest = manifest_bytes(manifest(facts))
+            stack.pop_all()
+        return pending
 
-    def _facts(self, index_file: PendingFile | PendingObject) -> PairFacts:
+    def publish(self, pending: PendingDataset) -> None:
+        """Makes a prepared pair appear, as `finalize` does."""
+        try:
+            publish_datasets(
+                [pending],
+                overwrite=self._overwrite,
+                durable=self._durable,
+                exclusive=self._exclusive,
+                locks=self._locks.values(),
+            )
+        finally:
+            self._release()
+
+    def _facts(self, index: MappedFile) -> PairFacts:
         if self._tally is None:
             message = "expected `checksums=True` on a builder that is to write a manifest, found none"
             raise ConfigError(message)
-        return self._tally.facts_with(MappedFile(index_file.stream.name))
+        return replace(self._tally.facts_with(index), copied_tokens=self._copied_tokens)
 
     def abort(self) -> None:
         """Gives up: removes what was written. Harmless after `finalize`."""
         self._finished = True
         self._bin_file.discard()
+        self._release()
+
+    def _lock(self, key: str) -> None:
+        if (name := canonical_name(key)) not in self._locks:
+            try:
+                self._locks[name] = OutputLock(key)
+            except BaseException:
+                self._bin_file.discard()
+                raise
+
+    def _release(self) -> None:
+        for lock in self._locks.values():
+            lock.release()
 
     def __enter__(self) -> Self:
         return self

@@ -17,15 +17,22 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.layout import Header, bin_path, idx_path
-from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.extents import Extents, ExtentSource, RecordedFile
+from tokenloom.storage.addresses import can_be_path, is_remote
+from tokenloom.storage.extents import Extents, ExtentSource, KnownFiles, RecordedFile
+from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.resolve import is_missing, map_whole
+from tokenloom.storage.secrets import admit, redacted
 from tokenloom.storage.settings import ObjectStorageSettings
 
 MAGIC = "tokenloom catalogue"
 VERSION = 1
 ALIGNMENT = 65536
 """Bytes: no machine that Linux runs on has larger pages."""
+
+_MOST_BYTES = 1 << 29
+"""More is refused: room for some millions of pairs."""
+_MOST_TOKEN_BYTES = 1 << 62
+"""Of all pairs: offsets have 64 bits."""
 
 
 def catalogue_path(prefix: str) -> str:
@@ -133,16 +140,24 @@ class Catalogue:
             )
             raise DatasetFormatError(message, hint="the two files do not belong together; write the catalogue again")
 
-    def source(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ExtentSource:
+    def source(
+        self,
+        prefix: str,
+        *,
+        mmap: bool,
+        settings: ObjectStorageSettings | None = None,
+        known: KnownFiles | None = None,
+    ) -> ExtentSource:
         """Returns the tokens of all pairs; opens none of them.
 
         Args:
             prefix: of the catalogue.
             mmap: whether to map them.
             settings: of object storage.
+            known: which files they are, if they were opened before.
         """
-        files = [part.file for part in self.parts]
-        return ExtentSource(files, self.extents, recorded_in=catalogue_path(prefix), mmap=mmap, settings=settings)
+        files, name = [part.file for part in self.parts], catalogue_path(prefix)
+        return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings, known=known)
 
     def pack(self, prefix: str) -> bytes:
         """Returns the bytes of the file, a line per pair.
@@ -191,31 +206,45 @@ def parse_catalogue(data: bytes, *, prefix: str) -> Catalogue:
     path = catalogue_path(prefix)
     hint = "the file is truncated, damaged, or no catalogue; write it again"
     try:
-        content = json.loads(data)
+        content = parse_json(data, most_bytes=_MOST_BYTES)
         found = content["format"], content["version"], content["alignment"]
     except (ValueError, TypeError, KeyError) as error:
-        message = f"`{path}`: expected the JSON of a catalogue, found {data[:40]!r} ({error})"
+        message = f"`{path}`: expected the JSON of a catalogue, found {redacted(repr(data[:40]))} ({error})"
         raise DatasetFormatError(message, hint=hint) from error
     if found != (MAGIC, VERSION, ALIGNMENT):
         expected = (MAGIC, VERSION, ALIGNMENT)
         message = f"`{path}`: expected format, version and alignment {expected}, found {found}"
         raise DatasetFormatError(message, hint="the file was written by something newer, or is damaged")
     try:
-        return Catalogue([_parse_part(part, prefix) for part in content["parts"]])
+        parts = [_parse_part(part, prefix) for part in content["parts"]]
+        if (total := sum(part.file.num_bytes + ALIGNMENT for part in parts)) >= _MOST_TOKEN_BYTES:
+            message = f"found {total} bytes of tokens"
+            raise ValueError(message)  # noqa: TRY301 - worded below
+        return Catalogue(parts)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        message = f"`{path}`: expected pairs with prefix, sizes and counts ({error})"
+        message = f"`{path}`: expected pairs with prefix, sizes and counts ({redacted(str(error))})"
         raise DatasetFormatError(message, hint=hint) from error
 
 
 def _parse_part(part: dict[str, Any], prefix: str) -> CataloguePart:
     counts = part["num_bytes"], part["num_sequences"], part["num_documents"]
-    if not all(type(count) is int and count >= 0 for count in counts):
-        message = f"found counts {counts} for {part['prefix']!r}"
+    if not all(type(count) is int and 0 <= count < _MOST_TOKEN_BYTES for count in counts):
+        message = f"found counts {str(counts)[:100]} for {str(part['prefix'])[:100]!r}"
         raise ValueError(message)
+    for name, kind in (("prefix", str), ("modified_ns", int), ("sample", str), ("etag", str)):
+        if type(found := part.get(name)) is not kind and (found is not None or name == "prefix"):
+            message = f"expected {name} to be {kind.__name__}, found {str(found)[:100]}"
+            raise ValueError(message)
+    if not can_be_path(part["prefix"]) or not -(2**63) <= (part.get("modified_ns") or 0) < 2**63:
+        message = f"found the prefix {part['prefix'][:100]!r}, modified at {str(part.get('modified_ns'))[:100]}"
+        raise ValueError(message)
+    path, modified_ns = bin_path(_absolute(part["prefix"], prefix)), part.get("modified_ns")
+    if modified_ns is None and not is_remote(path):
+        modified_ns = -1  # which no file has: what is not known cannot be the same
     file = RecordedFile(
-        path=bin_path(_absolute(part["prefix"], prefix)),
+        path=path,
         num_bytes=counts[0],
-        modified_ns=part.get("modified_ns"),
+        modified_ns=modified_ns,
         sample=part.get("sample"),
         etag=part.get("etag"),
     )
@@ -239,7 +268,7 @@ def _relative(pair: str, prefix: str) -> str:
 def _absolute(name: str, prefix: str) -> str:
     """Returns the prefix of a pair from the name that a catalogue has for it."""
     if is_remote(name):
-        return name
+        return admit(name)
     if is_remote(prefix):
         if name.startswith("/") or os.pardir in name.split("/"):
             message = f"the local pair {name!r} in object storage"

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
-from tokenloom.indexed.concatenate import check_output, checked_inputs
+from tokenloom.indexed.concatenate import check_output, checked_inputs, tell_nothing_to_do
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.index_writer import IndexWriter, publish_pair
+from tokenloom.indexed.index_writer import IndexWriter
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest_concatenation import combined_manifest
 from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.outputs import PendingDataset, is_published, publish_datasets
 from tokenloom.indexed.roles_concatenation import ConcatenatedRoles
 from tokenloom.indexed.selection import ConcatenatedPart, Selection
 from tokenloom.indexed.tally import PairTally
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
+from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import exists, open_pending
 
 
@@ -29,6 +33,9 @@ def build_catalogue(
     *,
     multimodal: bool = False,
     progress: Callable[[str], None] | None = None,
+    overwrite: bool = False,
+    notice: Callable[[str], None] | None = None,
+    verify: bool = False,
 ) -> IndexedDataset:
     """Makes many datasets one without copying a token, and returns it opened.
 
@@ -56,10 +63,16 @@ def build_catalogue(
         output_prefix: of the catalogue.
         multimodal: whether the datasets hold modes.
         progress: called with each prefix once it is recorded.
+        overwrite: replace a catalogue that is there and lists something else; never a pair.
+        notice: called with a sentence where there is nothing to do.
+        verify: read all tokens and compare them with the manifests. Without, the manifest of the result says that
+            they were not.
 
     Raises:
         ConfigError: there are no inputs, the output is one of them or a pair, the dtypes or, as manifests tell, the
             tokenizers differ, only some have roles, or a catalogue in object storage would name local files.
+        OutputExistsError: there is another catalogue, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
         DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
         StorageError: reading or writing fails, or an input changes meanwhile.
     """
@@ -68,12 +81,35 @@ def build_catalogue(
     if exists(bin_path(target)):
         message = f"a catalogue `{target}` would take the place of `{bin_path(target)}`, which is there"
         raise ConfigError(message, hint="choose another output prefix, or remove the pair")
-    recorded, code = _record(prefixes, multimodal=multimodal, progress=progress)
+    with OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+        pending = _write(prefixes, target, multimodal=multimodal, progress=progress, verify=verify)
+        if not overwrite and is_published(pending):
+            pending.discard()
+            tell_nothing_to_do(notice, target)
+        else:
+            publish_datasets([pending], overwrite=overwrite, locks=[lock])
+    return IndexedDataset(target, multimodal=multimodal)
+
+
+def _write(
+    prefixes: Sequence[str],
+    target: str,
+    *,
+    multimodal: bool,
+    progress: Callable[[str], None] | None,
+    verify: bool,
+) -> PendingDataset:
+    """Writes the files of a catalogue, which have no names yet."""
+    recorded, code = _record(prefixes, multimodal=multimodal, progress=progress, verify=verify)
     inputs = [ConcatenatedPart(prefix=prefix_of(prefix)) for prefix in prefixes]
     catalogue = Catalogue([part for each in inputs for part in recorded[each.prefix]])
     content = catalogue.pack(target)
     roles = ConcatenatedRoles(inputs, target, multimodal=multimodal)
-    manifest = combined_manifest([each.prefix for each in inputs], multimodal=multimodal)
+    manifest = combined_manifest(
+        [each.prefix for each in inputs],
+        multimodal=multimodal,
+        copied_tokens="compared" if verify else "inherited",
+    )
     tally = PairTally(np.dtype(DType.dtype_from_code(code)))
     with ExitStack() as stack:
         file = open_pending(catalogue_path(target))
@@ -96,27 +132,32 @@ def build_catalogue(
                 for block in Selection(dataset, chosen).blocks():
                     rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
                     rows.add_rows(block.lengths, block.modes)
+            dataset.check_index()
         rows.finish()
-        roles.remove_old()
-        record = None
+        pending = PendingDataset(prefix=target, tokens=file, index=index)
+        written_index = MappedFile(index.readable_path)
+        joined = roles.write(header.num_sequences, catalogue.source(target, mmap=True), written_index)
+        if joined is not None:
+            pending.roles = joined[0]
+            stack.callback(joined[0].discard)
         if manifest is not None:
-            record = manifest_bytes(manifest(tally.facts_with(MappedFile(index.stream.name))))
-        publish_pair(file, index, manifest=record)
-    roles.publish()
-    return IndexedDataset(target, multimodal=multimodal)
+            facts = replace(tally.facts_with(written_index), roles=None if joined is None else joined[1])
+            pending.manifest = manifest_bytes(manifest(facts))
+        stack.pop_all()
+    return pending
 
 
 def _record(
-    prefixes: Sequence[str], *, multimodal: bool, progress: Callable[[str], None] | None
+    prefixes: Sequence[str], *, multimodal: bool, progress: Callable[[str], None] | None, verify: bool
 ) -> tuple[dict[str, list[CataloguePart]], int]:
     """Returns the pairs that each dataset consists of, after checking all, and the dtype code of their tokens."""
     recorded: dict[str, list[CataloguePart]] = {}
     code = 0
-    for dataset in checked_inputs(prefixes, multimodal=multimodal):
+    for dataset in checked_inputs(prefixes, multimodal=multimodal, tokens=verify):
         code = DType.code_from_dtype(dataset.dtype)
         recorded[dataset.path_prefix] = parts = []
-        for section in dataset.sections:
-            file = record_file(section.path)
+        for number, section in enumerate(dataset.sections):
+            file = record_file(section.path, version=dataset.version_of_section(number))
             if file.num_bytes != section.num_bytes:
                 message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
                 raise StorageError(message, hint="the file changed while it was recorded")

@@ -6,30 +6,41 @@ time, and rows pass in blocks, so that memory depends on neither their number no
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.index_writer import IndexWriter, publish_pair
+from tokenloom.indexed.index_writer import IndexWriter
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest import Manifest, PairFacts
 from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.outputs import PendingDataset, existing_path, holds, is_same_file, publish_datasets
+from tokenloom.indexed.roles import roles_path
 from tokenloom.indexed.roles_concatenation import ConcatenatedRoles
 from tokenloom.indexed.selection import ConcatenatedPart, FilePiece, Piece, Selection
+from tokenloom.indexed.soundness import check_index, check_roles, check_tokens
 from tokenloom.indexed.tally import PairTally
-from tokenloom.indexed.verify import index_problems
-from tokenloom.storage.addresses import canonical_path
+from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
 from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.resolve import open_pending
+from tokenloom.storage.publishing import OutputLock, exists_error
+from tokenloom.storage.resolve import exists, open_pending
+from tokenloom.storage.versions import check_version, open_regular
 
-_COMPARED_BYTES = 16 << 20
+_LOGGER = logging.getLogger(__name__)
+
+_READ_BYTES = 16 << 20
 
 
 def write_concatenated(
@@ -42,11 +53,15 @@ def write_concatenated(
     verify: bool = False,
     manifest: Callable[[PairFacts], Manifest] | None = None,
     durable: bool = True,
+    overwrite: bool = False,
+    notice: Callable[[str], None] | None = None,
 ) -> IndexedDataset:
     """Writes the documents of all parts, in order, as one pair, and returns it opened.
 
-    Nothing appears before all is written; a failure leaves nothing behind. Roles beside the inputs, see FORMAT.md, are
-    joined too if all have them. Memory: blocks of rows, and for roles 8 bytes per sequence.
+    Nothing appears before all is written; a failure leaves everything as it was. Roles beside the inputs, see
+    FORMAT.md, are joined too if all have them. Memory: blocks of rows, and for roles 8 bytes per sequence.
+
+    A dataset that is there already is compared with the parts; if it holds them, there is nothing to do.
 
     Example:
         >>> import tempfile
@@ -66,31 +81,51 @@ def write_concatenated(
         multimodal: whether the inputs hold modes.
         progress: called with the prefix of each part once it is copied.
         advance: called with the bytes of tokens copied since the last call.
-        verify: read the tokens back from the disk and compare them with those of the inputs.
+        verify: compare the tokens of the inputs with their manifests first, then read them back from the disk and
+            compare them with those of the inputs.
         manifest: makes the manifest of the result from what its files hold; None for none. Tokens of whole datasets
             that have manifests themselves are not read for that.
         durable: wait until the pair would survive a loss of power; without, as `cp` does, it is faster.
+        overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
+        notice: called with a sentence where there is nothing to do.
 
     Raises:
         ConfigError: there is nothing to write, the output is also an input, the dtypes differ, a part names documents
             that its dataset does not have, or only some have roles.
+        OutputExistsError: there is something else under the output prefix, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
         DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
         StorageError: reading or writing fails, an input changes meanwhile, or the comparison finds a difference.
     """
     prefixes = [part.prefix for part in parts]
     check_output(output_prefix, prefixes)
-    dtype = check_inputs(prefixes, multimodal=multimodal)
-    return write_checked(
-        parts,
-        output_prefix,
-        dtype=dtype,
-        multimodal=multimodal,
-        progress=progress,
-        advance=advance,
-        verify=verify,
-        manifest=manifest,
-        durable=durable,
-    )
+    target = prefix_of(output_prefix)
+    with OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+        dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
+        if not overwrite and is_there(parts, target, dtype=dtype, multimodal=multimodal):
+            tell_nothing_to_do(notice, target)
+        else:
+            pending = write_pending(
+                parts,
+                target,
+                dtype=dtype,
+                multimodal=multimodal,
+                progress=progress,
+                advance=advance,
+                verify=verify,
+                manifest=manifest,
+                durable=durable,
+            )
+            publish_datasets([pending], overwrite=overwrite, durable=durable, locks=[lock])
+    return IndexedDataset(target, multimodal=multimodal)
+
+
+def tell_nothing_to_do(notice: Callable[[str], None] | None, prefix: str) -> None:
+    """Says that an output is there already, made of the same inputs."""
+    text = f"nothing to do: `{prefix}` holds these inputs already"
+    _LOGGER.info("%s", text)
+    if notice is not None:
+        notice(text)
 
 
 def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
@@ -103,27 +138,51 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
         message = "expected at least one dataset to merge, got none"
         raise ConfigError(message)
     target = prefix_of(output_prefix)
-    if canonical_path(target) in {canonical_path(prefix_of(prefix)) for prefix in prefixes}:
-        message = f"the output `{target}` is also an input"
-        raise ConfigError(message, hint="choose another output prefix")
+    owned = _identities(target)
+    for prefix in map(prefix_of, prefixes):
+        if canonical_path(target) == canonical_path(prefix) or not owned.isdisjoint(_identities(prefix)):
+            message = f"the output `{target}` is also an input"
+            raise ConfigError(message, hint="choose another output prefix")
+    for dataset in (IndexedDataset(prefix) for prefix in dict.fromkeys(prefixes) if owned):
+        for section in dataset.sections if dataset.catalogue is not None else ():
+            if not owned.isdisjoint(_identities(section.prefix)):
+                message = f"the output `{target}` is a pair of the catalogue `{dataset.path_prefix}`, an input"
+                raise ConfigError(message, hint="choose another output prefix")
 
 
-def check_inputs(prefixes: Sequence[str], *, multimodal: bool) -> np.dtype[np.generic]:
+def _identities(prefix: str) -> set[tuple[int, int]]:
+    """Returns device and inode of the files of a dataset, however they are named; none of objects."""
+    if is_remote(prefix):
+        return set()
+    found = set()
+    for path in (idx_path(prefix), bin_path(prefix), catalogue_path(prefix)):
+        with suppress(OSError):
+            status = os.stat(path)
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
     """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once.
+
+    Args:
+        prefixes: of the datasets.
+        multimodal: whether they hold modes.
+        tokens: see `open_checked`.
 
     Raises:
         ConfigError: their dtypes differ.
         DatasetNotFoundError, DatasetFormatError: of one that is missing or damaged.
     """
-    dtypes = {dataset.dtype for dataset in checked_inputs(prefixes, multimodal=multimodal)}
+    dtypes = {dataset.dtype for dataset in checked_inputs(prefixes, multimodal=multimodal, tokens=tokens)}
     return dtypes.pop()
 
 
-def checked_inputs(prefixes: Sequence[str], *, multimodal: bool) -> Iterator[IndexedDataset]:
+def checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> Iterator[IndexedDataset]:
     """Yields each dataset, once, after checking it and that its dtype is that of those before; see `check_inputs`."""
     first, expected = "", None
     for prefix in dict.fromkeys(map(prefix_of, prefixes)):
-        dataset = open_checked(prefix, multimodal=multimodal)
+        dataset = open_checked(prefix, multimodal=multimodal, tokens=tokens)
         if expected is None:
             first, expected = prefix, dataset.dtype
         if dataset.dtype != expected:
@@ -132,25 +191,76 @@ def checked_inputs(prefixes: Sequence[str], *, multimodal: bool) -> Iterator[Ind
         yield dataset
 
 
-def open_checked(prefix: str, *, multimodal: bool) -> IndexedDataset:
-    """Returns a dataset, every row of whose index is sound; tokens are not read.
+def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
+    """Returns a dataset, every row of whose index is sound, and all of whose roles; they are those of its manifest.
+
+    Args:
+        prefix: of the dataset.
+        multimodal: whether it holds modes.
+        tokens: whether all tokens are read, too, and compared with the manifest; there may be none.
 
     Raises:
         DatasetNotFoundError: it is not there.
-        DatasetFormatError: a row is damaged.
+        DatasetFormatError: something in it is damaged, or its manifest was written for other data.
         StorageError: a pair of a catalogue is missing, or another one took its place.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
-    if problem := next(index_problems(dataset), None):
-        raise DatasetFormatError(problem, hint=f"run `tokenloom verify {dataset.path_prefix}`")
+    check_index(dataset)
+    check_roles(dataset)
     if isinstance(dataset.bin_reader, ExtentSource):
         dataset.bin_reader.check()
+    if tokens:
+        check_tokens(dataset)
     return dataset
 
 
-def write_checked(
+def is_there(parts: Sequence[ConcatenatedPart], target: str, *, dtype: np.dtype[np.generic], multimodal: bool) -> bool:
+    """Whether a pair holds what the parts come to, byte for byte; what cannot be so at a glance is not read.
+
+    Raises:
+        OutputExistsError: something else is there.
+    """
+    if (path := existing_path(target)) is None:
+        return False
+    try:
+        found = IndexedDataset(target, multimodal=multimodal)
+    except (DatasetFormatError, DatasetNotFoundError) as error:
+        raise exists_error(path) from error
+    header = _header(parts, dtype, multimodal=multimodal)
+    num_bytes = sum(_num_bytes(part, multimodal=multimodal) for part in parts)
+    if found.catalogue is not None or found.index.header != header or found.bin_reader.num_bytes != num_bytes:
+        raise exists_error(path)
+    roles = ConcatenatedRoles(parts, target, multimodal=multimodal)
+    index = open_pending(idx_path(target), durable=False)
+    joined = None
+    try:
+        _write_rows(parts, index, header, multimodal=multimodal)
+        is_same = is_same_file(index) and holds(found.bin_reader, _contents(parts))
+        if is_same:
+            joined = roles.write(len(found), found.bin_reader, found.index_source())
+            has_roles = exists(roles_path(target))
+            is_same = not has_roles if joined is None else has_roles and is_same_file(joined[0])
+    finally:
+        index.discard()
+        if joined is not None:
+            joined[0].discard()
+    if not is_same:
+        raise exists_error(path)
+    return True
+
+
+def _num_bytes(part: ConcatenatedPart, *, multimodal: bool) -> int:
+    """Returns the bytes of tokens of a part."""
+    dataset = IndexedDataset(part.prefix, multimodal=multimodal)
+    if part.is_whole:
+        return dataset.extents.num_held_bytes
+    blocks = Selection(dataset, part).blocks()
+    return sum(int(block.lengths.sum(dtype=np.int64)) for block in blocks) * dataset.dtype.itemsize
+
+
+def write_pending(
     parts: Sequence[ConcatenatedPart],
-    output_prefix: str,
+    target: str,
     *,
     dtype: np.dtype[np.generic],
     multimodal: bool,
@@ -159,9 +269,11 @@ def write_checked(
     verify: bool = False,
     manifest: Callable[[PairFacts], Manifest] | None = None,
     durable: bool = True,
-) -> IndexedDataset:
-    """Does what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of."""
-    target = prefix_of(output_prefix)
+) -> PendingDataset:
+    """Writes what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of.
+
+    Nothing has a name yet: `publish_datasets` makes it appear.
+    """
     roles = ConcatenatedRoles(parts, target, multimodal=multimodal)
     tally = None if manifest is None else PairTally(dtype)
     with ExitStack() as stack:
@@ -169,32 +281,69 @@ def write_checked(
         stack.callback(tokens.discard)
         index = open_pending(idx_path(target), durable=durable)
         stack.callback(index.discard)
-        rows = IndexWriter(index, _header(parts, dtype, multimodal=multimodal), multimodal=multimodal)
-        for part in parts:
-            dataset = IndexedDataset(part.prefix, multimodal=multimodal)
-            for block in Selection(dataset, part).blocks():
-                rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
-                rows.add_rows(block.lengths, block.modes)
-                for piece in block.pieces():
-                    put_piece(piece, tokens, advance=advance)
-                    if tally is not None and not part.is_whole:
-                        _tally_piece(tally, piece)
+
+        def copy(part: ConcatenatedPart, piece: Piece) -> None:
+            put_piece(piece, tokens, advance=advance)
+            if tally is not None and not part.is_whole:
+                _tally_piece(tally, piece)
+
+        def end(part: ConcatenatedPart, dataset: IndexedDataset) -> None:
             if tally is not None and part.is_whole:
                 tally.add_pair(dataset)
+            dataset.check_index()
             if progress is not None:
                 progress(part.prefix)
-        rows.finish()
+
+        header = _header(parts, dtype, multimodal=multimodal)
+        num_bytes = _write_rows(parts, index, header, multimodal=multimodal, copy=copy, end=end)
         tokens.sync()
-        _check_size(tokens, rows.pointer)
+        _check_size(tokens, num_bytes)
         if verify:
             _compare(tokens, parts)
-        roles.remove_old()
-        record = None
+        pending = PendingDataset(prefix=target, tokens=tokens, index=index)
+        written_index = MappedFile(index.readable_path)
+        joined = roles.write(header.num_sequences, MappedFile(tokens.readable_path), written_index)
+        if joined is not None:
+            pending.roles = joined[0]
+            stack.callback(joined[0].discard)
         if manifest is not None and tally is not None:
-            record = manifest_bytes(manifest(tally.facts_with(MappedFile(index.stream.name))))
-        publish_pair(tokens, index, manifest=record)
-    roles.publish()
-    return IndexedDataset(target, multimodal=multimodal)
+            facts = tally.facts_with(written_index)
+            pending.manifest = manifest_bytes(manifest(replace(facts, roles=None if joined is None else joined[1])))
+        stack.pop_all()
+    return pending
+
+
+def _write_rows(
+    parts: Sequence[ConcatenatedPart],
+    index: PendingFile | PendingObject,
+    header: Header,
+    *,
+    multimodal: bool,
+    copy: Callable[[ConcatenatedPart, Piece], None] | None = None,
+    end: Callable[[ConcatenatedPart, IndexedDataset], None] | None = None,
+) -> int:
+    """Writes the index of all parts, and returns the bytes of tokens that it needs.
+
+    Args:
+        parts: what it is of.
+        index: empty.
+        header: with the final counts.
+        multimodal: whether there are modes.
+        copy: called with each piece of tokens, in order.
+        end: called after each part.
+    """
+    rows = IndexWriter(index, header, multimodal=multimodal)
+    for part in parts:
+        dataset = IndexedDataset(part.prefix, multimodal=multimodal)
+        for block in Selection(dataset, part).blocks():
+            rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
+            rows.add_rows(block.lengths, block.modes)
+            for piece in block.pieces() if copy is not None else ():
+                copy(part, piece)  # type: ignore[misc]
+        if end is not None:
+            end(part, dataset)
+    rows.finish()
+    return rows.pointer
 
 
 def put_piece(
@@ -218,16 +367,15 @@ def put_piece(
         offset=piece.offset,
         length=piece.length,
         target_path=target.path,
+        version=piece.version,
         write_back=target.is_durable,
         advance=advance,
     )
 
 
 def _tally_piece(tally: PairTally, piece: Piece) -> None:
-    if isinstance(piece, FilePiece):
-        tally.add_file(piece.path, piece.offset, piece.length)
-    else:
-        tally.add_tokens(piece.data)
+    for data in _read(piece):
+        tally.add_tokens(data)
 
 
 def _header(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, multimodal: bool) -> Header:
@@ -249,7 +397,7 @@ def _check_size(tokens: PendingFile | PendingObject, expected: int) -> None:
 
 def _compare(tokens: PendingFile | PendingObject, parts: Sequence[ConcatenatedPart]) -> None:
     """Compares what was written with the inputs."""
-    wrong = first_difference(tokens.stream.name, _contents(parts))
+    wrong = first_difference(tokens.readable_path, _contents(parts))
     if wrong is not None:
         message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
         raise StorageError(message, hint="the disk or the memory is faulty, or an input changed while it was read")
@@ -260,10 +408,23 @@ def _contents(parts: Sequence[ConcatenatedPart]) -> Iterator[memoryview]:
     for part in parts:
         for block in Selection(IndexedDataset(part.prefix), part).blocks():
             for piece in block.pieces():
-                if not isinstance(piece, FilePiece):
-                    yield piece.data
-                    continue
-                with storage_errors("read", piece.path), open(piece.path, "rb", buffering=0) as file:
-                    file.seek(piece.offset)
-                    for done in range(0, piece.length, _COMPARED_BYTES):
-                        yield memoryview(file.read(min(_COMPARED_BYTES, piece.length - done)))
+                yield from _read(piece)
+
+
+def _read(piece: Piece) -> Iterator[memoryview]:
+    """Yields the bytes of a piece, all of one version of its file."""
+    if not isinstance(piece, FilePiece):
+        yield piece.data
+        return
+    with storage_errors("read", piece.path), open(open_regular(piece.path), "rb", buffering=0) as file:
+        file.seek(piece.offset)
+        left = piece.length
+        while left:
+            check_version(file.fileno(), piece.version, piece.path)
+            data = memoryview(file.read(min(_READ_BYTES, left)))
+            if not data:
+                message = f"`{piece.path}` ended {left} bytes before what was read of it"
+                raise StorageError(message, hint="the file was truncated while it was read")
+            yield data
+            left -= len(data)
+        check_version(file.fileno(), piece.version, piece.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from functools import cached_property
 from typing import Any, overload
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.byte_ranges import ByteRanges
 from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path
 from tokenloom.indexed.layout import (
@@ -26,13 +27,23 @@ from tokenloom.indexed.layout import (
 from tokenloom.indexed.manifest_file import ManifestHead, read_manifest_head, read_manifest_head_once
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
+from tokenloom.indexed.token_source import SLICES, mapped_bytes
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
-from tokenloom.storage.local import ByteSource, MappedFile
+from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, outside
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import exists
+from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import FileVersion
 
 Tokens = NDArray[Any]
+
+_MUCH = 1 << 30
+"""Bytes; spans are compared with the file before so many are asked for. What is less is compared while it is read."""
+
+_OPENED = {"bin_reader", "index", "_ranges", "_index_file", "_index_watch", "_token_watch"}
+"""What is opened again where a dataset is pickled to."""
 
 
 class IndexedDataset:
@@ -96,7 +107,8 @@ class IndexedDataset:
         self._open()
 
     def _open(self) -> None:
-        self.bin_reader, data = self._files.open()
+        self.bin_reader, self._index_file = self._files.open()
+        data = self._index_file.mapped
         header = parse_header(data[:HEADER_BYTES].tobytes(), path=self.idx_path)
         self._check_promises(header)
         if self.catalogue is not None:
@@ -111,6 +123,9 @@ class IndexedDataset:
         )
         self.index = Index(header, arrays)
         self._ranges = ByteRanges(arrays, self.bin_reader, itemsize=header.dtype.itemsize)
+        self._files.check(self.bin_reader, self._index_file)
+        self._index_watch: kernels.Watch | None = None
+        self._token_watch: kernels.Watch | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -149,9 +164,9 @@ class IndexedDataset:
 
     def count_tokens(self, rows: range) -> int:
         """Returns the tokens of consecutive sequences, in O(1) and without reading their lengths."""
-        pointers, extents = self.index.arrays.pointers, self.extents
-        ends = (int(pointers[row]) if row < len(self) else extents.num_bytes for row in (rows.start, rows.stop))
-        begin, end = map(extents.held_before, ends)
+        pointers, size = self.index.arrays.pointers, self.bin_reader.num_bytes
+        ends = [int(pointers[row]) if row < len(self) else size for row in (rows.start, rows.stop)]
+        begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
         return (end - begin) // self.dtype.itemsize
 
     def will_need(
@@ -182,8 +197,39 @@ class IndexedDataset:
         return self._ranges.block_starts(block_bytes)
 
     def index_source(self) -> ByteSource:
-        """Returns the bytes of the index."""
-        return MappedFile(self._files.index_file())
+        """Returns the bytes of the index, of which the arrays are views."""
+        return self._index_file
+
+    def map_beside(self, path: str) -> Bytes:
+        """Returns all bytes of a local file beside the pair, which must be the same file each time: uint8[size].
+
+        Raises:
+            ChangedFileError: it is another file than when it was mapped before, here or where this was pickled.
+            StorageError: it cannot be mapped.
+        """
+        return self._files.map_beside(path)
+
+    def version_of_section(self, number: int) -> FileVersion | None:
+        """Returns which local file the tokens of a section lie in; None for an object."""
+        if isinstance(self.bin_reader, ExtentSource):
+            return self.bin_reader.version(number)
+        return self.bin_reader.version if isinstance(self.bin_reader, (MappedFile, PositionalFile)) else None
+
+    def check_index(self) -> None:
+        """Makes sure that what was read of the index is what it held when it was opened; costs nothing.
+
+        Raises:
+            ChangedFileError: the file was truncated or overwritten meanwhile, or cannot be read any more.
+        """
+        if self._index_watch is None:
+            self._index_watch = kernels.Watch([self._index_file.mapped])
+        self._index_watch.check()
+
+    def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
+        """Makes sure of the same for the index and for mapped tokens in a range of bytes; None for all."""
+        if self._token_watch is None:
+            self._token_watch = kernels.Watch([self._index_file.mapped], self.bin_reader.mapped)
+        self._token_watch.check_tokens(offset, self.bin_reader.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
@@ -209,9 +255,11 @@ class IndexedDataset:
             raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("bin_reader", "index", "_ranges")}
+        state = {key: value for key, value in self.__dict__.items() if key not in _OPENED}
+        return state | ({"queries": queries} if (queries := queries_for_child()) else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        remember(state.pop("queries", {}))
         self.__dict__.update(state)
         self._open()
 
@@ -241,7 +289,8 @@ class IndexedDataset:
             if step != 1:
                 message = f"slices must be contiguous, got a step of {step}"
                 raise ValueError(message)
-            sequences = self._read_run(start, max(start, stop))
+            rows = range(start, max(start, stop))
+            sequences = self._read_run(start, rows.stop) if SLICES.skipped(self) is None else [*map(self.get, rows)]
             return (sequences, self.sequence_modes[start:stop]) if self.multimodal else sequences
         return self.get(idx)
 
@@ -252,13 +301,15 @@ class IndexedDataset:
             IndexError: there is no such sequence, or the range leaves it.
         """
         row = self._row(idx)
-        available = int(self.index.arrays.lengths[row])
+        index = self.index
+        arrays = index.arrays
+        available = int(arrays.lengths[row])
         stop = available if length is None else int(offset) + int(length)
         if not 0 <= offset <= stop <= available:
             raise self._outside(row, int(offset), stop)
-        itemsize = self.dtype.itemsize
-        begin = int(self.index.arrays.pointers[row]) + int(offset) * itemsize
-        tokens = self.bin_reader.read(begin, (stop - int(offset)) * itemsize).view(self.dtype)
+        itemsize = index.dtype.itemsize
+        begin = int(arrays.pointers[row]) + int(offset) * itemsize
+        tokens = self._read(begin, (stop - int(offset)) * itemsize)
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
     def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
@@ -273,8 +324,13 @@ class IndexedDataset:
             lengths: int64[num_spans], how many tokens.
         """
         self._check_spans(sequences, starts, lengths)
-        out = np.empty(int(lengths.sum()), dtype=self.dtype)
-        if (data := self.bin_reader.mapped) is not None and self.dtype.kind in "iu":
+        self.check_tokens(0, 0)
+        data, dtype, num_tokens = mapped_bytes(self.bin_reader), self.dtype, int(lengths.sum())
+        num_bytes = num_tokens * dtype.itemsize
+        if num_bytes > _MUCH or num_bytes > self.bin_reader.num_bytes:
+            self._check_bytes(sequences, starts, lengths)
+        out = np.empty(num_tokens, dtype=dtype)
+        if data is not None and dtype.kind in "iu":
             kernels.gather_spans(
                 data,
                 self.index.arrays.pointers,
@@ -283,14 +339,16 @@ class IndexedDataset:
                 starts=starts,
                 lengths=lengths,
                 out=out,
+                watch=self._token_watch,
             )
             return out
         filled = 0
-        offsets, num_bytes = self._ranges.of_spans(sequences, starts, lengths)
-        for part in self.bin_reader.read_many(offsets.tolist(), num_bytes.tolist()):
-            tokens = part.view(self.dtype)
+        offsets, sizes = self._ranges.of_spans(sequences, starts, lengths)
+        for part in self.bin_reader.read_many(offsets.tolist(), sizes.tolist()):
+            tokens = part.view(dtype)
             out[filled : filled + len(tokens)] = tokens
             filled += len(tokens)
+        self.check_index()
         return out
 
     def _check_spans(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
@@ -311,7 +369,23 @@ class IndexedDataset:
             first = int(np.argmax(outside))
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
+    def _check_bytes(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Checks that spans lie in the file, before memory is asked for: lengths of a damaged index can name terabytes.
+
+        Raises:
+            StorageError: one does not.
+        """
+        offsets, num_bytes = self._ranges.of_spans(sequences, starts, lengths)
+        outside_of_file = (offsets < 0) | (offsets > self.bin_reader.num_bytes - num_bytes)
+        if outside_of_file.any():
+            self.check_index()
+            first = int(np.argmax(outside_of_file))
+            raise outside(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.bin_reader.num_bytes)
+        if isinstance(self.bin_reader, ExtentSource):
+            self.bin_reader.open_parts(offsets[num_bytes > 0])
+
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
+        self.check_index()
         return IndexError(
             f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}` were asked for, "
             f"but it has {self.index.arrays.lengths[row]}"
@@ -321,21 +395,50 @@ class IndexedDataset:
         if not isinstance(idx, (int, np.integer)):
             message = f"a sequence number must be an integer or a slice, got {type(idx).__name__}"
             raise TypeError(message)
-        row = int(idx)
-        if not -len(self) <= row < len(self):
-            message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {len(self)}"
+        row, count = int(idx), len(self)
+        if not -count <= row < count:
+            message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {count}"
             raise IndexError(message)
-        return row % len(self)
+        return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        if start == stop:
-            return []
-        pointers = self.index.arrays.pointers
-        lengths = self.index.arrays.lengths[start:stop].astype(np.int64)
-        begin, end = int(pointers[start]), int(pointers[stop - 1]) + int(lengths[-1]) * self.dtype.itemsize
-        read = self.bin_reader.read_held if isinstance(self.bin_reader, ExtentSource) else self.bin_reader.read
-        tokens = read(begin, end - begin).view(self.dtype)
-        return np.split(tokens, np.cumsum(lengths)[:-1])
+        """Returns consecutive sequences, each from where its own pointer leads; those that lie in a row by one read."""
+        lengths = self.index.arrays.lengths[start:stop].tolist()
+        pointers = self.index.arrays.pointers[start:stop].tolist()
+        itemsize = self.dtype.itemsize
+        runs: list[tuple[int, list[int]]] = []
+        bounds: list[int] = []
+        end = -1
+        for row, (length, pointer) in enumerate(zip(lengths, pointers, strict=True), start):
+            if length < 0:
+                raise self._outside(row, 0, length)
+            if pointer != end or not runs:
+                bounds, end = [0], pointer
+                runs.append((pointer, bounds))
+            bounds.append(bounds[-1] + length)
+            end += length * itemsize
+        sequences: list[Tokens] = []
+        for begin, bounds in runs:
+            tokens = self._read(begin, bounds[-1] * itemsize)
+            sequences += [tokens[a:b] for a, b in itertools.pairwise(bounds)]  # `np.split` takes thrice as long
+        return sequences
+
+    def _read(self, begin: int, num_bytes: int) -> Tokens:
+        source = self.bin_reader
+        if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # zeros are no tokens
+            self.check_index()
+            message = f"bytes [{begin}, {begin + num_bytes}) of `{self.tokens_path}` lie in no file that it names"
+            raise DatasetFormatError(message, hint="the index is damaged; write the catalogue again")
+        try:
+            tokens = source.read(begin, num_bytes).view(self.index.dtype)
+        except StorageError:
+            self.check_index()  # where the pointer came from
+            raise
+        if (watch := self._token_watch) is None:
+            self.check_tokens(begin, num_bytes)
+        else:  # a call less, which counts for short sequences
+            watch.check_tokens(begin, num_bytes)
+        return tokens
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -380,17 +483,20 @@ class IndexedDataset:
         return self.index.arrays.modes
 
     def statistics(self) -> DatasetStatistics:
-        """Returns counts and the length distribution; one pass over the lengths."""
+        """Returns counts and the length distribution; one pass over the lengths, which must add up to the tokens."""
         return dataset_statistics(
             self.index.arrays.lengths,
             num_documents=self.num_documents,
             num_tokens=self.num_tokens,
             dtype=self.dtype,
             modes=self.index.arrays.modes,
+            path=self.idx_path,
         )
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
         """Whether both files of the pair exist, or of a catalogue."""
         prefix = prefix_of(path_prefix)
+        if not exists(idx_path(prefix)) and not recover(idx_path(prefix)):
+            return False
         return exists(idx_path(prefix)) and (exists(bin_path(prefix)) or exists(catalogue_path(prefix)))

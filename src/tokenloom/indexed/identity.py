@@ -17,6 +17,9 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     Two pairs that differ only between the samples look alike. Tokens in object storage are told by their etag instead,
     where the store has one: samples of them would cost a round trip each. Of a catalogue, each pair is told by what was
     recorded of it, which it must still be.
+
+    Raises:
+        ChangedFileError: a mapped file lost bytes since it was opened, so that what was read of it does not count.
     """
     header = dataset.index.header
     index, tokens = dataset.index_source(), dataset.bin_reader
@@ -30,7 +33,11 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     }
     if isinstance(tokens, ExtentSource) and dataset.catalogue is not None:
         tokens.check()
+        dataset.check_index()
         return {**identity, "pairs": dataset.catalogue.identity()}
+    dataset.check_index()
     if isinstance(tokens, RemoteFile) and tokens.version.etag is not None:
         return {**identity, "bin_etag": tokens.version.etag}
-    return {**identity, "bin_sample": sampled_hash_of(tokens)}
+    sample = sampled_hash_of(tokens)
+    dataset.check_tokens()
+    return {**identity, "bin_sample": sample}

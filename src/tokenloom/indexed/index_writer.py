@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError
-from tokenloom.indexed.layout import Header, prefix_of
-from tokenloom.indexed.manifest_file import manifest_path
+from tokenloom.indexed.layout import Header
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.locks import write_at
-from tokenloom.storage.resolve import open_pending, remove
 
 
 class IndexWriter:
@@ -91,33 +89,3 @@ class IndexWriter:
         if len(values):
             with storage_errors("write", self._file.path):
                 write_at(self._file.stream.fileno(), np.ascontiguousarray(values).view(np.uint8).data, offset)
-
-
-def publish_pair(
-    tokens: PendingFile | PendingObject,
-    index: PendingFile | PendingObject,
-    *,
-    manifest: bytes | None = None,
-    durable: bool = True,
-) -> None:
-    """Makes both files appear under their names: the tokens first, the index last, and both durable before that.
-
-    An old index of that name is removed first, so that no moment exists at which an index meets foreign tokens. An old
-    manifest goes after it, and a new one comes before the new index: where there is an index, the manifest beside it is
-    its own.
-
-    Args:
-        tokens, index: written, and not published.
-        manifest: the contents of the manifest; None for none.
-        durable: whether the manifest survives a loss of power, as the files do by themselves if they are to.
-    """
-    record_path = manifest_path(prefix_of(index.path))
-    index.sync()
-    tokens.sync()
-    remove(index.path)
-    remove(record_path)
-    tokens.publish()
-    if manifest is not None:
-        with open_pending(record_path, durable=durable) as record:
-            record.write(manifest)
-    index.publish()

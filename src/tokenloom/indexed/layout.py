@@ -9,13 +9,16 @@ import os
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.storage.addresses import can_be_path
 from tokenloom.storage.local import Bytes
+from tokenloom.storage.secrets import admit
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -92,7 +95,7 @@ class Header:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(DType.dtype_from_code(self.dtype_code))
+        return _dtype_of(self.dtype_code)
 
     @property
     def lengths_offset(self) -> int:
@@ -150,12 +153,14 @@ class IndexArrays:
         pointers: int64[num_sequences], byte offset of each sequence in the `.bin` file.
         boundaries: int64[num_documents + 1]; document d owns sequences [boundaries[d], boundaries[d + 1]).
         modes: int8[num_sequences], or None for text-only data.
+        has_modes: whether the file holds modes, read or not.
     """
 
     lengths: NDArray[np.int32]
     pointers: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     modes: NDArray[np.int8] | None
+    has_modes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,11 @@ class Index:
 
     def __len__(self) -> int:
         return self.header.num_sequences
+
+
+@cache
+def _dtype_of(code: int) -> np.dtype[Any]:
+    return np.dtype(DType.dtype_from_code(code))  # an enumeration takes longer than reading a short sequence
 
 
 def parse_index(
@@ -231,6 +241,7 @@ def parse_index(
         pointers=view(header.pointers_offset, header.num_sequences, np.int64),
         boundaries=view(header.boundaries_offset, header.num_boundaries, np.int64),
         modes=view(header.modes_offset, header.num_sequences, np.int8) if multimodal else None,
+        has_modes=without_modes < with_modes == len(data),
     )
     if header.num_boundaries < 1:
         message = f"`{path}`: expected at least one document boundary, found none"
@@ -255,8 +266,16 @@ def parse_index(
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue."""
+    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue.
+
+    Raises:
+        ConfigError: no file can have this name.
+    """
     text = os.fspath(path)
+    if not can_be_path(text):
+        message = f"expected the path of a dataset, found {text!r}"
+        raise ConfigError(message)
+    text = admit(text)
     for suffix in (".bin", ".idx", ".catalogue"):
         if text.endswith(suffix):
             return text.removesuffix(suffix)

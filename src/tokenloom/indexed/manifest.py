@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,12 @@ from tokenloom.indexed.tokenizer_identity import TokenizerIdentity
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
+
+CopiedTokens = Literal["compared", "inherited", "unverified"]
+"""Of tokens that were copied from other pairs, or are still there. "compared": all were read and found to be those of
+the manifests beside them. "inherited": their checksum follows from those manifests, and they were not read for it, so
+that reading them tells. "unverified": some came from pairs that were not compared, and the checksum is of what came.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,8 @@ class PairFacts:
         tokens, index: of the `.bin` and the `.idx` file.
         index_start_crc32: of the `.idx` file's header and its first 1,000 lengths, which readers have at hand anyway;
             see `index_start_crc32`.
+        roles: of the `.roles` file; None if there is none, or it was written before manifests told of it.
+        copied_tokens: what is known of tokens that come from other pairs, see `CopiedTokens`; None if they do not.
     """
 
     dtype: str
@@ -61,9 +69,14 @@ class PairFacts:
     tokens: FileChecksum
     index: FileChecksum
     index_start_crc32: int
+    roles: FileChecksum | None = None
+    copied_tokens: CopiedTokens | None = None
 
     def __post_init__(self) -> None:
         """Checks that the numbers fit together."""
+        if self.copied_tokens not in (None, *get_args(CopiedTokens)):
+            message = f"expected copied_tokens out of {', '.join(get_args(CopiedTokens))}, found {self.copied_tokens!r}"
+            raise ConfigError(message)
         _check_counts(
             "pair", num_documents=self.num_documents, num_sequences=self.num_sequences, num_tokens=self.num_tokens
         )

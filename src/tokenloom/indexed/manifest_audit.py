@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest import PairFacts
+from tokenloom.indexed.manifest import FileChecksum, PairFacts
 from tokenloom.indexed.manifest_file import manifest_path, read_manifest
+from tokenloom.indexed.soundness import checksum_problem
 from tokenloom.indexed.tally import PairTally
 
 
@@ -41,6 +42,11 @@ class ManifestAudit:
     def vocab_size(self) -> int | None:
         """Of the tokenizer that made the tokens; None if it is not known, or not all tokens are its."""
         return None if self._manifest is None or self._holds_modes() else self._manifest.tokenizer.vocab_size
+
+    @property
+    def roles(self) -> FileChecksum | None:
+        """What it says of the roles beside the pair."""
+        return None if self._manifest is None else self._manifest.pair.roles
 
     def add_tokens(self, tokens: NDArray[Any]) -> None:
         """Takes note of the tokens that come next."""
@@ -75,8 +81,5 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
         (bin_path(prefix), expected.tokens, found.tokens),
         (idx_path(prefix), expected.index, found.index),
     ):
-        if recorded != value:
-            yield (
-                f"`{file}`: expected {recorded.num_bytes} bytes with CRC-32 {recorded.crc32:08x}, as the manifest "
-                f"says, found {value.num_bytes} with {value.crc32:08x}"
-            )
+        if problem := checksum_problem(file, recorded, value):
+            yield problem

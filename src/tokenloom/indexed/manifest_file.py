@@ -11,12 +11,11 @@ import json
 import logging
 import os
 import re
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
-from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest import (
     DocumentLedger,
     FileChecksum,
@@ -24,12 +23,13 @@ from tokenloom.indexed.manifest import (
     Manifest,
     PairFacts,
 )
-from tokenloom.indexed.manifest_json import JsonRecord, damage_hint, parse_json
+from tokenloom.indexed.manifest_json import JsonRecord, damage_hint, parse_manifest_json
 from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
-from tokenloom.storage.resolve import open_pending, read_start, remove
+from tokenloom.storage.resolve import open_pending, read_start
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import open_regular, read_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +43,22 @@ _HEAD = re.compile(
     rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
     rb'    "num_documents": [0-9]+,\n    "num_sequences": [0-9]+,\n    "num_tokens": [0-9]+,\n'
     rb'    "largest_token": (null|-?[0-9]{1,19}),\n    "tokens": \{[^}]*\},\n    "index": \{[^}]*\},\n'
-    rb'    "index_start_crc32": "([0-9a-f]{8})"\n  \},\n  "tokenizer": '
+    rb'    "index_start_crc32": "([0-9a-f]{8})"(?:,\n    "roles": \{[^}]*\})?(?:,\n    "copied_tokens": "[a-z]+")?\n'
+    rb'  \},\n  "tokenizer": '
 )
 _AFTER_HEAD = b',\n  "options": '
+_AFTER_OPTIONS = b',\n  "ledger": '
 """The head of a file that we wrote, several times faster than parsing it, which counts at the start of a run. JSON has
 no line break inside a text, so what begins a line is what it seems to be. Any other file is parsed."""
+
+_OPTIONAL = ("roles", "copied_tokens")
+"""Members of `pair` that are left out where they say nothing."""
 
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
 
-_KNOWN: dict[bytes, TokenizerIdentity] = {}
-"""The tokenizer that was read last, by its JSON."""
+_KNOWN: dict[tuple[bytes, bytes], tuple[TokenizerIdentity, Mapping[str, Any]]] = {}
+"""The tokenizer and the options that were read last, by their JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,13 @@ class ManifestHead:
         tokenizer: that made the tokens.
         largest_token: see `PairFacts`.
         index_start_crc32: see `PairFacts`.
+        options: see `Manifest`.
     """
 
     tokenizer: TokenizerIdentity
     largest_token: int | None
     index_start_crc32: int
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def manifest_path(prefix: str) -> str:
@@ -79,8 +86,7 @@ def manifest_path(prefix: str) -> str:
 def write_manifest(prefix: str, manifest: Manifest) -> None:
     """Writes the manifest of a prefix; it appears whole.
 
-    Whoever writes the pair too publishes it after the `.bin` file and before the `.idx` file, see
-    `IndexedDatasetBuilder.finalize`.
+    Whoever writes the pair too lets both appear together, see `PendingDataset`.
 
     Raises:
         ConfigError: it lists so many inputs that no reader would take it.
@@ -142,12 +148,11 @@ def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -
     """Returns the head that the first bytes of a manifest hold."""
     path = manifest_path(prefix)
     if (found := _HEAD.match(data)) is not None and (end := data.find(_AFTER_HEAD, found.end())) > 0:
-        (largest, start), text = found.groups(), data[found.end() : end]
-        if (tokenizer := _KNOWN.get(text)) is None:
-            tokenizer = _tokenizer(JsonRecord({"tokenizer": parse_json(text, path)}, path).record("tokenizer"))
-            _KNOWN.clear()  # the manifests of a blend have it in common, as a rule
-            _KNOWN[text] = tokenizer
-        return ManifestHead(tokenizer, None if largest == b"null" else int(largest), int(start, 16))
+        start_of_options = end + len(_AFTER_HEAD)
+        if (end_of_options := data.find(_AFTER_OPTIONS, start_of_options)) > 0:
+            (largest, start), text = found.groups(), data[found.end() : end]
+            tokenizer, options = _known(text, data[start_of_options:end_of_options], path)
+            return ManifestHead(tokenizer, None if largest == b"null" else int(largest), int(start, 16), options)
     whole = _read_whole(path, settings)  # not as we write it, or the tokenizer's path is very long
     if whole is None:
         return None
@@ -155,17 +160,23 @@ def _head_of(data: bytes, prefix: str, settings: ObjectStorageSettings | None) -
     return _head(top, _tokenizer(top.record("tokenizer")))
 
 
-def remove_pair(prefix: str) -> None:
-    """Removes a pair and its manifest as far as possible, the index first, so that nothing opens half of it."""
-    for path in (idx_path(prefix), manifest_path(prefix), bin_path(prefix)):
-        with suppress(OSError):
-            remove(path)
+def _known(tokenizer: bytes, options: bytes, path: str) -> tuple[TokenizerIdentity, Mapping[str, Any]]:
+    """Returns what the JSON of a tokenizer and of options says; that of the manifest before is remembered."""
+    if (known := _KNOWN.get((tokenizer, options))) is None:
+        members = {"tokenizer": _parsed(tokenizer, path), "options": _parsed(options, path)}
+        record = JsonRecord(members, path)
+        known = _tokenizer(record.record("tokenizer")), record.record("options").members
+        _KNOWN.clear()  # the manifests of a blend have both in common, as a rule
+        _KNOWN[tokenizer, options] = known
+    return known
 
 
 def manifest_document(manifest: Manifest) -> dict[str, Any]:
     """Returns what the file of a manifest holds, in its order."""
     pair: dict[str, Any] = dataclasses.asdict(manifest.pair)
-    for record in (pair["tokens"], pair["index"]):
+    for name in [name for name in _OPTIONAL if pair[name] is None]:
+        del pair[name]
+    for record in (pair[name] for name in ("tokens", "index", "roles") if name in pair):
         record["crc32"] = f"{record['crc32']:08x}"
     pair["index_start_crc32"] = f"{manifest.pair.index_start_crc32:08x}"
     return {
@@ -241,16 +252,14 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
         except MissingObjectError:
             return None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_regular(path)
     except FileNotFoundError:
         return None
     except OSError:
         with storage_errors("open", path):
             raise
     try:
-        data = os.read(handle, num_bytes)
-        while HEAD_BYTES <= len(data) < num_bytes and (more := os.read(handle, num_bytes - len(data))):
-            data += more
+        data = read_at_most(handle, num_bytes)
     except OSError:
         with storage_errors("read", path):
             raise
@@ -267,9 +276,13 @@ def _read_whole(path: str, settings: ObjectStorageSettings | None) -> bytes | No
     return data
 
 
+def _parsed(data: bytes, path: str) -> Any:
+    return parse_manifest_json(data, path, most_bytes=_MOST_BYTES)
+
+
 def _top(data: bytes, path: str) -> JsonRecord:
     """Returns the members of the outermost object, of our format and version."""
-    members = parse_json(data, path)
+    members = _parsed(data, path)
     if type(members) is not dict or members.get("format") != FORMAT:
         message = f"`{path}`: expected an object whose `format` is {FORMAT!r}, found something else"
         raise DatasetFormatError(message, hint=damage_hint(path))
@@ -286,6 +299,7 @@ def _head(top: JsonRecord, tokenizer: TokenizerIdentity) -> ManifestHead:
         tokenizer,
         pair.optional(pair.integer, "largest_token"),
         pair.crc32("index_start_crc32"),
+        top.record("options").members,
     )
 
 
@@ -300,7 +314,14 @@ def _pair(record: JsonRecord) -> PairFacts:
         tokens=_checksum(record.record("tokens")),
         index=_checksum(record.record("index")),
         index_start_crc32=record.crc32("index_start_crc32"),
+        roles=_checksum(record.record("roles")) if _has(record, "roles") else None,
+        copied_tokens=record.text("copied_tokens") if _has(record, "copied_tokens") else None,
     )
+
+
+def _has(record: JsonRecord, name: str) -> bool:
+    """Whether a member that may be left out is there; null is as good as none."""
+    return record.members.get(name) is not None
 
 
 def _tokenizer(record: JsonRecord) -> TokenizerIdentity:

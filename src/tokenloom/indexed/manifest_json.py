@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
 
 _CRC32 = re.compile("[0-9a-f]{8}")
 
@@ -102,15 +102,15 @@ class JsonRecord:
         return DatasetFormatError(message, hint=damage_hint(self._path))
 
 
-def parse_json(data: bytes, path: str) -> Any:
-    """Returns the value that some JSON holds.
+def parse_manifest_json(data: bytes, path: str, *, most_bytes: int) -> Any:
+    """Returns the value that the JSON of a manifest holds.
 
     Raises:
-        DatasetFormatError: it is no JSON.
+        DatasetFormatError: it is no JSON, or more than so many bytes of it.
     """
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        return parse_json(data, most_bytes=most_bytes)
+    except UnusableJsonError as error:
         message = f"`{path}`: expected JSON, found {len(data)} bytes that are none: {error}"
         raise DatasetFormatError(message, hint=damage_hint(path)) from error
 

@@ -6,15 +6,27 @@ import bisect
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import overload
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.indexed.concatenate import check_inputs, check_output, write_checked, write_concatenated
+from tokenloom.indexed.concatenate import (
+    check_inputs,
+    check_output,
+    is_there,
+    tell_nothing_to_do,
+    write_concatenated,
+    write_pending,
+)
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path, prefix_of
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest import CopiedTokens, Manifest, PairFacts
 from tokenloom.indexed.manifest_concatenation import combined_manifest
+from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.indexed.selection import ConcatenatedPart
 from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import is_missing, names_in
 
 _NUM_DIGITS = 5
@@ -31,6 +43,8 @@ def merge_datasets(
     advance: Callable[[int], None] | None = None,
     verify: bool = False,
     durable: bool = True,
+    overwrite: bool = False,
+    notice: Callable[[str], None] | None = None,
 ) -> IndexedDataset: ...
 
 
@@ -45,6 +59,8 @@ def merge_datasets(
     advance: Callable[[int], None] | None = None,
     verify: bool = False,
     durable: bool = True,
+    overwrite: bool = False,
+    notice: Callable[[str], None] | None = None,
 ) -> list[IndexedDataset]: ...
 
 
@@ -58,6 +74,8 @@ def merge_datasets(
     advance: Callable[[int], None] | None = None,
     verify: bool = False,
     durable: bool = True,
+    overwrite: bool = False,
+    notice: Callable[[str], None] | None = None,
 ) -> IndexedDataset | list[IndexedDataset]:
     """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
@@ -65,8 +83,9 @@ def merge_datasets(
     rows pass in blocks; roles and manifests beside the inputs are joined too if all have them.
 
     With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
-    of them. They are cut between documents; one that is larger by itself is alone. Each appears whole, one after
-    the other.
+    of them. They are cut between documents; one that is larger by itself is alone. All appear together in the end.
+
+    An output that is there already is compared with the inputs; where it holds them, there is nothing to do.
 
     Args:
         prefixes: of the inputs, in the order wanted.
@@ -75,52 +94,83 @@ def merge_datasets(
         part_bytes: of tokens in each pair at most; None writes one pair.
         progress: called with each prefix once it is copied; with `part_bytes`, once per pair that it goes to.
         advance: called with the bytes of tokens copied since the last call.
-        verify: read the tokens back from the disk and compare them with those of the inputs.
+        verify: compare the tokens of the inputs with their manifests first, then read them back from the disk and
+            compare them with those of the inputs. Without, the manifest of the result says that they were not.
         durable: wait until the result would survive a loss of power; without, as `cp` does, it is faster.
+        overwrite: replace outputs that are there and hold something else; they stay whole until the new ones are.
+        notice: called with a sentence for each output that is there already.
 
     Raises:
         ConfigError: nothing to merge, the output is also an input, the dtypes or, as manifests tell, the tokenizers
             differ, only some have roles, or pairs of an earlier merge would stay among the new ones.
+        OutputExistsError: there is something else under the output prefix, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
         DatasetFormatError: an input is damaged.
-        StorageError: reading or writing fails; what was not complete is removed.
+        StorageError: reading or writing fails; everything is as it was.
     """
     chosen = [prefix_of(prefix) for prefix in prefixes]
-    if part_bytes is None:
-        return write_concatenated(
-            [ConcatenatedPart(prefix=prefix) for prefix in chosen],
-            output_prefix,
-            multimodal=multimodal,
-            progress=progress,
-            advance=advance,
-            verify=verify,
-            durable=durable,
-            manifest=combined_manifest(chosen, multimodal=multimodal) if chosen else None,
-        )
-    if part_bytes < 1:
-        message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
-        raise ConfigError(message)
-    check_output(output_prefix, chosen)
-    dtype = check_inputs(chosen, multimodal=multimodal)
-    pairs = list(_cut(chosen, part_bytes))
-    outputs = [f"{prefix_of(output_prefix)}_{number:0{_NUM_DIGITS}}" for number in range(len(pairs))]
-    for output in outputs:
-        check_output(output, chosen)
-    _check_no_others(prefix_of(output_prefix), outputs)
-    combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
-    return [
-        write_checked(
-            parts,
-            output,
-            dtype=dtype,
-            multimodal=multimodal,
-            progress=progress,
-            advance=advance,
-            verify=verify,
-            durable=durable,
-            manifest=combined_manifest([part.prefix for part in parts], multimodal=multimodal),
-        )
-        for parts, output in zip(pairs, outputs, strict=True)
-    ]
+    with inputs_stay(chosen):
+        if part_bytes is None:
+            return write_concatenated(
+                [ConcatenatedPart(prefix=prefix) for prefix in chosen],
+                output_prefix,
+                multimodal=multimodal,
+                progress=progress,
+                advance=advance,
+                verify=verify,
+                durable=durable,
+                overwrite=overwrite,
+                notice=notice,
+                manifest=_manifest(chosen, multimodal=multimodal, verify=verify, whole=True) if chosen else None,
+            )
+        if part_bytes < 1:
+            message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
+            raise ConfigError(message)
+        check_output(output_prefix, chosen)
+        dtype = check_inputs(chosen, multimodal=multimodal, tokens=verify)
+        pairs = list(_cut(chosen, part_bytes))
+        outputs = [f"{prefix_of(output_prefix)}_{number:0{_NUM_DIGITS}}" for number in range(len(pairs))]
+        for output in outputs:
+            check_output(output, chosen)
+        _check_no_others(prefix_of(output_prefix), outputs)
+        combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
+        with ExitStack() as stack:
+            locks = [stack.enter_context(OutputLock(idx_path(output))) for output in outputs[:MOST_LOCKED]]
+            new: list[PendingDataset] = []
+            for parts, output in zip(pairs, outputs, strict=True):
+                if not overwrite and is_there(parts, output, dtype=dtype, multimodal=multimodal):
+                    tell_nothing_to_do(notice, output)
+                    continue
+                pending = write_pending(
+                    parts,
+                    output,
+                    dtype=dtype,
+                    multimodal=multimodal,
+                    progress=progress,
+                    advance=advance,
+                    verify=verify,
+                    durable=durable,
+                    manifest=_manifest(
+                        [part.prefix for part in parts],
+                        multimodal=multimodal,
+                        verify=verify,
+                        whole=all(part.is_whole for part in parts),
+                    ),
+                )
+                stack.callback(pending.discard)
+                if should_seal(len(outputs)):
+                    pending.seal(durable=durable)
+                new.append(pending)
+            publish_datasets(new, overwrite=overwrite, durable=durable, locks=locks)
+        return [IndexedDataset(output, multimodal=multimodal) for output in outputs]
+
+
+def _manifest(
+    prefixes: Sequence[str], *, multimodal: bool, verify: bool, whole: bool
+) -> Callable[[PairFacts], Manifest] | None:
+    """Returns what makes the manifest of a merged pair; with `verify`, their tokens were compared."""
+    copied: CopiedTokens = "compared" if verify else "inherited" if whole else "unverified"
+    return combined_manifest(prefixes, multimodal=multimodal, copied_tokens=copied)
 
 
 def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[ConcatenatedPart]]:

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError, MissingObjectError, StorageError
-from tokenloom.indexed.catalogue import Catalogue, read_catalogue
-from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.catalogue import Catalogue, catalogue_path, parse_catalogue, read_catalogue
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
-from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_file
+from tokenloom.storage.extents import KnownFiles
+from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
 from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import exists, is_missing, names_in
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import FileVersion, version_of
+
+_PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", default={})  # noqa: B039 - never changed
+
+
+@contextmanager
+def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
+    """Within it, a dataset that is opened again by its prefix must consist of the files it was opened from first.
+
+    For what looks at its inputs first and copies them later, one at a time.
+    """
+    outer = _PINNED.get()
+    token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
+    try:
+        yield
+    finally:
+        _PINNED.reset(token)
 
 
 class DatasetFiles:
-    """Where the bytes of a dataset are; pickled, it leads all processes to the same objects and the same catalogue.
+    """Where the bytes of a dataset are; pickled, it leads all processes to the same files, objects and catalogue.
+
+    Which files those are is taken from the descriptors that are read or mapped. A file that has another version when it
+    is opened again, by this process or another, is an error that names it.
 
     Args:
         prefix: of the dataset.
@@ -33,9 +58,11 @@ class DatasetFiles:
         self._mmap = mmap
         self._settings = settings
         self._objects: dict[str, RemoteFile] = {}
+        self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
+        self._known: KnownFiles | None = None
 
-    def open(self) -> tuple[ByteSource, Bytes]:
-        """Returns the tokens, and all bytes of the index.
+    def open(self) -> tuple[ByteSource, MappedFile]:
+        """Returns the tokens, and the mapped index; `check` says whether these are the files that were opened before.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -43,21 +70,64 @@ class DatasetFiles:
             StorageError: one cannot be opened.
         """
         try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
-            return self._open_tokens(), map_file(self.index_file())
+            tokens, index = self._open_tokens(), self._open_index()
+            self._check_catalogue()
         except StorageError as error:
-            if is_remote(self._prefix) and not isinstance(error, MissingObjectError):
-                raise
+            if error.__cause__ is None if not is_remote(self._prefix) else not isinstance(error, MissingObjectError):
+                raise  # what is there is no file, or another one
+            if recover(idx_path(self._prefix)):  # a process died while it replaced the dataset
+                self.catalogue = None
+                return self.open()
             paths = [idx_path(self._prefix)] + ([bin_path(self._prefix)] if self.catalogue is None else [])
             missing = [path for path in paths if not exists(path, settings=self._settings)]
             if not missing:
                 raise
             message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
             raise DatasetNotFoundError(message, hint=_missing_hint(self._prefix, missing)) from None
+        return tokens, index
+
+    def check(self, *sources: ByteSource) -> None:
+        """Compares opened files with what they were when they were opened before, if they were.
+
+        Raises:
+            ChangedFileError: one is another file now.
+        """
+        for source in sources:
+            if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
+                self._check(source.path, source.version)
+
+    def map_beside(self, path: str) -> Bytes:
+        """Returns all bytes of a local file of the dataset beside the pair, the same one each time: uint8[size].
+
+        Raises:
+            ChangedFileError: it is another file than when it was mapped before.
+            StorageError: it cannot be mapped.
+        """
+        data, version = map_version(path)
+        self._check(path, version)
+        return data
 
     def index_file(self) -> str:
         """Returns the path of a local file with the index."""
         path = idx_path(self._prefix)
         return local_copy(self._object(path)) if is_remote(path) else path
+
+    def _check(self, path: str, found: FileVersion) -> None:
+        if (expected := self._versions.setdefault(path, found)) is not found:
+            expected.check(found, path)
+
+    def _open_index(self) -> MappedFile:
+        return MappedFile(self.index_file(), at_once=True)
+
+    def _check_catalogue(self) -> None:
+        """Compares the catalogue with what it was read as: only the files of a pair are looked at when they are read.
+
+        Raises:
+            ChangedFileError: it is another one, and the index that was opened after it may be too.
+        """
+        path = catalogue_path(self._prefix)
+        if self.catalogue is not None and not is_remote(path) and path in self._versions:
+            self._check(path, version_of(path))
 
     def _open_tokens(self) -> ByteSource:
         if self.catalogue is None:
@@ -69,10 +139,23 @@ class DatasetFiles:
             except StorageError as error:  # only now is there a catalogue to look for
                 if not is_missing(error):
                     raise
-                self.catalogue = read_catalogue(self._prefix, settings=self._settings)
+                self.catalogue = self._read_catalogue()
                 if self.catalogue is None:
                     raise
-        return self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings)
+        source = self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings, known=self._known)
+        self._known = source.known
+        return source
+
+    def _read_catalogue(self) -> Catalogue | None:
+        if is_remote(self._prefix):
+            return read_catalogue(self._prefix, settings=self._settings)
+        try:
+            data = self.map_beside(catalogue_path(self._prefix))
+        except StorageError as error:
+            if is_missing(error):
+                return None
+            raise
+        return parse_catalogue(data.tobytes(), prefix=self._prefix)
 
     def _object(self, path: str) -> RemoteFile:
         if path not in self._objects:

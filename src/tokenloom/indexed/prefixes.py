@@ -14,6 +14,7 @@ from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.resolve import exists, names_in
+from tokenloom.storage.secrets import admit
 
 
 def prefixes_in(folder: str) -> list[str]:
@@ -74,7 +75,7 @@ def expand_prefixes(entries: Iterable[str]) -> list[str]:
         ConfigError: a folder or glob stands for pairs and catalogues at once.
     """
     found: list[str] = []
-    for entry in entries:
+    for entry in map(admit, entries):
         prefix = prefix_of(entry)
         if (is_remote(entry) and entry.endswith("/")) or (not is_remote(entry) and os.path.isdir(entry)):
             found += [prefix] if IndexedDataset.exists(prefix) else prefixes_in(entry)

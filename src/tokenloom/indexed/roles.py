@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.kernels import RoleParts
-from tokenloom.storage.copies import local_copy
-from tokenloom.storage.local import map_file
+from tokenloom.indexed.manifest import FileChecksum
+from tokenloom.indexed.tally import FileTally
+from tokenloom.kernels import RoleParts, Watch, crc32
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.copies import PendingObject, local_copy
+from tokenloom.storage.local import ByteSource, map_file
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import exists, open_pending, remove
+from tokenloom.storage.resolve import exists, open_pending
 from tokenloom.storage.sampling import sampled_hash, sampled_hash_of
 
 MAGIC = b"TLROLES\x00"
@@ -75,6 +78,7 @@ class SequenceRoles:
         self.tokenizer_sha256 = tokenizer_sha256
         self.remote = remote
         self.parts = RoleParts(offsets, stops, kinds)
+        self._watch = Watch([offsets, stops, kinds])
 
     def __len__(self) -> int:
         """The number of sequences."""
@@ -83,18 +87,25 @@ class SequenceRoles:
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
         """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
         first, last = int(self.offsets[sequence]), int(self.offsets[sequence + 1])
-        stops = self.stops[first:last].tolist()
-        return [
-            (start, stop, PartKind(kind))
-            for start, stop, kind in zip([0, *stops], stops, self.kinds[first:last].tolist(), strict=False)
-        ]
+        stops, kinds = self.stops[first:last].tolist(), self.kinds[first:last].tolist()
+        self.check()
+        return [(start, stop, PartKind(kind)) for start, stop, kind in zip([0, *stops], stops, kinds, strict=False)]
 
     def identity(self) -> str:
         """Returns a hash of pieces of the arrays, to tell these roles from others; reads a fixed number of bytes."""
         digest = hashlib.sha256()
         for array in (self.offsets, self.stops, self.kinds):
             digest.update(_sampled(array.view(np.uint8)).encode())
+        self.check()
         return digest.hexdigest()
+
+    def check(self) -> None:
+        """Makes sure that what was read is what the file held when it was opened; costs nothing.
+
+        Raises:
+            ChangedFileError: it was truncated or overwritten meanwhile, or cannot be read any more.
+        """
+        self._watch.check()
 
 
 def text_roles(num_sequences: int, lengths: NDArray[np.int32]) -> SequenceRoles:
@@ -129,7 +140,7 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
     try:
         if dataset.is_remote and remote is None:
             remote = RemoteFile(path, dataset.object_storage)
-        data = map_file(path if remote is None else local_copy(remote))
+        data = dataset.map_beside(path) if remote is None else map_file(local_copy(remote))
     except StorageError as error:
         if remote is not None or has_roles(dataset):
             raise
@@ -150,7 +161,7 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
     if len(data) != expected:
         message = f"`{path}`: {num_sequences} sequences and {num_parts} parts need {expected} bytes, found {len(data)}"
         raise DatasetFormatError(message, hint=hint)
-    if pair != _pair_hash(dataset):
+    if pair != _pair_hash(dataset.index_source(), dataset.bin_reader):
         message = f"`{path}` was written for another pair than the one that is there"
         raise DatasetFormatError(message, hint=hint)
     stops_at = HEADER_BYTES + 8 * (num_sequences + 1)
@@ -169,38 +180,64 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
     )
 
 
+def roles_checksum(dataset: IndexedDataset) -> FileChecksum:
+    """Returns the size and the CRC-32 of the roles beside a pair, which are read for that."""
+    path = roles_path(dataset.path_prefix)
+    data = map_file(local_copy(RemoteFile(path, dataset.object_storage)) if dataset.is_remote else path)
+    return FileChecksum(num_bytes=len(data), crc32=crc32(data))
+
+
 def role_problems(dataset: IndexedDataset) -> Iterator[str]:
     """Yields one sentence for each array of the roles beside a pair that is inconsistent; one pass over them."""
     roles = read_roles(dataset)
     path = roles_path(dataset.path_prefix)
-    counts = np.diff(roles.offsets)
-    if len(falling := np.flatnonzero(counts < 0)):
+    for problem in part_problems(dataset.sequence_lengths, roles.offsets, roles.stops, roles.kinds):
+        yield f"`{path}`: {problem}"
+
+
+def part_problems(
+    lengths: NDArray[np.int32] | None, offsets: NDArray[np.int64], stops: NDArray[np.int32], kinds: NDArray[np.uint8]
+) -> Iterator[str]:
+    """Yields one phrase for each array that is not of parts that make up the sequences; one pass over them.
+
+    Args:
+        lengths: int32[num_sequences], tokens of each; None if they are not known.
+        offsets, stops, kinds: see `SequenceRoles`.
+    """
+    counts = np.diff(offsets)
+    if len(falling := np.flatnonzero(offsets[1:] < offsets[:-1])):  # differences may wrap around
         first = falling[0]
-        yield f"`{path}`: expected offsets that do not fall, found sequence {first} with {counts[first]} parts"
+        yield f"expected offsets that do not fall, found sequence {first} with {counts[first]} parts"
+        return
+    num_sequences = len(counts) if lengths is None else len(lengths)
+    if (len(counts), offsets[-1], offsets[-1]) != (num_sequences, len(stops), len(kinds)):
+        found = f"{len(counts)} sequences, {len(stops)} stops and {len(kinds)} kinds"
+        yield f"expected {num_sequences} sequences and {offsets[-1]} parts, found {found}"
         return
     held = counts > 0
-    starts = np.concatenate([np.zeros(1, dtype=np.int32), roles.stops])[: len(roles.stops)]
-    starts[roles.offsets[:-1][held]] = 0
-    if len(empty := np.flatnonzero(roles.stops <= starts)):
-        yield f"`{path}`: expected parts of at least one token, found {roles.stops[empty[0]]} after {starts[empty[0]]}"
-    ends = np.zeros(len(roles), dtype=np.int64)
-    ends[held] = roles.stops[roles.offsets[1:][held] - 1]
-    if len(uncovered := np.flatnonzero(ends != dataset.sequence_lengths)):
+    starts = np.concatenate([np.zeros(1, dtype=np.int32), stops])[: len(stops)]
+    starts[offsets[:-1][held]] = 0
+    if len(empty := np.flatnonzero(stops <= starts)):
+        yield f"expected parts of at least one token, found {stops[empty[0]]} after {starts[empty[0]]}"
+    ends = np.zeros(num_sequences, dtype=np.int64)
+    ends[held] = stops[offsets[1:][held] - 1]
+    if lengths is not None and len(uncovered := np.flatnonzero(ends != lengths)):
         first = uncovered[0]
-        length = dataset.sequence_lengths[first]
-        yield f"`{path}`: expected parts that cover the {length} tokens of sequence {first}, found {ends[first]}"
-    if len(strange := np.flatnonzero(roles.kinds > max(PartKind))):
-        yield f"`{path}`: expected kinds up to {max(PartKind)}, found {roles.kinds[strange[0]]} for part {strange[0]}"
+        yield f"expected parts that cover the {lengths[first]} tokens of sequence {first}, found {ends[first]}"
+    if len(strange := np.flatnonzero(kinds > max(PartKind))):
+        yield f"expected kinds up to {max(PartKind)}, found {kinds[strange[0]]} for part {strange[0]}"
 
 
-def _pair_hash(dataset: IndexedDataset) -> bytes:
+def _pair_hash(index: ByteSource, tokens: ByteSource) -> bytes:
     """Returns a hash of pieces of both files."""
-    samples = [sampled_hash_of(source) for source in (dataset.index_source(), dataset.bin_reader)]
+    samples = [sampled_hash_of(source) for source in (index, tokens)]
     return hashlib.sha256(" ".join(samples).encode()).digest()
 
 
 class RolesWriter:
-    """Collects the parts of sequences and writes them once the pair is there. Memory: 8 bytes per sequence, 5 per part.
+    """Collects the parts of sequences, to be written once the pair is complete.
+
+    Memory: 8 bytes per sequence, 5 per part.
 
     Args:
         prefix: of the pair.
@@ -214,43 +251,79 @@ class RolesWriter:
         self._stops: list[NDArray[np.int32]] = []
         self._kinds: list[NDArray[np.uint8]] = []
 
-    def append(self, counts: NDArray[np.int64], stops: NDArray[np.int32], kinds: NDArray[np.uint8]) -> None:
+    def append(
+        self,
+        counts: NDArray[np.int64],
+        stops: NDArray[np.int32],
+        kinds: NDArray[np.uint8],
+        *,
+        lengths: NDArray[np.int32] | None = None,
+    ) -> None:
         """Appends sequences.
 
         Args:
             counts: int64[num_sequences], parts of each.
             stops: int32[sum(counts)], see `SequenceRoles`.
             kinds: uint8[sum(counts)].
+            lengths: int32[num_sequences], tokens of each, as the pair has them; None where the pair is checked later.
+
+        Raises:
+            DatasetFormatError: these are not the parts of such sequences.
         """
+        first = sum(map(len, self._counts))
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
+        found = next(part_problems(lengths, offsets, stops, kinds), None)
+        if found is not None:
+            message = f"cannot write the roles of `{self._prefix}`, from sequence {first} on: {found}"
+            raise DatasetFormatError(message)
         self._counts.append(counts)
         self._stops.append(stops)
         self._kinds.append(kinds)
 
-    def remove_old(self) -> None:
-        """Removes the roles of an earlier pair of this name."""
-        remove(roles_path(self._prefix))
-
     def publish(self) -> None:
-        """Writes the file; the pair must be complete.
+        """Writes the file beside a pair that is there, whose manifest then says nothing of it.
 
         Raises:
             DatasetFormatError: the parts are not those of as many sequences as the pair has.
             StorageError: writing failed.
         """
         dataset = IndexedDataset(self._prefix)
+        self.write(len(dataset), dataset.bin_reader, dataset.index_source())[0].publish()
+
+    def write(
+        self, num_sequences: int, tokens: ByteSource, index: ByteSource
+    ) -> tuple[PendingFile | PendingObject, FileChecksum]:
+        """Returns the file, written and without its name yet, and its checksum.
+
+        Args:
+            num_sequences: of the pair.
+            tokens: the bytes that its pointers lead into, complete.
+            index: the bytes of its index, complete.
+
+        Raises:
+            DatasetFormatError: the parts are not those of as many sequences as the pair has.
+            StorageError: writing failed.
+        """
         counts = _joined(self._counts, np.int64)
-        if len(counts) != len(dataset):
-            message = f"`{self._prefix}`: expected the parts of {len(dataset)} sequences, found those of {len(counts)}"
+        if len(counts) != num_sequences:
+            message = f"`{self._prefix}`: expected the parts of {num_sequences} sequences, found those of {len(counts)}"
             raise DatasetFormatError(message)
         num_parts = int(counts.sum())
-        header = _HEADER.pack(MAGIC, VERSION, 0, len(counts), num_parts, _pair_hash(dataset), self._tokenizer)
-        with open_pending(roles_path(self._prefix)) as file:
-            file.write(header)
-            file.write(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]).data)
-            for stops in self._stops:
-                file.write(np.ascontiguousarray(stops).data)
-            for kinds in self._kinds:
-                file.write(np.ascontiguousarray(kinds).data)
+        pair = _pair_hash(index, tokens)
+        header = _HEADER.pack(MAGIC, VERSION, 0, len(counts), num_parts, pair, self._tokenizer)
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
+        file, tally = open_pending(roles_path(self._prefix)), FileTally()
+        try:
+            parts: list[NDArray[Any]] = [*self._stops, *self._kinds]
+            for part in (np.frombuffer(header, dtype=np.uint8), offsets, *parts):
+                data = np.ascontiguousarray(part).data
+                file.write(data)
+                tally.add(data)
+            file.sync()
+        except BaseException:
+            file.discard()
+            raise
+        return file, tally.checksum()
 
 
 def _sampled(data: NDArray[np.uint8]) -> str:

@@ -9,8 +9,12 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.manifest import FileChecksum
 from tokenloom.indexed.roles import RolesWriter, SequenceRoles, read_roles, roles_path
 from tokenloom.indexed.selection import ConcatenatedPart, Selection
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.local import ByteSource
 from tokenloom.storage.resolve import exists
 
 
@@ -46,14 +50,12 @@ class ConcatenatedRoles:
         self._writer = RolesWriter(output_prefix, tokenizer_sha256=tokenizer)
         self._are_there = bool(having)
 
-    def remove_old(self) -> None:
-        """Removes the roles of an earlier output of this name."""
-        self._writer.remove_old()
-
-    def publish(self) -> None:
-        """Writes the roles of the output, which must be complete, if the inputs have any."""
+    def write(
+        self, num_sequences: int, tokens: ByteSource, index: ByteSource
+    ) -> tuple[PendingFile | PendingObject, FileChecksum] | None:
+        """Returns the roles of the output as `RolesWriter.write` does; None if the inputs have none."""
         if not self._are_there:
-            return
+            return None
         for part in self._parts:
             dataset, roles = self._read(part.prefix)
             for block in Selection(dataset, part).blocks():
@@ -64,7 +66,7 @@ class ConcatenatedRoles:
                     chosen = np.repeat(block.kept_rows, counts)
                     counts, stops, kinds = counts[block.kept_rows], stops[chosen], kinds[chosen]
                 self._writer.append(counts, stops, kinds)
-        self._writer.publish()
+        return self._writer.write(num_sequences, tokens, index)
 
     def _read(self, prefix: str) -> tuple[IndexedDataset, SequenceRoles]:
         dataset = IndexedDataset(prefix, multimodal=self._multimodal)

@@ -14,6 +14,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import Bytes
+from tokenloom.storage.versions import FileVersion
 
 _BLOCK_ROWS = 1 << 20
 _LONG_RUN_BYTES = 256 << 10
@@ -24,11 +25,12 @@ _READ_BYTES = 64 << 20  # of an object: read as several ranges at once
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """Bytes of a local file that are copied without being read: [offset, offset + length)."""
+    """Bytes of a local file that are copied without being read: [offset, offset + length); of this version of it."""
 
     path: str
     offset: int
     length: int
+    version: FileVersion | None
 
 
 Piece = FilePiece | Bytes
@@ -192,7 +194,7 @@ def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Pi
     for number, offset, count in dataset.extents.pieces(begin, length):
         path = sections[number].path
         if not is_remote(path):
-            yield FilePiece(path, offset, count)
+            yield FilePiece(path, offset, count, dataset.version_of_section(number))
             continue
         first = sections[number].start + offset
         for at in range(first, first + count, _READ_BYTES):

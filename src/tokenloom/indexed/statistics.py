@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import DatasetFormatError
+
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 
@@ -49,6 +51,7 @@ def dataset_statistics(
     num_tokens: int,
     dtype: np.dtype[Any],
     modes: NDArray[np.int8] | None = None,
+    path: str = "index",
 ) -> DatasetStatistics:
     """Returns the statistics of a dataset whose sequences have these lengths: int32[num_sequences].
 
@@ -58,8 +61,16 @@ def dataset_statistics(
         num_tokens: of all sequences.
         dtype: of the tokens.
         modes: int8[num_sequences], of a multimodal dataset.
+        path: of the index, for messages.
+
+    Raises:
+        DatasetFormatError: the lengths are not those of so many tokens.
     """
     empty = len(lengths) == 0
+    if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
+        message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
+        hint = "the index is damaged: `tokenloom verify` says where"
+        raise DatasetFormatError(message, hint=hint)
     return DatasetStatistics(
         num_sequences=len(lengths),
         num_documents=num_documents,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
 from tokenloom.indexed.manifest import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32
 from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.local import ByteSource, map_file
 
 _BYTES = 16 << 20
@@ -29,7 +29,7 @@ class FileTally:
     def add(self, data: bytes | memoryview) -> None:
         """Takes note of the bytes that come next."""
         self.num_bytes += memoryview(data).nbytes
-        self.crc32 = zlib.crc32(data, self.crc32)
+        self.crc32 = crc32(data, self.crc32)
 
     def add_part(self, part: FileChecksum) -> None:
         """Takes note of bytes of which only the checksum is known."""
@@ -66,9 +66,11 @@ class PairTally:
             self._tokens.add_part(manifest.pair.tokens)
             self._take_largest(manifest.pair.largest_token)
             return
-        source = pair.bin_reader
-        for begin in range(0, source.num_bytes, _BYTES):
-            self.add_tokens(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
+        for section in pair.sections:
+            for begin in range(section.start, section.start + section.num_bytes, _BYTES):
+                count = min(_BYTES, section.start + section.num_bytes - begin)
+                self.add_tokens(pair.bin_reader.read(begin, count).data)
+        pair.check_tokens()
 
     def read_index(self, source: ByteSource) -> None:
         """Takes note of a whole index, which is read for that."""
@@ -80,6 +82,7 @@ class PairTally:
         data = map_file(path)[offset : offset + length]
         for begin in range(0, length, _BYTES):
             self.add_tokens(data[begin : begin + _BYTES].data)
+        Watch([data]).check()
 
     def facts_with(self, index: ByteSource) -> PairFacts:
         """Returns what the pair holds: all its tokens were noted, and this is its index, which is read for that."""

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifest_audit import ManifestAudit
-from tokenloom.indexed.roles import has_roles, role_problems
+from tokenloom.indexed.soundness import all_role_problems, index_problems
 from tokenloom.storage.extents import ExtentSource
 
-_ROWS = 1 << 20
 _BYTES = 16 << 20
 
 
@@ -63,12 +57,11 @@ def verify_dataset(
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
+        ChangedFileError: a file was truncated or overwritten while it was read.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     tokens_path = dataset.tokens_path
     problems = list(index_problems(dataset))
-    if has_roles(dataset):
-        problems += role_problems(dataset)
     lost = list(dataset.bin_reader.problems()) if isinstance(dataset.bin_reader, ExtentSource) else []
     problems += lost
     audit = ManifestAudit(dataset)
@@ -87,9 +80,11 @@ def verify_dataset(
             low, high = tokens.min().item(), tokens.max().item()
             smallest = low if smallest is None else min(smallest, low)
             largest = high if largest is None else max(largest, high)
+            dataset.check_tokens(begin, count)
             if progress is not None:
                 progress(count)
     problems += [] if lost else audit.problems()
+    problems += all_role_problems(dataset, audit.roles)
     vocab_size = audit.vocab_size if vocab_size is None else vocab_size
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:
@@ -103,54 +98,3 @@ def verify_dataset(
         problems=tuple(problems),
         has_manifest=audit.has_manifest,
     )
-
-
-def index_problems(dataset: IndexedDataset) -> Iterator[str]:
-    """Yields one sentence for each array of the index that is inconsistent; one pass over its rows."""
-    for problems in (_length_problems(dataset), _pointer_problems(dataset), _boundary_problems(dataset)):
-        if problem := next(problems, None):
-            yield problem
-
-
-def _rows(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    for begin in range(0, len(array), _ROWS):
-        yield begin, array[begin : begin + _ROWS]
-
-
-def _length_problems(dataset: IndexedDataset) -> Iterator[str]:
-    for begin, lengths in _rows(dataset.sequence_lengths):
-        for row in np.flatnonzero(lengths < 0):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected a length from 0 on, "
-                f"found {lengths[row]} for sequence {begin + row}"
-            )
-
-
-def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
-    where = f"`{idx_path(dataset.path_prefix)}`: expected"
-    for section in dataset.sections:
-        expected = section.start
-        for begin, lengths in _rows(dataset.sequence_lengths[section.rows.start : section.rows.stop]):
-            first = section.rows.start + begin
-            ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
-            pointers = dataset.index.sequence_pointers[first : first + len(lengths)]
-            starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
-            for row in np.flatnonzero(pointers != starts):
-                is_start = begin + row == 0 and section.start > 0
-                before = "the start of its pair" if is_start else "the end of the sequence before"
-                yield f"{where} pointer {starts[row]} ({before}), found {pointers[row]} for sequence {first + row}"
-            expected = int(ends[-1])
-        if expected != (end := section.start + section.num_bytes):
-            yield f"{where} the sequences of `{section.path}` to end at byte {end}, found {expected}"
-
-
-def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:
-    before = 0
-    for begin, boundaries in _rows(dataset.document_indices):
-        joined = np.concatenate([np.array([before], dtype=np.int64), boundaries])
-        for row in np.flatnonzero(joined[1:] < joined[:-1]):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected document boundaries that do not fall, "
-                f"found {joined[row + 1]} for boundary {begin + row} after {joined[row]}"
-            )
-        before = int(boundaries[-1])

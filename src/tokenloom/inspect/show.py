@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.conversations import ConversationDataset
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.shortcuts import OUTLINE, refuse_hook
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, item_to_image
+from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 
 
 class Detokenizer(Protocol):
@@ -92,9 +94,14 @@ def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokeniz
 
 
 def sample_pieces(dataset: GPTDataset, sample: int, tokenizer: Detokenizer | None) -> list[Piece]:
-    """Returns the runs of documents that a sample is made of, decoded, the extra token for the last label included."""
+    """Returns the runs of documents that a sample is made of, decoded, the extra token for the last label included.
+
+    Raises:
+        ConfigError: a class of a user's own changes what they become.
+    """
+    refuse_hook(dataset, OUTLINE, "showing its spans", hint="look at `dataset[k]`")
     spans = dataset.spans(sample)
-    ids = dataset.dataset.gather(spans.documents, spans.starts, spans.lengths).tolist()
+    ids = gather_tokens(dataset.dataset, spans.documents, spans.starts, spans.lengths).tolist()
     lengths = dataset.dataset.sequence_lengths
     pieces = []
     done = 0
@@ -126,10 +133,15 @@ def _image(item: NDArray[Any]) -> bytes | None:
 
 
 def conversation_pieces(dataset: ConversationDataset, sample: int, tokenizer: Detokenizer | None) -> list[Piece]:
-    """Returns the runs of conversations that a sample reads, decoded, cut where loss begins and ends."""
+    """Returns the runs of conversations that a sample reads, decoded, cut where loss begins and ends.
+
+    Raises:
+        ConfigError: a class of a user's own changes what they become.
+    """
+    refuse_hook(dataset, OUTLINE, "showing its spans", hint="look at `dataset[k]`")
     spans = dataset.spans(sample)
     low_level = dataset.dataset
-    ids = low_level.gather(spans.documents, spans.starts, spans.lengths).tolist()
+    ids = gather_tokens(low_level, spans.documents, spans.starts, spans.lengths, shortcut=SEQUENCES).tolist()
     pieces = []
     done = 0
     for row, length in zip(spans.documents.tolist(), spans.lengths.tolist(), strict=True):

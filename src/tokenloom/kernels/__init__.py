@@ -9,6 +9,7 @@ as a `TypeError` or `ValueError` of the extension.
 from tokenloom._native import (
     BertFiller,
     GptFiller,
+    KnownTypes,
     MappedSamples,
     Masker,
     PackReader,
@@ -22,16 +23,21 @@ from tokenloom._native import (
     recycled_bytes,
     reserve,
     start_writing_back,
+    type_tag,
 )
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
+from tokenloom.kernels.checks import check_rows, crc32, first_fall
 from tokenloom.kernels.order import LegacyRandom, build_blocks_mapping, build_mapping, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.samples import gather_spans, make_masker
-from tokenloom.kernels.storage import map_extents, map_file
+from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
 
 __all__ = [
+    "NUM_FACTS",
     "BertFiller",
+    "Facts",
     "GptFiller",
+    "KnownTypes",
     "LegacyRandom",
     "MappedSamples",
     "Masker",
@@ -40,6 +46,7 @@ __all__ = [
     "RoleParts",
     "SpanReader",
     "T5Filler",
+    "Watch",
     "WindowReader",
     "add_pieces",
     "blending_counts",
@@ -47,7 +54,10 @@ __all__ = [
     "build_blocks_mapping",
     "build_mapping",
     "build_sample_index",
+    "check_rows",
     "count_packs",
+    "crc32",
+    "first_fall",
     "gather_spans",
     "json_texts",
     "line_texts",
@@ -60,4 +70,5 @@ __all__ = [
     "recycled_bytes",
     "reserve",
     "start_writing_back",
+    "type_tag",
 ]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from tokenloom import _native
 from tokenloom._native import Masker
 from tokenloom.kernels.arrays import Int64s
+from tokenloom.kernels.storage import Watch
 
 
 def make_masker(
@@ -53,6 +54,12 @@ def gather_spans(
     starts: Int64s,
     lengths: Int64s,
     out: NDArray[np.generic],
+    watch: Watch | None = None,
 ) -> None:
-    """Copies the tokens of the spans, back to back, from mapped bytes into `out`."""
-    _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out)
+    """Copies the tokens of the spans, back to back, from mapped bytes into `out`.
+
+    Raises:
+        ChangedFileError: a file that `watch` looks after lost them.
+    """
+    native = None if watch is None else watch.native
+    _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out, native)

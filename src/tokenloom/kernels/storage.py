@@ -1,30 +1,39 @@
-"""Kernels of files: mapped whole, or many as one."""
+"""Kernels of files: mapped whole, or many as one, and whether what was read of them is what they held then."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
+from tokenloom.errors import ChangedFileError
 from tokenloom.kernels.arrays import Int64s
 
+NUM_FACTS = 5
+"""Of a file: device, inode, size in bytes, ns of last change of its bytes, and of these facts."""
 
-def map_file(path: str) -> NDArray[np.uint8]:
-    """Returns a read-only view of a whole file, uint8[size], without keeping the file open; one open and one stat.
+Facts = tuple[int, int, int, int, int]
 
-    The mapping lives as long as any view of it.
+
+def map_file(path: str) -> tuple[NDArray[np.uint8], Facts]:
+    """Returns a read-only view of a whole regular file, uint8[size], and what it is; one open and one stat.
+
+    The mapping keeps no descriptor and lives as long as any view of it. Should the file be truncated meanwhile, the
+    process goes on with zeros, and whoever holds a `Watch` of it learns that.
 
     Raises:
-        OSError: the file cannot be opened or mapped.
+        OSError: the file cannot be opened or mapped, or is not a regular one.
     """
-    return _native.map_file(os.fsencode(path))
+    data, facts = _native.map_file(os.fsencode(path))
+    return data, facts
 
 
 def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tuple[NDArray[np.uint8], Int64s]:
-    """Returns files as one read-only view, uint8[num_bytes], and (size, ns of last change) of each: int64[files, 2].
+    """Returns files as one read-only view, uint8[num_bytes], and the facts of each: int64[files, NUM_FACTS].
 
     Args:
         paths: of the files.
@@ -34,9 +43,44 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
     Raises:
         OSError: the file it names cannot be opened or mapped.
     """
-    found = np.full((2, len(paths)), -1, dtype=np.int64)
+    found = np.full((len(paths), NUM_FACTS), -1, dtype=np.int64)
     encoded = [os.fsencode(path) for path in paths]
     try:
-        return _native.map_extents(encoded, extents[0], extents[1], num_bytes, found[0], found[1]), found.T
+        return _native.map_extents(encoded, extents[0], extents[1], num_bytes, found), found
     except OSError as error:
-        raise OSError(error.errno, error.strerror, paths[int(np.argmax(found[0] < 0))]) from None
+        raise OSError(error.errno, error.strerror, paths[int(np.argmax(found[:, 2] < 0))]) from None
+
+
+class Watch:
+    """Looks, after a read, whether the mapped files behind arrays are what they were when they were mapped.
+
+    Arrays that are not mapped cost nothing. Safe from several threads and after a fork; not picklable.
+
+    Args:
+        arrays: that every read depends on.
+        tokens: of which a read touches some; of many files as one range, only those are looked at.
+    """
+
+    __slots__ = ("_arrays", "_tokens", "check", "check_tokens", "native")
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], tokens: NDArray[np.uint8] | None = None) -> None:
+        self._arrays = arrays  # mapped as long as somebody may look
+        self._tokens = tokens
+        self.native = _native.Watch([array for array in arrays if array.size], tokens)
+        self.check = self.native.check
+        self.check_tokens = self.native.check_tokens
+
+
+def damage_error(path: bytes, num_bytes: int) -> ChangedFileError:
+    """Returns the error for a mapped file that lost bytes, was overwritten, or cannot be read any more."""
+    name = os.fsdecode(path)
+    hint = "restore the file and open it again; what was read of it in between was discarded"
+    try:
+        found = os.stat(name).st_size
+    except OSError as error:
+        return ChangedFileError(f"`{name}` cannot be read any more: {error.strerror}", hint=hint)
+    if found < num_bytes:
+        message = f"`{name}` was truncated while it was mapped: expected {num_bytes} bytes, found {found}"
+    else:
+        message = f"`{name}` was overwritten while it was mapped, or its disk fails: its {num_bytes} bytes are others"
+    return ChangedFileError(message, hint=hint)

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.outputs import MakeArray, integers_of
+from tokenloom.datasets.shortcuts import FILLS, ask_each, fills_batches, hook_of, must_be_asked
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
+from tokenloom.loading.loader import collate
 from tokenloom.optional import require
 
 
@@ -43,10 +45,21 @@ class BatchBuffers:
             number: of the batch in this iteration, from 0; what follows each other.
             positions: of its samples.
         """
+        if must_be_asked(self._dataset):
+            return self._collated(positions)
         if self._fills and (self._pin_memory or self._integers != np.int64):
             return to_tensors(self._dataset.batch(positions, out=self._allocate(len(positions))))
         tensors = to_tensors(self._dataset.batch(positions))
         return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
+
+    def _collated(self, positions: Sequence[int | None]) -> dict[str, Any]:
+        """Returns a batch of what `dataset[k]` gives, as a DataLoader would make it."""
+        if self._integers != np.int64:
+            check_fills(self._dataset, "integer_dtype")
+        batch: dict[str, Any] = collate(ask_each(self._dataset, positions))
+        if self._pin_memory:
+            batch = require("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(batch)
+        return batch
 
     def _allocate(self, count: int) -> Sample:
         batch: Sample = self._dataset.allocate_batch(count, integer_dtype=self._integers, empty=self._empty)
@@ -94,11 +107,6 @@ class RingBuffers(BatchBuffers):
         return dict(slot.tensors)
 
 
-def fills_batches(dataset: Any) -> bool:
-    """Whether a dataset fills given arrays: `allocate_batch`, and `batch` with `out`."""
-    return bool(getattr(dataset, "fills_batches", False))
-
-
 def check_fills(dataset: Any, setting: str) -> None:
     """Checks that a dataset fills given arrays, as a setting needs it.
 
@@ -107,6 +115,8 @@ def check_fills(dataset: Any, setting: str) -> None:
     """
     if not fills_batches(dataset):
         message = f"expected a dataset that fills given arrays, for `{setting}`, found {type(dataset).__name__}"
+        if hasattr(type(dataset), "fills_batches") and (hook := hook_of(dataset, FILLS)) is not None:
+            message += f", whose samples are those of `{hook}`"
         raise ConfigError(message, hint=f"leave `{setting}` away; GPT datasets and blends of them know it")
 
 

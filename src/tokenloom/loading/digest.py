@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.shortcuts import batch_of
 from tokenloom.distributed.agreement import agree
 
 
@@ -29,7 +30,7 @@ def digest_of_samples(dataset: BatchSource, positions: Iterable[int]) -> str:
     """
     digest = hashlib.sha256()
     for position in positions:  # one by one: masks are large, and the digest must not depend on a batch size
-        for name, array in dataset.batch((position,)).items():
+        for name, array in batch_of(dataset, (position,)).items():
             digest.update(f"{position}\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tokenloom.datasets.tensors import SampleBatch
+from tokenloom.datasets.shortcuts import ITEMS, hook_of
+from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
 from tokenloom.optional import require
+from tokenloom.overrides import overrides
 
 
 def build_dataloader(
@@ -45,6 +47,8 @@ def build_dataloader(
     if getattr(dataset, "remote_paths", None):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
+    elif overrides(dataset, "__getitems__") and hook_of(dataset, ITEMS) is not None:
+        dataset = _OneByOne(dataset)  # that of a class which another one has changed since
     return torch.utils.data.DataLoader(
         dataset,
         batch_sampler=sampler,
@@ -57,13 +61,26 @@ def build_dataloader(
     )
 
 
+class _OneByOne:
+    """A dataset that is asked for each sample."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, position: int | None) -> Any:
+        return self.dataset[position]
+
+
 def collate(samples: Any) -> Any:
     """Returns the tensors of a batch: as they are if the dataset filled them as a whole, else stacked by torch.
 
     Samples that say their own length (`original_seq_len`), and may differ in it, stay a list for a packing scheduler.
     """
     if isinstance(samples, SampleBatch):
-        return samples.tensors
+        return whole(samples)
     if samples and "original_seq_len" in samples[0]:
         return samples
     return require("torch.utils.data", extra="torch").default_collate(samples)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.samplers import MegatronPretrainingSampler, checked_count, count_chunks
+from tokenloom.loading.samplers import MegatronPretrainingSampler, count_chunks
+from tokenloom.numbers import checked_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +42,10 @@ class BatchSizeRampup:
 
     def __post_init__(self) -> None:
         """Checks the settings."""
-        checked_count("start_global_batch_size", self.start_global_batch_size, at_least=1)
-        checked_count("batch_size_increment", self.batch_size_increment, at_least=1)
-        checked_count("rampup_samples", self.rampup_samples, at_least=0)
-        checked_count("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
+        checked_integer("start_global_batch_size", self.start_global_batch_size, at_least=1)
+        checked_integer("batch_size_increment", self.batch_size_increment, at_least=1)
+        checked_integer("rampup_samples", self.rampup_samples, at_least=0)
+        checked_integer("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
         if (self.global_batch_size - self.start_global_batch_size) % self.batch_size_increment:
             message = (
                 f"expected increments of {self.batch_size_increment} to lead from start_global_batch_size "
@@ -58,7 +59,7 @@ class BatchSizeRampup:
         Raises:
             ConfigError: `consumed_samples` is negative or no integer.
         """
-        checked_count("consumed_samples", consumed_samples, at_least=0)
+        checked_integer("consumed_samples", consumed_samples, at_least=0)
         num_increments = (self.global_batch_size - self.start_global_batch_size) // self.batch_size_increment
         if not num_increments or not self.rampup_samples or consumed_samples > self.rampup_samples:
             return self.global_batch_size
@@ -87,8 +88,8 @@ class BatchSizeRampup:
                 one of each rank.
         """
         size = self.batch_size(consumed_samples)
-        chunk = checked_count("micro_batch_size", micro_batch_size, at_least=1)
-        chunk *= checked_count("data_parallel_size", data_parallel_size, at_least=1)
+        chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
+        chunk *= checked_integer("data_parallel_size", data_parallel_size, at_least=1)
         if decrease_batch_size_if_needed and size >= chunk:
             return size // chunk
         return count_chunks(size, chunk, where=f" after {consumed_samples} samples")
@@ -148,6 +149,9 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
 
     def __len__(self) -> int:
         """Micro-batches that are left for this rank."""
+        return self._count_batches()
+
+    def _count_batches(self) -> int:
         stop = self._stop if self.drop_last else self.total_samples
         return -(-(stop - self.consumed_samples) // self.micro_batch_times_data_parallel_size)
 

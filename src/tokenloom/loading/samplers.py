@@ -7,27 +7,11 @@ samplers differ only in the order that they cut and in how much of it they hand 
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterator
 
 from tokenloom.errors import ConfigError
-
-
-def checked_count(name: str, value: int, *, at_least: int, hint: str | None = None) -> int:
-    """Returns the value as an int, of whatever integer type it was.
-
-    Raises:
-        ConfigError: it is no integer, or too small.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        message = f"expected an integer as {name}, found {value!r}"
-        raise ConfigError(message) from None
-    if number < at_least:
-        message = f"expected {name} of at least {at_least}, found {number}"
-        raise ConfigError(message, hint=hint)
-    return number
+from tokenloom.numbers import checked_integer
+from tokenloom.overrides import Uncalled, refuse_uncalled
 
 
 def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
@@ -52,10 +36,10 @@ class DataParallelSampler:
     def __init__(
         self, total_samples: int, micro_batch_size: int, data_parallel_rank: int, data_parallel_size: int
     ) -> None:
-        self.total_samples = checked_count("total_samples", total_samples, at_least=1, hint="the dataset is empty")
-        self.micro_batch_size = checked_count("micro_batch_size", micro_batch_size, at_least=1)
-        self.data_parallel_size = checked_count("data_parallel_size", data_parallel_size, at_least=1)
-        self.data_parallel_rank = checked_count("data_parallel_rank", data_parallel_rank, at_least=0)
+        self.total_samples = checked_integer("total_samples", total_samples, at_least=1, hint="the dataset is empty")
+        self.micro_batch_size = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
+        self.data_parallel_size = checked_integer("data_parallel_size", data_parallel_size, at_least=1)
+        self.data_parallel_rank = checked_integer("data_parallel_rank", data_parallel_rank, at_least=0)
         if self.data_parallel_rank >= self.data_parallel_size:
             message = f"expected data_parallel_rank in [0, {self.data_parallel_size}), found {self.data_parallel_rank}"
             raise ConfigError(message)
@@ -97,7 +81,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
-        self.consumed_samples = checked_count("consumed_samples", consumed_samples, at_least=0)
+        self.consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
         if self.consumed_samples >= self.total_samples:
             message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
             raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
@@ -105,11 +89,14 @@ class MegatronPretrainingSampler(DataParallelSampler):
 
     def __len__(self) -> int:
         """Batches that are left for this rank. (The reference's length is `total_samples`.)"""
+        return self._count_batches()
+
+    def _count_batches(self) -> int:
         return self._count_left(self.micro_batch_times_data_parallel_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
-        length = len(self) * self.micro_batch_times_data_parallel_size
+        length = self._count_batches() * self.micro_batch_times_data_parallel_size
         return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
 
     def _count_left(self, size: int) -> int:
@@ -121,8 +108,13 @@ class MegatronPretrainingSampler(DataParallelSampler):
         """Yields this rank's micro-batches of the chunks in [start, stop), as far as there are samples."""
         stop = min(stop, self.total_samples)
         for chunk in range(start, stop, self.micro_batch_times_data_parallel_size):
-            first = chunk + self.data_parallel_rank * self.micro_batch_size
-            yield list(range(first, min(first + self.micro_batch_size, stop)))
+            first, last = self.get_start_end_idx()
+            yield list(range(chunk, min(chunk + self.micro_batch_times_data_parallel_size, stop))[first:last])
+
+    def get_start_end_idx(self) -> tuple[int, int]:
+        """Returns which positions of a chunk, of one micro-batch per rank, are this rank's; a class may override it."""
+        first = self.data_parallel_rank * self.micro_batch_size
+        return first, first + self.micro_batch_size
 
 
 class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
@@ -161,19 +153,24 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         data_parallel_size: int,
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
+        remedy = "override `get_start_end_idx`, which is asked for each micro-batch"
+        refuse_uncalled(self, {"get_start_end_idx_global_batch": Uncalled(remedy, unless=("__iter__",))})
         super().__init__(
             total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
         )
-        self.global_batch_size = checked_count("global_batch_size", global_batch_size, at_least=1)
+        self.global_batch_size = checked_integer("global_batch_size", global_batch_size, at_least=1)
         self.num_micro_batches = count_chunks(self.global_batch_size, self.micro_batch_times_data_parallel_size)
 
     def __len__(self) -> int:
         """Global batches that are left. (The reference's length is `total_samples`.)"""
+        return self._count_batches()
+
+    def _count_batches(self) -> int:
         return self._count_left(self.global_batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields this rank's positions of one global batch after the other, beginning at `consumed_samples`."""
-        for step in range(len(self)):
+        for step in range(self._count_batches()):
             start = self.consumed_samples + step * self.global_batch_size
             yield list(itertools.chain.from_iterable(self._micro_batches(start, start + self.global_batch_size)))
 
@@ -210,10 +207,13 @@ class MegatronFullValidationSampler(DataParallelSampler):
 
     def __len__(self) -> int:
         """Batches of this rank; with `pad`, of any rank."""
+        return self._count_batches()
+
+    def _count_batches(self) -> int:
         return -(-(self.total_samples - (0 if self.pad else self.data_parallel_rank)) // self.data_parallel_size)
 
     def __iter__(self) -> Iterator[list[int | None]]:
         """Yields one position, or None, at a time, from the first on."""
-        for step in range(len(self)):
+        for step in range(self._count_batches()):
             position = step * self.data_parallel_size + self.data_parallel_rank
             yield [position if position < self.total_samples else None]

@@ -17,8 +17,9 @@ from numpy.typing import DTypeLike
 from tokenloom.errors import ConfigError
 from tokenloom.loading.buffers import BatchBuffers, RingBuffers
 from tokenloom.loading.read_ahead import announce_ahead
-from tokenloom.loading.samplers import checked_count
+from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
+from tokenloom.storage.ending import daemons_stopped, is_ending, submit
 
 _STATE_VERSION = 1
 
@@ -109,10 +110,10 @@ class ThreadLoader:
         torch = require("torch", extra="torch")
         self.dataset = dataset
         self.sampler = sampler
-        self.num_threads = checked_count("num_threads", num_threads, at_least=1)
-        self.read_ahead = checked_count("read_ahead", read_ahead, at_least=1)
+        self.num_threads = checked_integer("num_threads", num_threads, at_least=1)
+        self.read_ahead = checked_integer("read_ahead", read_ahead, at_least=1)
         self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
-        self.reuse_after = None if reuse_after is None else checked_count("reuse_after", reuse_after, at_least=1)
+        self.reuse_after = None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
         self.integer_dtype = integer_dtype
         self._make_buffers()  # complains where it cannot be
         self.wait = DataWait()
@@ -135,18 +136,21 @@ class ThreadLoader:
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[dict[str, Any]]] = deque()
         try:
-            for number, positions in itertools.islice(numbered, self.read_ahead):
-                pending.append(executor.submit(fill, number, positions))
+            with daemons_stopped():
+                for number, positions in itertools.islice(numbered, self.read_ahead):
+                    pending.append(submit(executor, partial(fill, number, positions)))
             while pending:
                 started = time.perf_counter()
-                batch = pending.popleft().result()
-                self.wait.add(time.perf_counter() - started)
-                for number, positions in itertools.islice(numbered, 1):
-                    pending.append(executor.submit(fill, number, positions))
+                with daemons_stopped():
+                    batch = pending.popleft().result()
+                    self.wait.add(time.perf_counter() - started)
+                    for number, positions in itertools.islice(numbered, 1):
+                        pending.append(submit(executor, partial(fill, number, positions)))
                 self._num_yielded += 1
                 yield batch
         finally:
-            executor.shutdown(cancel_futures=True)
+            if not is_ending():  # else its threads are waited for, or have ended
+                executor.shutdown(cancel_futures=True)
 
     def _make_buffers(self) -> BatchBuffers:
         """Returns what the batches of one iteration are put into."""
@@ -183,7 +187,7 @@ class ThreadLoader:
             message = f"expected the sampler that the state was taken with, {expected}, found {found}"
             hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
             raise ConfigError(message, hint=hint)
-        self._num_to_skip = checked_count("num_yielded", state["num_yielded"], at_least=0)
+        self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._num_yielded = self._num_to_skip
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
 from tokenloom.kernels import LegacyRandom
+from tokenloom.numbers import checked_integer
 from tokenloom.order.epochs import EpochPlan
 from tokenloom.order.shuffles import document_index_dtype, shuffle_index_dtype
 
@@ -41,9 +41,7 @@ class BlockShuffle:
     def __post_init__(self) -> None:
         """Checks the numbers."""
         for name in ("block_bytes", "window_blocks"):
-            if getattr(self, name) < 1:
-                message = f"expected {name} of at least 1, found {getattr(self, name)!r}"
-                raise ConfigError(message)
+            object.__setattr__(self, name, checked_integer(name, getattr(self, name), at_least=1))
 
 
 def build_block_document_index(

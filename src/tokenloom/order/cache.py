@@ -2,8 +2,9 @@
 
 Files appear atomically and hold no pickles. What is read is checked: dtype and shape, the ends of some windows, and
 hashes of pieces of the arrays and of the data they were built from, recorded beside them. A file that cannot be trusted
-counts as absent, with a logged warning that says why. So nothing need wait for the disk: after a loss of power an index
-is whole, or built again.
+counts as absent, with a logged warning that says why. Small arrays are hashed as a whole and need not wait for the
+disk; larger ones, of which only pieces are looked at, are on it before they have their names. So after a loss of power
+an index is whole, or built again.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError, StorageError
+from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError, StorageError
+from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
-from tokenloom.storage.local import Bytes, map_file
+from tokenloom.storage.json_files import read_json
+from tokenloom.storage.local import Bytes, map_version
 from tokenloom.storage.sampling import sampled_hash
+from tokenloom.storage.versions import FileVersion
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +41,19 @@ IDENTITY = "identity.json"
 
 _BACKGROUND_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 14
+_MOST_RECORD_BYTES = 1 << 20
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
-_UNREADABLE = (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError)
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    tokenize.TokenError,
+)
 """What NumPy raises over a damaged header, which it parses as Python (measured by flipping its bytes)."""
 
 
@@ -83,6 +97,9 @@ Identity = Callable[[], dict[str, Any]]
 class IndexCache:
     """The arrays of one dataset under `FOLDER/BASE-NAME.npy`, and their description.
 
+    Once arrays were loaded, loading them again, here or where this was pickled to, gives the same files, or others that
+    hold the same numbers, as when another job built the same index; else it is an error that names the file.
+
     Args:
         folder: where the files are; created by `writer`.
         base: the common part of their names, which carries the key.
@@ -91,6 +108,8 @@ class IndexCache:
     def __init__(self, folder: str, base: str) -> None:
         self.folder = folder
         self.base = base
+        self._versions: dict[str, FileVersion] = {}
+        self._checksums: dict[str, Any] = {}
 
     def path(self, affix: str) -> str:
         """Returns the path of one file."""
@@ -124,8 +143,12 @@ class IndexCache:
 
         Raises:
             IndexCacheError: a file is missing, truncated, or not what it must be.
+            ChangedFileError: a file is another one than when it was loaded before, with other numbers.
         """
-        arrays = {name: self._load(name, spec) for name, spec in specs.items()}
+        versions: dict[str, FileVersion] = {}
+        arrays = {name: self._load(name, spec, versions) for name, spec in specs.items()}
+        watch = Watch(list(arrays.values()))
+        self._check_versions(arrays, versions)
         if (problem := check(arrays)) is not None:
             message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
             raise IndexCacheError(message, hint="remove these files, and the index is built again")
@@ -134,14 +157,26 @@ class IndexCache:
             _compare(path, recorded.get("arrays"), {name: _array_hash(array) for name, array in arrays.items()})
             if identity is not None:
                 _compare(path, recorded.get("data"), identity())
+            if isinstance(checksums := recorded.get("crc32"), dict):
+                self._checksums = self._checksums or checksums
+        watch.check()
+        self._versions = self._versions or versions
         return arrays
+
+    def _check_versions(self, arrays: Arrays, versions: Mapping[str, FileVersion]) -> None:
+        """Compares files with those that were loaded before, or the numbers of others with the checksums of those."""
+        for name, found in versions.items():
+            expected, path = self._versions.get(name), self.path(f"{name}.npy")
+            if expected is None or expected.is_same(found):
+                continue
+            if _crc32(arrays[name]) != self._checksums.get(name):
+                expected.check(found, path)
 
     def _record(self) -> dict[str, Any] | None:
         """Returns what was recorded when the entry was built: of its data, and of the arrays themselves."""
         path = self.path(IDENTITY)
         try:
-            with open(path, "rb") as stream:
-                recorded = json.load(stream)
+            recorded = read_json(path, most_bytes=_MOST_RECORD_BYTES)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -152,13 +187,13 @@ class IndexCache:
             raise IndexCacheError(message, hint="remove it, and the index is built again")
         return recorded
 
-    def _load(self, name: str, spec: ArraySpec) -> NDArray[Any]:
+    def _load(self, name: str, spec: ArraySpec, versions: dict[str, FileVersion]) -> NDArray[Any]:
         if 0 in spec.shape:  # cannot be mapped, and holds nothing that could be wrong
             return np.empty([length or 0 for length in spec.shape], dtype=spec.dtype)
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
-            found, data = _map_array(path)
+            found, data, versions[name] = _map_array(path)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 message = f"no file `{path}`"
@@ -195,6 +230,10 @@ def _is_small(array: NDArray[Any]) -> bool:
     return array.nbytes <= _SMALL_BYTES
 
 
+def _crc32(array: NDArray[Any]) -> str:
+    return f"{crc32(np.ascontiguousarray(array)):08x}"
+
+
 def _array_hash(array: NDArray[Any]) -> str:
     data = array.reshape(-1).view(np.uint8)
     return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
@@ -211,9 +250,9 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
             raise IndexCacheError(message, hint=hint)
 
 
-def _map_array(path: str) -> tuple[Found, Bytes]:
-    """Returns what a `.npy` file says it holds, and the bytes of it; refuses pickles and column order."""
-    data = map_file(path)
+def _map_array(path: str) -> tuple[Found, Bytes, FileVersion]:
+    """Returns what a `.npy` file says it holds, the bytes of it, and which file it is; no pickles, no column order."""
+    data, file = map_version(path)
     stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
     version = np.lib.format.read_magic(stream)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
@@ -226,7 +265,7 @@ def _map_array(path: str) -> tuple[Found, Bytes]:
     if in_columns or dtype.hasobject:
         message = f"expected plain numbers in row order, found {dtype} in {'column' if in_columns else 'row'} order"
         raise ValueError(message)
-    return Found(dtype, shape), data[stream.tell() :]
+    return Found(dtype, shape), data[stream.tell() :], file
 
 
 class IndexCacheWriter:
@@ -240,6 +279,7 @@ class IndexCacheWriter:
         self._cache = cache
         self._identity = identity
         self._hashes: dict[str, str] = {}
+        self._checksums: dict[str, str] = {}
         self._failure: StorageError | None = None
         self._description = description
         self._written: list[Future[None]] = []
@@ -267,7 +307,7 @@ class IndexCacheWriter:
         self._written.append(self._executor.submit(self._write, name, array))
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
-        self._hashes[name] = _array_hash(array)
+        self._hashes[name], self._checksums[name] = _array_hash(array), _crc32(array)
         if _is_small(array):
             stream = io.BytesIO()
             np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
@@ -277,6 +317,9 @@ class IndexCacheWriter:
             # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
             np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
             file.write(array.data)
+            with storage_errors("write", file.path):  # its name may be lost, and then it is built again
+                file.stream.flush()
+                os.fsync(file.stream.fileno())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -290,7 +333,7 @@ class IndexCacheWriter:
                 raise self._failure
             for future in self._written:
                 future.result()
-            record = {"data": self._identity, "arrays": self._hashes}
+            record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
             publish_bytes(self._cache.path(IDENTITY), json.dumps(record).encode())
             publish_bytes(self._cache.path(DESCRIPTION), self._description.encode())
 
@@ -304,6 +347,7 @@ def open_or_build(
     description: str,
     name: str,
     must_exist: bool,
+    check_source: Callable[[], None] | None = None,
     identity: Identity | None = None,
     may_stay_unwritten: bool = False,
 ) -> Arrays:
@@ -317,6 +361,8 @@ def open_or_build(
         description: the text behind the key.
         name: of what is indexed, for messages.
         must_exist: never build; what is not in the cache is an error.
+        check_source: raises where what the arrays are built from is damaged; asked before building, so that an entry
+            of ours in the cache says that it was asked.
         identity: returns what the arrays are built from, beyond what the key says.
         may_stay_unwritten: keep built arrays in memory, with a warning, where the cache cannot be written.
 
@@ -324,19 +370,28 @@ def open_or_build(
         IndexCacheError: the cache cannot be written, or must exist and does not.
     """
     if cache is None:
-        return dict(build())
+        _ask(check_source)
+        in_memory = dict(build())
+        if identity is not None:
+            identity()  # which makes sure that what was read is what the files hold
+        return in_memory
     if must_exist:
         return cache.load(specs, check, identity)
     if (found := cache.lookup(specs, check, identity)) is not None:
         logger.info("loaded the indices of %s from %s", name, cache.folder)
         return found
+    _ask(check_source)
     built: Arrays = {}
+    data = None if identity is None else identity()
     try:
-        with cache.writer(description, None if identity is None else identity()) as writer:
+        with cache.writer(description, data) as writer:
             for array_name, array in build():
                 built[array_name] = array
                 writer.add(array_name, array)
                 del array
+            if identity is not None and identity() != data:
+                message = f"the data of {name} changed while its indices were built"
+                raise ChangedFileError(message, hint="start again when nobody writes them any more")
     except IndexCacheError as error:
         if not may_stay_unwritten:
             raise
@@ -352,7 +407,13 @@ def open_or_build(
             array.flags.writeable = False
         return built
     built.clear()  # before they are there twice
-    return cache.load(specs, check)  # mapped: all processes of a node share one copy
+    # Mapped: all processes of a node share one copy. Another one may have built it of other data meanwhile.
+    return cache.load(specs, check, None if data is None else lambda: data)
+
+
+def _ask(check_source: Callable[[], None] | None) -> None:
+    if check_source is not None:
+        check_source()
 
 
 def differences(name: str, used: Arrays, rebuilt: Iterable[tuple[str, NDArray[Any]]]) -> list[str]:

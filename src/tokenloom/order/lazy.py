@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tokenloom.kernels import Watch
 from tokenloom.order.cache import Arrays, IndexCache, differences
 
 _building_is_allowed = ContextVar("_building_is_allowed", default=True)
@@ -29,6 +30,12 @@ def nothing_is_built() -> Iterator[None]:
         _building_is_allowed.reset(token)
 
 
+def refuse_to_build_now(name: str) -> None:
+    """Raises `NotBuiltError` where nothing may be built."""
+    if not _building_is_allowed.get():
+        raise NotBuiltError(name)
+
+
 class LazyIndices(ABC):
     """A dataset over cached index arrays; a subclass calls `_prepare_indices` when it can build them.
 
@@ -38,6 +45,7 @@ class LazyIndices(ABC):
 
     _cache: IndexCache | None
     _opened: Arrays | None
+    _watch: Watch | None = None
 
     def _prepare_indices(self, cache: IndexCache | None, *, deferred: bool) -> None:
         """Sees to it that the indices exist, unless that is deferred to the first sample as well."""
@@ -45,8 +53,8 @@ class LazyIndices(ABC):
         self._opened = None
         if deferred or (cache is not None and cache.exists()):
             return
-        if cache is not None and not _building_is_allowed.get():
-            raise NotBuiltError(self._name())
+        if cache is not None:
+            refuse_to_build_now(self._name())
         self._opened = self._open_indices()
 
     @abstractmethod
@@ -67,6 +75,16 @@ class LazyIndices(ABC):
             self._opened = self._open_indices()
         return self._opened
 
+    def _check_indices(self) -> None:
+        """Makes sure that what was read of the indices is what their files held when they were opened; costs nothing.
+
+        Raises:
+            ChangedFileError: one was truncated or overwritten meanwhile, or cannot be read any more.
+        """
+        if self._watch is None:
+            self._watch = Watch(list(self._indices.values()))
+        self._watch.check()
+
     def verify_indices(self) -> list[str]:
         """Builds the indices again and returns one sentence for each that differs from the one in use.
 
@@ -76,6 +94,7 @@ class LazyIndices(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
+        state.pop("_watch", None)
         if self._cache is not None and self._cache.exists():
             state["_opened"] = None  # to be opened again: a mapped array would be copied into the pickle
         return state

@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.samplers import checked_count
+from tokenloom.numbers import checked_integer
+from tokenloom.overrides import Shortcut
 from tokenloom.packing.cost import CostModel, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan
 
 SAMPLE_KEYS = ("tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len")
 """What a sub-sample must hold to be exchanged and packed."""
+
+_PLAN = Shortcut("_plan", skips=("get_groups_and_subsamples", "run"), asked_by_hooks=True)
 
 MAX_TOKENS = 2**61
 """Of a global batch, and of all ranks together; sums of two still fit int64."""
@@ -47,16 +50,19 @@ class BasePackingScheduler(ABC):
         *,
         cost_model: CostModel | None = None,
     ) -> None:
-        self.max_seqlen_per_dp_cp_rank = checked_count(
+        if (hook := _PLAN.skipped(self)) is not None:
+            message = f"`{hook}` overrides what packs are not planned by"
+            raise ConfigError(message, hint="override `_plan`, from which both forms of a plan follow")
+        self.max_seqlen_per_dp_cp_rank = checked_integer(
             "max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank, at_least=1
         )
-        self.cp_size = checked_count("cp_size", cp_size, at_least=1)
-        self.dp_size = checked_count("dp_size", dp_size, at_least=1)
+        self.cp_size = checked_integer("cp_size", cp_size, at_least=1)
+        self.dp_size = checked_integer("dp_size", dp_size, at_least=1)
         self.microbatch_group_size_per_vp_stage = microbatch_group_size_per_vp_stage
         self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
         self.microbatch_multiple = 1
         if microbatch_group_size_per_vp_stage is not None:
-            self.microbatch_multiple = checked_count(
+            self.microbatch_multiple = checked_integer(
                 "microbatch_group_size_per_vp_stage", microbatch_group_size_per_vp_stage, at_least=1
             )
         if self.max_seqlen_per_dp_cp_rank * self.num_ranks * self.microbatch_multiple > MAX_TOKENS:

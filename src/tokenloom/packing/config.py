@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
+from tokenloom.setting_types import check_types
 
 
 class PackingSettings(Protocol):
@@ -57,15 +58,15 @@ class PackingConfig:
     pipeline_model_parallel_layout: Any = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in (
             "max_seqlen_per_dp_cp_rank",
             "virtual_pipeline_model_parallel_size",
             "microbatch_group_size_per_vp_stage",
         ):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                message = f"expected {name} of at least 1, found {value!r}"
-                raise ConfigError(message)
+            if value is not None:
+                checked_integer(name, value, at_least=1)
 
 
 def stages_with_tokens(config: PackingSettings, *, pp_rank: int, pp_size: int) -> list[bool]:

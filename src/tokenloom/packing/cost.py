@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import finite_or_none
 
 Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
@@ -56,7 +56,8 @@ class PolynomialCost:
     def __post_init__(self) -> None:
         for name in ("linear", "quadratic", "communication"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
+            number = finite_or_none(value)
+            if number is None or number < 0:
                 message = f"`{name}` of a cost must be finite and not negative, got {value!r}"
                 raise ConfigError(message)
         if self.linear == 0 and self.quadratic == 0:

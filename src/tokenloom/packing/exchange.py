@@ -7,7 +7,6 @@ what they need: a rank that fails or dies in between fails all, with its cause.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +23,8 @@ from tokenloom.packing.groups import Place, place_of
 from tokenloom.packing.plan import Int64s
 from tokenloom.packing.planning import Planned, describe_lengths, plan_global_batch, sums_of
 from tokenloom.packing.subsamples import SubSample, from_bytes, num_bytes, take_apart, to_bytes
+
+_END = object()
 
 Wrapped = tuple[Any, int, int, int]
 """(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
@@ -184,7 +185,9 @@ def _gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBa
 
 
 def _fetch(data_iterator: Iterator[Any], num_microbatches: int) -> list[SubSample]:
-    items = list(itertools.islice(data_iterator, num_microbatches))
+    items: list[Any] = []
+    while len(items) < num_microbatches and (item := next(data_iterator, _END)) is not _END:
+        items.append(item)
     if len(items) < num_microbatches:
         message = f"expected {num_microbatches} items in a global batch, but the data iterator ended after {len(items)}"
         raise InputError(message)

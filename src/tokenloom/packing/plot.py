@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,27 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.packing.report import PADDED, PackReport
+from tokenloom.storage.publishing import write_report
 
 SUFFIXES = (".png", ".svg", ".pdf")
+
+_UNDATED: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""What keeps the time of writing out of a file."""
 
 _COLOURS = {PADDED: "#8c8c8c", "dp_balanced": "#d1495b", "cost_balanced": "#00798c", "hybrid_cost_balanced": "#edae49"}
 
 
-def plot_pack_report(report: PackReport, path: str | os.PathLike[str]) -> None:
+def plot_pack_report(report: PackReport, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Writes a picture: lengths, the imbalance of each microbatch, and fill and time of each way to plan.
 
     Args:
         report: what to show.
         path: of the file; its suffix says the format: .png, .svg or .pdf.
+        overwrite: replace a file that shows something else.
 
     Raises:
         ConfigError: the suffix is another one.
+        OutputExistsError: another file is there, and no `overwrite`.
         MissingExtraError: matplotlib is not installed.
     """
     suffix = Path(path).suffix.lower()
@@ -39,7 +46,10 @@ def plot_pack_report(report: PackReport, path: str | os.PathLike[str]) -> None:
     _draw_rows(of_rows, report)
     for axes in (of_lengths, of_steps, of_rows):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    picture = io.BytesIO()
+    with require("matplotlib", extra="plot").rc_context({"svg.hashsalt": "tokenloom"}):  # the same bytes every time
+        figure.savefig(picture, dpi=150, format=suffix[1:], metadata=_UNDATED[suffix])
+    write_report(os.fspath(path), picture.getvalue(), overwrite=overwrite)
 
 
 def _draw_lengths(axes: Any, report: PackReport) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError
 from tokenloom.preprocess.bundles import parse_bundle
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.engine_pool import EnginePool
 from tokenloom.preprocess.engines import EngineChoice
 from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.parsing import ParsedBlock
+from tokenloom.preprocess.parsing import ParsedBlock, Texts
 from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
@@ -89,12 +89,10 @@ class BlockTokeniser:
     ) -> None:
         self._keys = keys
         self._dtype = dtype
-        self._tokenizer = tokenizer
-        self._vocab_size = tokenizer.vocab_size
         self._document_tokens = DocumentTokens() if document_tokens is None else document_tokens
         for number in (self._document_tokens.bos, self._document_tokens.eod):
-            if number is not None and number >= self._vocab_size:
-                message = f"expected an id below {self._vocab_size} to add to documents, got {number}"
+            if number is not None and number >= tokenizer.vocab_size:
+                message = f"expected an id below {tokenizer.vocab_size} to add to documents, got {number}"
                 raise ConfigError(message)
         self._splitter = splitter
         self._hash_documents = hash_documents
@@ -114,7 +112,8 @@ class BlockTokeniser:
             number: any; it selects the text by which a fast engine is checked.
 
         Raises:
-            TokenizerError: the engines disagree, or the tokenizer refuses a text.
+            RefusedTextError: the tokenizer or the splitter refuses a text.
+            TokenizerError: the engines disagree.
         """
         hashes = hash_documents(parsed.columns, parsed.num_documents) if self._hash_documents else None
         columns: list[Column] = []
@@ -134,15 +133,14 @@ class BlockTokeniser:
             hashes=hashes,
         )
 
+    def rejected(self, bad_line: BadLine) -> TokenisedBlock:
+        """Returns what comes out of blocks with nothing but a bad record."""
+        empty = ParsedBlock(columns=tuple(Texts(texts=[]) for _ in self._keys), num_documents=0, bad_lines=[bad_line])
+        return self.tokenise(empty, num_bytes=0, number=0)
+
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
         """Returns the column, and the number of its documents with a doubled token."""
-        tokens = encoded.tokens
-        for extreme in (int(tokens.max()), int(tokens.min())) if len(tokens) else ():
-            if 0 <= extreme < self._vocab_size:
-                continue
-            message = f"the engine gave token id {extreme}, but the vocabulary has {self._vocab_size}"
-            raise TokenizerError(message, hint=f"use the engine `{self._tokenizer.engine_name}`")
-        tokens = tokens.astype(self._dtype)
+        tokens = encoded.tokens.astype(self._dtype)
         used = encoded.lengths > 0  # a text without tokens is no sequence
         lengths = encoded.lengths[used].astype(np.int32)
         ends = np.cumsum(used, dtype=np.int64)

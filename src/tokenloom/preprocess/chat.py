@@ -5,37 +5,53 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import (
+    ConfigError,
+    DatasetFormatError,
+    DatasetNotFoundError,
+    InputError,
+    OutputExistsError,
+    RefusedTextError,
+)
 from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, bin_path, idx_path
-from tokenloom.indexed.manifest import DocumentLedger
-from tokenloom.indexed.manifest_file import remove_pair
-from tokenloom.indexed.roles import PartKind, RolesWriter
+from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.outputs import existing_path
+from tokenloom.indexed.roles import PartKind, RolesWriter, read_roles
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
+from tokenloom.preprocess.inputs import STDIN
 from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.inputs.cut import whole_file
 from tokenloom.preprocess.inputs.detect import inspect_input
-from tokenloom.preprocess.inputs.reading import open_slice
-from tokenloom.preprocess.recording import input_record, manifest_of_run
+from tokenloom.preprocess.inputs.limits import ReadLimits
+from tokenloom.preprocess.inputs.reading import open_whole
+from tokenloom.preprocess.recording import input_record, is_of_same_run, manifest_of_run
 from tokenloom.preprocess.records import BadLine
-from tokenloom.preprocess.rejected import RejectedLines
-from tokenloom.preprocess.rendering import Renderer, schema_of
+from tokenloom.preprocess.refusals import Isolating, stuck_error
+from tokenloom.preprocess.rejected import RejectedLines, rejected_path
+from tokenloom.preprocess.rendering import RenderedBlock, Renderer, schema_of
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
-from tokenloom.preprocess.threads import in_order, number_of_workers, worker_threads
+from tokenloom.preprocess.template_limits import RenderLimits
+from tokenloom.preprocess.threads import StuckError, WorkerThreads, in_order, number_of_workers, worker_threads
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, require_hugging_face
+from tokenloom.storage.publishing import exists_error
+from tokenloom.storage.resolve import exists
 
 _BLOCK_BYTES = 256 << 10  # as the slow engines take
+_MOST_HEAD_BLOCKS = 100  # looked at for the schema
 
 _REASON = "which tokens belong to an answer is told by their offsets, which other libraries do not give"
 
@@ -57,6 +73,7 @@ class ChatSummary:
         dtype: of the tokens.
         engine, engine_reason: what tokenised, and why.
         seconds: the run took.
+        was_complete: whether there was nothing to do.
     """
 
     prefix: str
@@ -73,6 +90,7 @@ class ChatSummary:
     engine: str
     engine_reason: str
     seconds: float
+    was_complete: bool = False
 
 
 def preprocess_chat(
@@ -85,6 +103,10 @@ def preprocess_chat(
     num_workers: int | None = None,
     engine: EngineName = "auto",
     skip_bad_lines: bool = False,
+    overwrite: bool = False,
+    render_limits: RenderLimits | None = None,
+    read_limits: ReadLimits | None = None,
+    record_timeout_seconds: float = 600.0,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> ChatSummary:
     """Tokenises conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
@@ -92,7 +114,8 @@ def preprocess_chat(
     A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
     rendered by the template and tokenised as a whole; a token belongs to the part of the text in which it ends. An
     end-of-document token is appended where it is not the last token already; it belongs to the last part. All files
-    appear at the end, or none; the bytes do not depend on `num_workers` or `engine`. Memory:
+    appear at the end, or none; the bytes do not depend on `num_workers` or `engine`. The same call on finished output
+    has nothing to do. Memory:
     some 170 MB with two threads, and 20 bytes per conversation and 5 per part of one.
 
     Args:
@@ -104,11 +127,19 @@ def preprocess_chat(
         num_workers: threads that tokenise; None for one per usable processor.
         engine: `auto` takes `gigatoken` if it gives the same ids, else `tokenizers`, and says why in the summary.
         skip_bad_lines: whether lines and rows without conversations are set aside in `PREFIX.rejected.jsonl`.
+        overwrite: replace a dataset that is there and was not made by this very call; it stays whole until the new one
+            is.
+        render_limits: of what the template may do for one conversation: a record for which it does more is a bad one.
+        read_limits: of what reading the input may take.
+        record_timeout_seconds: that a thread may take for the records it is given at once.
         progress: called often with the bytes read, of how many, and the tokens so far.
 
     Raises:
         ConfigError: a setting is wrong, or no schema fits the columns.
+        OutputExistsError: there is another dataset under the output prefix, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
         InputError: a line is bad, the file is damaged, or it holds no conversations.
+        StuckRecordError: the tokenizer does not come to an end with some of the records.
         TokenizerError: the tokenizer is not one of Hugging Face, there is no template or no end-of-document
             token, or the engine asked for cannot be used.
         MissingExtraError: `jinja2` or `pyarrow` is needed and not installed.
@@ -123,39 +154,98 @@ def preprocess_chat(
     tokenizer = require_hugging_face(tokenizer, reason=_REASON)
     eod = tokenizer.eod
     dtype = np.dtype(DType.optimal_dtype(tokenizer.vocab_size))
+    limits = read_limits or ReadLimits()
     file = inspect_input(path, default_format="jsonl")
     with (
-        closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES)) as reader,
+        closing(open_whole(file, limits, block_bytes=_BLOCK_BYTES)) as reader,
         one_thread_per_call(),
         worker_threads(workers) as executor,
-        _Outputs(path, prefix, tokenizer, dtype, skip_bad_lines=skip_bad_lines) as outputs,
+        _Outputs(path, prefix, tokenizer, dtype, skip_bad_lines=skip_bad_lines, overwrite=overwrite) as outputs,
     ):
         blocks = reader.blocks()
-        first = next(blocks, None)
+        head = _up_to_first_readable(blocks)
+        first = head[-1] if head else None
         if schema is None:  # not in this thread: an interruption would hit `orjson` as it starts
             schema = executor.submit(schema_of, first).result()
-        template = None if schema == "text" else load_chat_template(tokenizer, chat_template)
+        template = None if schema == "text" else load_chat_template(tokenizer, chat_template, limits=render_limits)
+        options: dict[str, Any] = {
+            "schema": schema,
+            "chat_template": None if template is None else {"name": template.name, "sha256": _sha256(template.source)},
+            "append_eod": "where it is not the last token already",
+            **limits.recorded(),
+        }
+        if render_limits not in (None, RenderLimits()):  # which decide what is a bad record
+            options["render_limits"] = asdict(render_limits)
+        template_name = "none" if template is None else template.name
+        if (found := outputs.finished(tokenizer, options=options)) is not None:
+            return _finished_summary(*found, schema=schema, template=template_name, seconds=time.monotonic() - started)
         render = Renderer(template, schema=schema)
         sample = executor.submit(render.texts, first).result()
         choice = executor.submit(choose_engine, engine, tokenizer, sample).result()
         encoder = SpanEncoder(tokenizer, choice, num_workers=workers)
-        tokenise = _ConversationTokeniser(render, encoder, dtype=dtype, eod=eod)
-        for block in in_order(executor, tokenise, first, blocks, num_ahead=workers + 1):
-            outputs.write(block)
+        tokeniser = _ConversationTokeniser(render, encoder, dtype=dtype, eod=eod)
+        tokenise = Isolating(tokeniser, tokeniser.rejected)
+        bundles = ([block] for block in chain(head, blocks))
+        for made in _ended(executor, tokenise, bundles, num_ahead=workers + 1, seconds=record_timeout_seconds):
+            for block in made:
+                outputs.write(block)
             if progress is not None:
                 progress(reader.position, reader.num_bytes, outputs.num_tokens)
-        options = {
-            "schema": schema,
-            "chat_template": None if template is None else {"name": template.name, "sha256": _sha256(template.source)},
-            "append_eod": "where it is not the last token already",
-        }
         outputs.publish(tokenizer, choice, options=options)
-    return outputs.summary(
-        choice,
+    return outputs.summary(choice, schema=schema, template=template_name, seconds=time.monotonic() - started)
+
+
+def _up_to_first_readable(blocks: Iterator[Block]) -> list[Block]:
+    """Returns the first blocks, up to one that is not the beginning of a record that is too long."""
+    head: list[Block] = []
+    for block in blocks:
+        head.append(block)
+        if not block.too_long or len(head) == _MOST_HEAD_BLOCKS:
+            break
+    return head
+
+
+def _finished_summary(
+    dataset: IndexedDataset, manifest: Manifest, *, schema: str, template: str, seconds: float
+) -> ChatSummary:
+    """Returns what an earlier call did, which was the same."""
+    roles, ledger = read_roles(dataset), manifest.ledger
+    prefix = dataset.path_prefix
+    starts = np.concatenate([np.zeros(1, dtype=np.int32), roles.stops])[: len(roles.stops)]
+    starts[roles.offsets[:-1][np.diff(roles.offsets) > 0]] = 0
+    return ChatSummary(
+        prefix=prefix,
+        num_documents=dataset.num_documents,
+        num_sequences=len(dataset),
+        num_tokens=dataset.num_tokens,
+        num_answer_tokens=int((roles.stops - starts)[roles.kinds != PartKind.prompt].sum(dtype=np.int64)),
+        num_blank_lines=ledger.num_blank,
+        num_rejected=ledger.num_rejected,
+        rejected_path=rejected_path(prefix) if ledger.num_rejected else None,
         schema=schema,
-        template="none" if template is None else template.name,
-        seconds=time.monotonic() - started,
+        template=template,
+        dtype=dataset.dtype.name,
+        engine=manifest.engine or "unknown",
+        engine_reason="as the manifest tells",
+        seconds=seconds,
+        was_complete=True,
     )
+
+
+def _ended(
+    executor: WorkerThreads,
+    work: Isolating[_ChatBlock],
+    bundles: Iterator[list[Block]],
+    *,
+    num_ahead: int,
+    seconds: float,
+) -> Iterator[list[_ChatBlock]]:
+    """Yields what becomes of blocks, in order; raises StuckRecordError where that takes too long."""
+    try:
+        yield from in_order(executor, work, None, bundles, num_ahead=num_ahead, timeout_seconds=seconds)
+    except StuckError as error:
+        hint = "its expression may need exponential time for one of these texts: leave that out, or allow more time"
+        raise stuck_error(error.given, seconds, hint=hint) from error
 
 
 def _sha256(text: str) -> str:
@@ -189,7 +279,7 @@ class _ChatBlock:
 
 
 class _ConversationTokeniser:
-    """Turns blocks of lines into arrays; safe from several threads."""
+    """Turns some blocks into arrays; safe from several threads."""
 
     def __init__(self, render: Renderer, encoder: SpanEncoder, *, dtype: np.dtype[Any], eod: int) -> None:
         self._render = render
@@ -197,19 +287,29 @@ class _ConversationTokeniser:
         self._dtype = dtype
         self._eod = eod
 
-    def __call__(self, block: Block) -> _ChatBlock:
-        rendered = self._render(block)
-        encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=block.first_record)
+    def __call__(self, bundle: Sequence[Block]) -> _ChatBlock:
+        [block] = bundle
+        return self._tokenised(self._render(block), number=block.first_record)
+
+    def rejected(self, bad_line: BadLine) -> _ChatBlock:
+        """Returns what comes out of a block with nothing but a bad record."""
+        return self._tokenised(
+            RenderedBlock(sequences=[], owners=[], num_documents=0, num_blank_lines=0, bad_lines=[bad_line]), number=0
+        )
+
+    def _tokenised(self, rendered: RenderedBlock, *, number: int) -> _ChatBlock:
+        encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
+        if not lengths.all():  # a lone end of a document would be trained on as somebody's answer
+            message = "no token comes of the conversation or text"
+            raise RefusedTextError(message)
         part_counts = np.array([len(sequence.parts) for sequence in rendered.sequences], dtype=np.int64)
         kinds = np.array([kind for sequence in rendered.sequences for kind in sequence.kinds], dtype=np.uint8)
         last_part = np.cumsum(part_counts) - 1
 
         # The end-of-document token joins the last part.
         ends = np.cumsum(lengths)
-        open_ended = np.ones(len(lengths), dtype=np.bool_)
-        with_tokens = lengths > 0
-        open_ended[with_tokens] = tokens[ends[with_tokens] - 1] != self._eod
+        open_ended = tokens[ends - 1] != self._eod
         tokens = np.insert(tokens, ends[open_ended], self._eod)
         lengths = lengths + open_ended
         part_stops[last_part] = lengths
@@ -244,7 +344,10 @@ class _Outputs:
         dtype: np.dtype[Any],
         *,
         skip_bad_lines: bool,
+        overwrite: bool,
     ) -> None:
+        self._skips = skip_bad_lines
+        self._overwrite = overwrite
         self._input_path = input_path
         self._prefix = prefix
         self._dtype = dtype
@@ -259,9 +362,52 @@ class _Outputs:
 
     def __enter__(self) -> _Outputs:
         self._builder = self._stack.enter_context(
-            IndexedDatasetBuilder(bin_path(self._prefix), dtype=self._dtype, checksums=True)
+            IndexedDatasetBuilder(bin_path(self._prefix), dtype=self._dtype, checksums=True, overwrite=self._overwrite)
         )
         return self
+
+    def finished(
+        self, tokenizer: HuggingFaceTokenizer, *, options: Mapping[str, Any]
+    ) -> tuple[IndexedDataset, Manifest] | None:
+        """Returns the dataset that an earlier run of this very kind made; None if there is none.
+
+        Raises:
+            OutputExistsError: something else is there, and is not to be replaced.
+        """
+        if self._overwrite or (path := existing_path(self._prefix)) is None:
+            return None
+        with suppress(DatasetFormatError, DatasetNotFoundError):
+            dataset = IndexedDataset(self._prefix)
+            found = manifest_of(dataset)
+            if found is not None and self._input_path != STDIN:
+                expected = self._manifest(
+                    found.pair, tokenizer=tokenizer, options=options, ledger=found.ledger, engine=found.engine
+                )
+                if is_of_same_run(found, expected) and (self._skips or not found.ledger.num_rejected):
+                    if found.ledger.num_rejected and not exists(lost := rejected_path(self._prefix)):
+                        message = f"`{lost}` is gone, where the bad records are that `{path}` was made without"
+                        raise OutputExistsError(message, hint="make both again: `--overwrite`, `overwrite=True`")
+                    return dataset, found
+        raise exists_error(path)
+
+    def _manifest(
+        self,
+        pair: PairFacts,
+        *,
+        tokenizer: HuggingFaceTokenizer,
+        options: Mapping[str, Any],
+        ledger: DocumentLedger,
+        engine: str | None,
+    ) -> Manifest:
+        return manifest_of_run(
+            pair,
+            tokenizer=tokenizer,
+            options=options,
+            ledger=ledger,
+            inputs=self._inputs,
+            engine=engine,
+            eod=tokenizer.eod,
+        )
 
     def __exit__(self, *_: object) -> None:
         self._rejected.close()
@@ -271,7 +417,7 @@ class _Outputs:
         """Appends the conversations of a block, and its bad lines to those set aside."""
         if len(block.document_ends):
             self._builder.append_block(block.tokens, block.lengths, document_ends=block.document_ends)
-            self._roles.append(block.part_counts, block.part_stops, block.part_kinds)
+            self._roles.append(block.part_counts, block.part_stops, block.part_kinds, lengths=block.lengths)
         self.num_tokens += len(block.tokens)
         self.num_answer_tokens += block.num_answer_tokens
         self.num_documents += len(block.document_ends)
@@ -280,35 +426,21 @@ class _Outputs:
             self._rejected.add(bad_line)
 
     def publish(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, options: Mapping[str, Any]) -> None:
-        """Makes the files appear; when one of them cannot, those that did are removed."""
+        """Makes the files appear, all or none."""
         if not self.num_documents:
             details = f"{self.num_blank_lines} blank lines, {self._rejected.count} bad lines"
             message = f"`{self._input_path}` holds no conversations: {details}{self._rejected.first_reason}"
             raise InputError(message, hint="expected one JSON object per line, or one conversation per row")
-        record = partial(
-            manifest_of_run,
-            tokenizer=tokenizer,
-            options=options,
-            ledger=DocumentLedger(
-                num_read=self.num_documents + self.num_blank_lines + self._rejected.count,
-                num_kept=self.num_documents,
-                num_rejected=self._rejected.count,
-                num_blank=self.num_blank_lines,
-            ),
-            inputs=self._inputs,
-            engine=choice.name,
-            eod=tokenizer.eod,
+        ledger = DocumentLedger(
+            num_read=self.num_documents + self.num_blank_lines + self._rejected.count,
+            num_kept=self.num_documents,
+            num_rejected=self._rejected.count,
+            num_blank=self.num_blank_lines,
         )
-        self._roles.remove_old()
-        try:
-            self._builder.finalize(idx_path(self._prefix), manifest=record)
-            self._roles.publish()
-            self._rejected.publish()
-        except BaseException:
-            remove_pair(self._prefix)
-            with suppress(OSError):
-                self._roles.remove_old()
-            raise
+        record = partial(self._manifest, tokenizer=tokenizer, options=options, ledger=ledger, engine=choice.name)
+        pending = self._builder.prepare(idx_path(self._prefix), manifest=record, roles=self._roles)
+        pending.beside, pending.replaced = self._rejected.files, [rejected_path(self._prefix)]
+        self._builder.publish(pending)
 
     def summary(self, choice: EngineChoice, *, schema: str, template: str, seconds: float) -> ChatSummary:
         """Returns the numbers of the run."""

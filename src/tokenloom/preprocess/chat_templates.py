@@ -18,13 +18,14 @@ from tokenloom.errors import TokenizerError
 from tokenloom.optional import require
 from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
 from tokenloom.preprocess.records import UnusableLineError
+from tokenloom.preprocess.refusals import in_words, shortened
 from tokenloom.preprocess.schemas import Conversation, Message
+from tokenloom.preprocess.template_limits import LimitError, Meter, RenderLimits
+from tokenloom.preprocess.template_sandbox import BEGIN, END, has_generation_block, sandbox
+from tokenloom.preprocess.text_tokenizer import encodable
 
 BUILT_IN = "chatml"
 _TEMPLATE_FILE = "chat_template.jinja"
-
-# Noncharacters of Unicode, for use inside a program: they mark what `{% generation %}` encloses.
-_BEGIN, _END = "\ufdd0", "\ufdd1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,16 @@ class ChatTemplate(Protocol):
         """
 
 
-def load_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> ChatTemplate:
+def load_chat_template(
+    tokenizer: HuggingFaceTokenizer, template: str | None = None, *, limits: RenderLimits | None = None
+) -> ChatTemplate:
     """Returns a template.
 
     Args:
         tokenizer: whose special tokens the template may name.
         template: `chatml` for the one built in; the path of a file with a Jinja template; or None for the
             tokenizer's own: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
+        limits: of what the template may do for one conversation; None for those that `RenderLimits` names.
 
     Raises:
         TokenizerError: there is none, it cannot be read, or is not Jinja.
@@ -65,17 +69,17 @@ def load_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
     if template == BUILT_IN:
         return ChatML()
     if template is not None:
-        return JinjaTemplate(template, _read(template), tokenizer)
+        return JinjaTemplate(template, _read(template), tokenizer, limits=limits)
     folder = os.path.dirname(tokenizer.path)
     path = os.path.join(folder, _TEMPLATE_FILE)
     if os.path.isfile(path):
-        return JinjaTemplate(path, _read(path), tokenizer)
+        return JinjaTemplate(path, _read(path), tokenizer, limits=limits)
     source = _chosen(tokenizer.config.get("chat_template"))
     if source is None:
         message = f"tokenizer `{tokenizer.path}` has no chat template"
         hint = f"use the built-in one, {BUILT_IN!r}, or name a file with a template in Jinja"
         raise TokenizerError(message, hint=hint)
-    return JinjaTemplate(f"the chat template of `{tokenizer.path}`", source, tokenizer)
+    return JinjaTemplate(f"the chat template of `{tokenizer.path}`", source, tokenizer, limits=limits)
 
 
 def _chosen(entry: Any) -> str | None:
@@ -130,42 +134,62 @@ class JinjaTemplate:
         name: for messages.
         source: the template.
         tokenizer: whose special tokens it may name.
+        limits: of what it may do for one conversation; None for those that `RenderLimits` names.
     """
 
-    def __init__(self, name: str, source: str, tokenizer: HuggingFaceTokenizer) -> None:
+    def __init__(
+        self, name: str, source: str, tokenizer: HuggingFaceTokenizer, *, limits: RenderLimits | None = None
+    ) -> None:
         self.name = name
         self.source = source
         self._special_tokens = {
             role: tokenizer.backend.id_to_token(i) for role, i in tokenizer.special_tokens_dict.items()
         }
-        self._jinja = require("jinja2", extra="chat")
-        environment = _environment()
+        self._limits = RenderLimits() if limits is None else limits
+        jinja = require("jinja2", extra="chat")
+        self._environment = sandbox()
         try:
-            self._template = environment.from_string(source)
-        except self._jinja.TemplateSyntaxError as error:
+            with self._environment.metered(Meter(self._limits)):  # constants are worked out as it is compiled
+                self._template = self._environment.from_string(source)
+                self._has_markers = has_generation_block(self._environment, source)
+        except jinja.TemplateSyntaxError as error:
             message = f"{name} is not a Jinja template: {error.message} in line {error.lineno}"
             raise TokenizerError(message) from error
-        self._has_markers = _has_generation_block(environment, source)
+        except Exception as error:  # whatever a filter raises, and the compiler on what is nested a thousand times
+            message = f"{name} is not a Jinja template: {in_words(error)}"
+            raise TokenizerError(message) from error
 
     def render(self, conversation: Conversation) -> list[Part]:
-        messages = conversation.messages
+        meter = Meter(self._limits)
+        try:
+            with self._environment.metered(meter):
+                return self._parts(conversation.messages, meter)
+        except UnusableLineError:
+            raise
+        except Exception as error:  # a template may raise anything
+            jinja = require("jinja2", extra="chat")
+            said = str(error) if isinstance(error, (jinja.TemplateError, LimitError)) else in_words(error)
+            reason = f"{self.name} fails: {shortened(said)}"
+            raise UnusableLineError(reason) from error
+
+    def _parts(self, messages: Sequence[Message], meter: Meter) -> list[Part]:
         if self._has_markers:
             said = json.dumps(messages, ensure_ascii=False, default=str)
-            if _BEGIN in said or _END in said:
+            if BEGIN in said or END in said:
                 reason = "it holds the noncharacters U+FDD0 or U+FDD1, which mark generations here"
                 raise UnusableLineError(reason)
-            return _marked_parts(self._text(messages, prompt=False))
-        return self._parts_by_turn(messages)
+            return self._marked_parts(self._text(messages, meter, prompt=False))
+        return self._parts_by_turn(messages, meter)
 
-    def _parts_by_turn(self, messages: Sequence[Message]) -> list[Part]:
-        whole = self._text(messages, prompt=False)
+    def _parts_by_turn(self, messages: Sequence[Message], meter: Meter) -> list[Part]:
+        whole = self._text(messages, meter, prompt=False)
         parts: list[Part] = []
         done = 0
         for index, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
-            before = self._text(messages[:index], prompt=True)
-            after = whole if index + 1 == len(messages) else self._text(messages[: index + 1], prompt=False)
+            before = self._text(messages[:index], meter, prompt=True)
+            after = whole if index + 1 == len(messages) else self._text(messages[: index + 1], meter, prompt=False)
             if not (done <= len(before) <= len(after) and whole.startswith(before) and whole.startswith(after)):
                 reason = (
                     f"{self.name} is not stable: what it makes of the first {index + 1} turns does not begin what it "
@@ -179,76 +203,23 @@ class JinjaTemplate:
             done = len(after)
         return [part for part in [*parts, Part(whole[done:], is_answer=False)] if part.text]
 
-    def _text(self, messages: Sequence[Message], *, prompt: bool) -> str:
-        try:
-            text: str = self._template.render(
-                messages=list(messages),
-                add_generation_prompt=prompt,
-                tools=None,
-                documents=None,
-                **self._special_tokens,
-            )
-        except (self._jinja.TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
-            reason = f"{self.name} fails: {error}"
-            raise UnusableLineError(reason) from error
-        return text
-
-
-def _marked_parts(text: str) -> list[Part]:
-    parts: list[Part] = []
-    while text:
-        before, begin, rest = text.partition(_BEGIN)
-        answer, _, text = rest.partition(_END)
-        parts += (
-            [Part(before, is_answer=False), Part(answer, is_answer=True)] if begin else [Part(before, is_answer=False)]
+    def _text(self, messages: Sequence[Message], meter: Meter, *, prompt: bool) -> str:
+        meter.begin()
+        text: str = self._template.render(
+            messages=list(messages),
+            add_generation_prompt=prompt,
+            tools=None,
+            documents=None,
+            **self._special_tokens,
         )
-    return [part for part in parts if part.text]
+        return encodable(text)
 
-
-def _environment() -> Any:
-    """Returns the environment that chat templates expect: trimmed blocks, loop controls, generation markers."""
-    sandbox = require("jinja2.sandbox", extra="chat")
-    extensions = require("jinja2.ext", extra="chat")
-    environment = sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[extensions.loopcontrols, _generation_extension()]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
-
-
-def _generation_extension() -> Any:
-    """Returns the extension for `{% generation %}`: marks what the block renders to."""
-    nodes = require("jinja2.nodes", extra="chat")
-    extensions = require("jinja2.ext", extra="chat")
-
-    class Generation(extensions.Extension):  # type: ignore[name-defined, misc]
-        tags = {"generation"}  # noqa: RUF012 - Jinja's own declaration
-
-        def parse(self, parser: Any) -> Any:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
-
-        def _mark(self, caller: Any) -> str:
-            return f"{_BEGIN}{caller()}{_END}"
-
-    return Generation
-
-
-def _has_generation_block(environment: Any, source: str) -> bool:
-    nodes = require("jinja2.nodes", extra="chat")
-    return any(
-        isinstance(block.call.node, nodes.ExtensionAttribute) and block.call.node.name == "_mark"
-        for block in environment.parse(source).find_all(nodes.CallBlock)
-    )
-
-
-def _to_json(value: Any, indent: int | None = None, separators: Any = None, **options: Any) -> str:
-    """Not Jinja's own, which escapes for HTML."""
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, **options)
-
-
-def _raise_exception(message: str) -> None:
-    error: type[Exception] = require("jinja2", extra="chat").TemplateError
-    raise error(message)
+    def _marked_parts(self, text: str) -> list[Part]:
+        parts: list[Part] = []
+        for number, piece in enumerate(text.split(BEGIN)):
+            answer, end, prompt = piece.partition(END) if number else ("", "", piece)
+            if bool(number) != bool(end) or END in prompt:
+                reason = f"{self.name} marks what is generated inside of what is, or without an end"
+                raise UnusableLineError(reason)
+            parts += [Part(answer, is_answer=True), Part(prompt, is_answer=False)]
+        return [part for part in parts if part.text]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tokenloom.preprocess.engine_checks import Engine, recheck
 from tokenloom.preprocess.engines import EngineChoice, ReferenceEngine
+from tokenloom.preprocess.refusals import refusals, require_sound
 from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 
 # `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
@@ -42,6 +43,8 @@ class EnginePool:
         renewal_bytes: int | None = None,
     ) -> None:
         self._truth = ReferenceEngine(tokenizer)
+        self._vocab_size = tokenizer.vocab_size
+        self._hint = f"use the engine `{tokenizer.engine_name}`"
         self._choice = choice
         self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
         self._budget = (
@@ -60,13 +63,16 @@ class EnginePool:
             number: any; it selects the text that is compared with the tokenizer's own library.
 
         Raises:
+            RefusedTextError: the engine fails on a text, or gives ids that there are not. It is not used again.
             TokenizerError: the engines disagree.
         """
         try:
             engine, done = self._idle.pop()
         except IndexError:
             engine, done = self._choice.create(), 0
-        encoded = engine.encode(texts)
+        with refusals(f"`{engine.name}`"):
+            encoded = engine.encode(texts)
+        require_sound(encoded, num_texts=len(texts), vocab_size=self._vocab_size, hint=self._hint)
         if self._choice.must_agree:
             recheck(engine, self._truth, texts, encoded, choice=number)
         done += num_bytes

@@ -17,8 +17,9 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
 from tokenloom.optional import require
-from tokenloom.preprocess.engine_checks import Engine, hard_texts, pieces_of, require_equal
+from tokenloom.preprocess.engine_checks import Engine, hard_texts, pieces_of, require_equal, texts_taken_by
 from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
+from tokenloom.preprocess.refusals import is_failure
 from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 from tokenloom.preprocess.tiktoken_patterns import GIGATOKEN_SCHEMES
 from tokenloom.preprocess.tiktoken_ranks import TiktokenTokenizer
@@ -59,7 +60,9 @@ class GigatokenEngine:
             self._backend = _load_gigatoken(module, tokenizer)
         except TokenizerError:
             raise
-        except Exception as error:  # whatever it raises means that it cannot be used
+        except BaseException as error:  # whatever it raises means that it cannot be used, panics of Rust included
+            if not is_failure(error):
+                raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise _unsupported(tokenizer, reason) from error
 
@@ -167,7 +170,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
         return slow("asked for")
     if requested == "auto" and not isinstance(tokenizer, (HuggingFaceTokenizer, TiktokenTokenizer)):
         return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
-    texts = [*hard_texts(tokenizer), *pieces_of(sample)]
+    texts = texts_taken_by(truth, [*hard_texts(tokenizer), *pieces_of(sample)])
     try:
         engine = GigatokenEngine(tokenizer)
         if requested == "auto" and _is_sentencepiece_in_disguise(tokenizer):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections import OrderedDict
@@ -15,6 +14,7 @@ import numpy as np
 
 from tokenloom.errors import MissingTokenError, TokenizerError
 from tokenloom.optional import require
+from tokenloom.preprocess.refusals import is_failure, refusals
 from tokenloom.preprocess.text_tokenizer import (
     WELL_KNOWN_EOD,
     Encoded,
@@ -23,6 +23,7 @@ from tokenloom.preprocess.text_tokenizer import (
     encodable,
     joined,
 )
+from tokenloom.storage.json_files import read_json
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
@@ -164,7 +165,8 @@ class HuggingFaceTokenizer:
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
-        ids: list[int] = self.backend.encode(encodable(text), add_special_tokens=False).ids
+        with refusals("`tokenizers`"):
+            ids: list[int] = self.backend.encode(encodable(text), add_special_tokens=False).ids
         return ids
 
     def detokenize(self, ids: Sequence[int]) -> str:
@@ -237,7 +239,9 @@ def _parse(path: str, data: bytes) -> Any:
     tokenizers = require("tokenizers", extra="preprocess")
     try:
         backend = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # `tokenizers` raises plain Exception or ValueError
+    except BaseException as error:  # `tokenizers` raises plain Exception or ValueError, or panics
+        if not is_failure(error):
+            raise
         message = f"`{path}` is not a tokenizer: {error}"
         raise TokenizerError(
             message, hint=f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
@@ -251,8 +255,7 @@ def _read_config(path: str) -> Mapping[str, Any]:
     """Returns what `tokenizer_config.json` beside the tokenizer says, empty if there is none."""
     config_path = os.path.join(os.path.dirname(path), _CONFIG_FILE)
     try:
-        with open(config_path, "rb") as stream:
-            config = json.load(stream)
+        config = read_json(config_path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -8,8 +8,9 @@ wrong in it.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,25 @@ from tokenloom.optional import require
 from tokenloom.preprocess.inputs import TEXT_KEY
 from tokenloom.preprocess.inputs.blocks import Block, FileBlock, LineBlock, TableBlock
 from tokenloom.preprocess.key_paths import value_at
-from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, lines_of, records_of, too_long
+from tokenloom.preprocess.records import (
+    BadLine,
+    UnusableLineError,
+    bad_line,
+    check_shape,
+    kind_of,
+    lines_of,
+    records_of,
+    too_long,
+)
 from tokenloom.preprocess.table_columns import texts_of_columns
 from tokenloom.preprocess.text_tokenizer import encodable
 from tokenloom.preprocess.utf8_texts import Utf8Texts
+
+_CHECKED_BYTES = 1 << 20
+"""Shorter lines of JSON take little memory, whatever is in them."""
+
+_FEW_LINES = 1000
+_BLANK_LINES = re.compile(rb"\n\s*\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +80,7 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
         ConfigError: text has no such keys.
     """
     if isinstance(block, TableBlock):
-        if (columns := texts_of_columns(block, keys)) is not None:
+        if not block.too_long and (columns := texts_of_columns(block, keys)) is not None:
             return ParsedBlock(
                 columns=tuple(Texts(texts=texts, document_ends=ends) for texts, ends in columns),
                 num_documents=sum(map(len, block.batches)),
@@ -77,7 +93,24 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
             return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
     elif not block.too_long and (parsed := _parse_fast(block, keys)) is not None:
         return parsed
+    if isinstance(block, LineBlock) and (shorter := _without_blank_lines(block)) is not None:
+        parsed = parse_block(shorter, keys)
+        if not parsed.bad_lines:  # whose numbers would be others
+            return replace(parsed, num_blank_lines=_num_lines(block) - _num_lines(shorter) + parsed.num_blank_lines)
     return _parse_carefully(block, keys)
+
+
+def _without_blank_lines(block: LineBlock) -> LineBlock | None:
+    """Returns the block without lines of white space; None if it has few, which are counted one by one."""
+    if block.data.count(b"\n") <= _FEW_LINES:
+        return None
+    data = _BLANK_LINES.sub(b"\n", b"\n" + block.data).removeprefix(b"\n")
+    num_blank = _num_lines(block) - data.count(b"\n")
+    return replace(block, data=data) if num_blank > _FEW_LINES and not block.too_long else None
+
+
+def _num_lines(block: LineBlock) -> int:
+    return block.data.count(b"\n") + (block.data[-1:] not in (b"", b"\n"))
 
 
 def _parse_fast(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
@@ -85,10 +118,15 @@ def _parse_fast(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
     loads = require("orjson", extra="preprocess").loads
     if (parsed := _parse_natively(block, keys)) is not None:
         return parsed
+    if block.data.count(b"\n") > _FEW_LINES and block.data.count(b"\n\n") > _FEW_LINES:  # these are left out first
+        return None
     try:
         lines = lines_of(block)
+        for line in lines:
+            if len(line) > _CHECKED_BYTES:
+                check_shape(line)
         columns = _columns(lines, keys, loads)
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, UnusableLineError):
         return None
     if any(set(map(type, column)) != {str} for column in columns):
         return None

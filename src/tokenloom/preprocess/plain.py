@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import TokenizerError
+from tokenloom.errors import RefusedTextError, TokenizerError
 from tokenloom.preprocess.text_tokenizer import (
     Encoded,
     TokenizerKind,
@@ -150,7 +150,7 @@ class NullTokenizer(TokenRoles):
             raise self._not_an_id(str(largest))
         return ids
 
-    def _not_an_id(self, found: str) -> TokenizerError:
+    def _not_an_id(self, found: str) -> RefusedTextError:
         shown = found if len(found) <= 40 else found[:37] + "..."
         message = f"expected integers in [0, {self.vocab_size}) between white space, found {shown!r}"
-        return TokenizerError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
+        return RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")

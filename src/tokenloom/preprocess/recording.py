@@ -14,6 +14,7 @@ from tokenloom.preprocess.inputs import STDIN, InputFile
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.secrets import admit
 
 
 class RecordedTokenizer(Protocol):
@@ -73,6 +74,15 @@ def manifest_of_run(
     )
 
 
+def is_of_same_run(found: Manifest, expected: Manifest) -> bool:
+    """Whether two manifests tell of the same inputs, tokenised in the same way."""
+    return (expected.tokenizer.fingerprint, expected.options, expected.inputs) == (
+        found.tokenizer.fingerprint,
+        found.options,
+        found.inputs,
+    )
+
+
 @functools.cache
 def _version() -> str:
     return version("tokenloom")
@@ -92,6 +102,7 @@ def input_record(path: str) -> InputRecord:
     if path == STDIN:
         return InputRecord(path=path, num_bytes=0)
     if is_remote(path):
+        path = admit(path)
         found = RemoteFile(path).version
         return InputRecord(path=path, num_bytes=found.num_bytes, version=found.etag)
     with storage_errors("open", path):

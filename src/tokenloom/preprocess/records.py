@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from tokenloom.errors import InputError
 from tokenloom.optional import require
 from tokenloom.preprocess.inputs import TEXT_KEY
 from tokenloom.preprocess.inputs.blocks import HEAD_BYTES, Block, FileBlock, LineBlock, TableBlock
@@ -20,6 +23,14 @@ _KINDS = {
     int: "a number",
     float: "a number",
 }
+_MOST_DEPTH = 900  # a hundred less than Python's own readers take
+_MOST_VALUES = 1 << 20
+_BYTES_PER_VALUE = 16
+"""A record may have a million values, or one for so many of its bytes: each takes up to 250 bytes as an object."""
+_SIGNS = b'[]{},:"'
+_NO_SIGNS = bytes(set(range(256)) - set(_SIGNS))
+_STEPS = np.array([(chr(byte) in "[{") - (chr(byte) in "]}") for byte in range(256)], dtype=np.int8)
+_SHOWN_ELEMENTS = 8  # of a list that is too long
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -34,6 +45,7 @@ class BadLine:
         line: its number from 1, as `Block.first_record` counts.
         reason: why it holds none.
         data: its bytes without the newline, or as JSON; of one that is too long, the beginning.
+        error: what is raised where bad records are not set aside.
     """
 
     path: str
@@ -41,6 +53,7 @@ class BadLine:
     reason: str
     data: bytes
     unit: str = "line"
+    error: type[InputError] = InputError
 
     @property
     def place(self) -> str:
@@ -71,10 +84,11 @@ def records_of(block: Block, *, loads: Callable[[bytes], Any] | None = None) -> 
         block: of any format.
         loads: reads JSON; None for that of `orjson`.
     """
-    if isinstance(block, TableBlock):
+    if block.too_long:
+        data = _beginning(block.batches[0]) if isinstance(block, TableBlock) else block.data
+        yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), data)
+    elif isinstance(block, TableBlock):
         yield from _rows(block)
-    elif block.too_long:
-        yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     elif isinstance(block, FileBlock):
         is_blank = not block.data.strip()
         value = None if is_blank else _text_of_file(block.data)
@@ -125,6 +139,25 @@ def _rows(block: TableBlock) -> Iterator[NumberedRecord]:
             number += 1
 
 
+def _beginning(row: Any) -> bytes:
+    """Returns the first bytes of a record batch of one row as JSON; no more of its texts is looked at."""
+    values = {name: _head(column[0]) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    return json.dumps(values, ensure_ascii=False, default=repr).encode("utf-8", "replace")[:HEAD_BYTES]
+
+
+def _head(scalar: Any) -> Any:
+    if not scalar.is_valid:
+        return None
+    if hasattr(scalar, "as_buffer"):
+        return bytes(memoryview(scalar.as_buffer())[:HEAD_BYTES]).decode("utf-8", "replace")
+    if hasattr(scalar, "values") and hasattr(scalar.values, "slice"):  # of a list
+        return [_head(value) for value in scalar.values.slice(0, _SHOWN_ELEMENTS)]
+    if hasattr(scalar, "items"):  # a struct
+        return {name: _head(value) for name, value in scalar.items()}
+    value = getattr(scalar, "value", None)  # of a dictionary or an extension
+    return _head(value) if hasattr(value, "is_valid") else scalar.as_py()
+
+
 def _row(batch: Any, at: int) -> Any:
     try:
         return batch.slice(at, 1).to_pylist()[0]
@@ -151,7 +184,9 @@ def data_of(record: NumberedRecord) -> bytes:
 
 def too_long(max_record_bytes: int) -> UnusableLineError:
     """Returns the error for a record with more bytes."""
-    return UnusableLineError(f"longer than {max_record_bytes} bytes; only its beginning is kept")
+    return UnusableLineError(
+        f"longer than {max_record_bytes} bytes, which `max_record_bytes` allows; only its beginning is kept"
+    )
 
 
 def parse_record(line: bytes, loads: Any) -> Any:
@@ -162,11 +197,12 @@ def parse_record(line: bytes, loads: Any) -> Any:
         loads: of `orjson`; what it refuses and the standard library accepts is read by the latter.
 
     Raises:
-        UnusableLineError: it is not JSON.
+        UnusableLineError: it is not JSON, or too deep or with too many values to be read.
     """
+    check_shape(line)
     try:
         return loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass  # orjson refuses lone surrogates, NaN and byte order marks, which the standard library accepts
     try:
         return json.loads(line.decode("utf-8").removeprefix("\ufeff"))
@@ -178,6 +214,33 @@ def parse_record(line: bytes, loads: Any) -> Any:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
         reason = f"not JSON that can be read: {error}"
         raise UnusableLineError(reason) from error
+
+
+def check_shape(line: bytes) -> None:
+    """Refuses a line of JSON whose values take far more memory than its bytes, or too much of the stack.
+
+    Costs nothing for lines without many brackets, commas and colons, which texts may hold too: only what is not within
+    strings counts.
+
+    Raises:
+        UnusableLineError: it is one.
+    """
+    most = max(_MOST_VALUES, len(line) // _BYTES_PER_VALUE)
+    num_openings = line.count(b"[") + line.count(b"{")
+    if num_openings <= _MOST_DEPTH and (len(line) <= most or line.count(b",") + line.count(b":") <= most):
+        return
+    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    signs = np.frombuffer(unescaped.translate(None, delete=_NO_SIGNS), dtype=np.uint8)
+    is_quote = signs == ord('"')
+    is_outside = np.cumsum(is_quote, dtype=np.uint8) & 1 == 0  # the number of quotes before, modulo 256
+    signs = signs[is_outside & ~is_quote]
+    if len(signs) > 2 * most:
+        reason = f"not JSON that can be read: more than {most} values in {len(line)} bytes"
+        raise UnusableLineError(reason)
+    depths = np.cumsum(_STEPS[signs], dtype=np.int32)
+    if len(depths) and int(depths.max()) > _MOST_DEPTH:
+        reason = f"not JSON that can be read: more than {_MOST_DEPTH} levels"
+        raise UnusableLineError(reason)
 
 
 def _decoded(data: bytes) -> str:

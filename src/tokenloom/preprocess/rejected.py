@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from tokenloom.errors import InputError
+from tokenloom.indexed.outputs import REJECTED_SUFFIX
 from tokenloom.preprocess.records import BadLine
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
@@ -14,7 +14,7 @@ from tokenloom.storage.resolve import open_pending, remove
 
 def rejected_path(prefix: str) -> str:
     """Returns where the bad records of a prefix are."""
-    return f"{prefix}.rejected.jsonl"
+    return f"{prefix}{REJECTED_SUFFIX}"
 
 
 def json_line(record: dict[str, object]) -> bytes:
@@ -53,7 +53,7 @@ class RejectedLines:
         if not self._skip:
             message = f"{bad_line.place}: {bad_line.reason}"
             hint = f"correct the {unit}, or let bad {unit}s be skipped: they are then set aside in a file"
-            raise InputError(message, hint=hint)
+            raise bad_line.error(message, hint=hint)
         if self._file is None:
             self._file = open_pending(self._target)
             self.first_reason = f"; the first is {bad_line.place}: {bad_line.reason}"
@@ -64,6 +64,11 @@ class RejectedLines:
             record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
         self._file.write(json_line(record))
         self.count += 1
+
+    @property
+    def files(self) -> tuple[PendingFile | PendingObject, ...]:
+        """The file to appear beside the outputs, if there are bad records."""
+        return () if self._file is None else (self._file,)
 
     def publish(self) -> None:
         """Makes the file appear; without bad records, removes that of an earlier run."""

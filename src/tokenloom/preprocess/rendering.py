@@ -98,7 +98,11 @@ class Renderer:
         if record.text is not None:
             return [Rendered([record.text], [PartKind.text])]
         assert self._template is not None  # there is one for every schema but `text`
-        rendered = map(self._template.render, record.conversations)
+        rendered = [self._template.render(conversation) for conversation in record.conversations]
+        if not all(rendered):
+            which = f"conversation {rendered.index([]) + 1}" if len(rendered) > 1 else "the conversation"
+            reason = f"{self._template.name} makes nothing of {which}: no text at all"
+            raise UnusableLineError(reason)
         return [
             Rendered(
                 [part.text for part in parts],

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenloom.optional import require
 from tokenloom.preprocess.parsing import Texts
+from tokenloom.preprocess.refusals import refusals
 
 # A run of this many characters without white space is no prose. `nupunkt` looks ahead from each full stop in it to its
 # end: 30 kB of "x.)" take it half a second, 60 kB two. It is shown the ends of such a run.
@@ -58,8 +59,13 @@ class SentenceSplitter:
 
 
 def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
-    """Returns the sentences of documents; a document of several texts has the sentences of each of them in turn."""
-    rows = [splitter.split(text) for text in texts.texts]
+    """Returns the sentences of documents; a document of several texts has the sentences of each of them in turn.
+
+    Raises:
+        RefusedTextError: the splitter fails on a text.
+    """
+    with refusals("the splitter of sentences"):
+        rows = [splitter.split(text) for text in texts.texts]
     ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
     if texts.document_ends is not None:
         ends = np.concatenate([np.zeros(1, dtype=np.int64), ends])[texts.document_ends]

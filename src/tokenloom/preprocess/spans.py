@@ -8,7 +8,6 @@ that normalises, say), the block is encoded by `tokenizers`, which does tell; th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,6 +19,9 @@ from numpy.typing import NDArray
 from tokenloom.preprocess.engine_pool import EnginePool
 from tokenloom.preprocess.engines import EngineChoice
 from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
+from tokenloom.preprocess.refusals import refusals, require_sound
+from tokenloom.preprocess.text_tokenizer import Encoded
+from tokenloom.storage.json_files import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class SpanEncoder:
     """
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
+        self._vocab_size = tokenizer.vocab_size
         self._with_offsets = tokenizer.with_whole_offsets()
         self._token_bytes = None if choice.name == tokenizer.engine_name else token_bytes(tokenizer)
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
@@ -59,6 +62,7 @@ class SpanEncoder:
             number: any; it selects the text by which a fast engine is checked.
 
         Raises:
+            RefusedTextError: the tokenizer fails on a text.
             TokenizerError: the engines disagree.
         """
         if self._token_bytes is not None and (found := self._by_bytes(texts, self._token_bytes, number)) is not None:
@@ -84,23 +88,26 @@ class SpanEncoder:
         return EncodedParts(tokens=encoded.tokens, lengths=encoded.lengths, part_stops=part_stops)
 
     def _by_offsets(self, texts: Sequence[Sequence[str]]) -> EncodedParts:
-        encodings = self._with_offsets.encode_batch(["".join(parts) for parts in texts], add_special_tokens=False)
+        with refusals("`tokenizers`"):
+            encodings = self._with_offsets.encode_batch(["".join(parts) for parts in texts], add_special_tokens=False)
         tokens: list[NDArray[Any]] = [np.empty(0, dtype=np.uint32)]
         part_stops: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)]
         for parts, encoding in zip(texts, encodings, strict=True):
             tokens.append(np.array(encoding.ids, dtype=np.uint32))
             ends = np.array([end for _, end in encoding.offsets], dtype=np.int64)
             part_stops.append(np.searchsorted(ends, list(accumulate(map(len, parts))), side="right"))
+        encoded = Encoded(np.concatenate(tokens), np.array([len(row) for row in tokens[1:]], dtype=np.int64))
+        require_sound(encoded, num_texts=len(texts), vocab_size=self._vocab_size)
         return EncodedParts(
-            tokens=np.concatenate(tokens),
-            lengths=np.array([len(row) for row in tokens[1:]], dtype=np.int64),
+            tokens=encoded.tokens,
+            lengths=encoded.lengths,
             part_stops=np.concatenate(part_stops),
         )
 
 
 def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
     """Returns the bytes of text that each token of a byte-level tokenizer spells, int64[vocab_size], or None."""
-    if (json.loads(tokenizer.data).get("decoder") or {}).get("type") != "ByteLevel":
+    if (parse_json(tokenizer.data, most_bytes=len(tokenizer.data)).get("decoder") or {}).get("type") != "ByteLevel":
         return None
     lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     for token, number in tokenizer.backend.get_vocab(with_added_tokens=False).items():

@@ -3,16 +3,88 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+
+_SECONDS_OF_A_LOOK = 1.0
+
+
+class StuckError(Exception, Generic[Given]):
+    """A thread has not come to an end with what it was given."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__("a thread is stuck")
+        self.given = given
+
+
+class WorkerThreads(Executor):
+    """Threads that can be left behind: native code cannot be interrupted, and the end of Python must not wait for it.
+
+    Args:
+        count: of threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._is_left = False
+        self._threads = [
+            threading.Thread(target=_work_off, args=(self._tasks,), name=f"tokenloom_{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Has a thread call a function."""
+        future: Future[Any] = Future()
+        self._tasks.put((future, function, arguments, named))
+        return future
+
+    def leave(self) -> None:
+        """Notes that a thread will not end."""
+        self._is_left = True
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the base
+        """Ends the threads, without starting what waits; does not wait for them if one of them will not end."""
+        while cancel_futures or self._is_left:
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                break
+            if task is not None:
+                task[0].cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+        if wait and not self._is_left:
+            for thread in self._threads:
+                thread.join()
+
+
+_Task = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+def _work_off(tasks: queue.SimpleQueue[_Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        future, function, arguments, named = task
+        del task
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(function(*arguments, **named))
+            except BaseException as error:  # noqa: BLE001 - told where the result is asked for, an interruption too
+                future.set_exception(error)
+        del future, function, arguments, named  # not held while waiting
 
 
 def usable_processors() -> int:
@@ -26,7 +98,7 @@ def number_of_workers(wanted: int | None) -> int:
     Raises:
         ConfigError: fewer than one are wanted.
     """
-    workers = usable_processors() if wanted is None else wanted
+    workers = usable_processors() if wanted is None else checked_integer("the number of workers", wanted)
     if workers < 1:
         message = f"expected at least 1 worker, got {workers!r}"
         raise ConfigError(message)
@@ -34,9 +106,9 @@ def number_of_workers(wanted: int | None) -> int:
 
 
 @contextmanager
-def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+def worker_threads(count: int) -> Iterator[WorkerThreads]:
     """Leaves without starting what waits; blocks being worked on are finished, and their results dropped."""
-    executor = ThreadPoolExecutor(count, thread_name_prefix="tokenloom")
+    executor = WorkerThreads(count)
     try:
         yield executor
     finally:
@@ -44,12 +116,14 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def in_order(
-    executor: ThreadPoolExecutor,
+    executor: WorkerThreads,
     work: Callable[[Given], Made],
     first: Given | None,
     rest: Iterable[Given],
     *,
     num_ahead: int,
+    timeout_seconds: float | None = None,
+    pulse: Callable[[], object] | None = None,
 ) -> Iterator[Made]:
     """Yields what is made of the blocks, in order; at most `num_ahead` are read and not yielded.
 
@@ -59,14 +133,48 @@ def in_order(
         first: a block that was read before the others; None if there is none.
         rest: the others.
         num_ahead: bounds the memory.
+        timeout_seconds: to wait for one block; None for ever.
+        pulse: returns something else whenever a block makes progress, and the time begins anew; None if it cannot.
+
+    Raises:
+        StuckError: the time has passed; the thread is left behind.
     """
-    running: deque[Future[Made]] = deque()
+    running: deque[tuple[Future[Made], Given | None]] = deque()
+
+    def submit(block: Given) -> None:
+        kept = block if timeout_seconds is not None else None
+        running.append((executor.submit(work, block), kept))
+
+    def next_result() -> Made:
+        future, block = running.popleft()
+        if timeout_seconds is not None and not _is_done(future, timeout_seconds, pulse):
+            executor.leave()
+            raise StuckError(block)
+        return future.result()
+
     if first is not None:
-        running.append(executor.submit(work, first))
+        submit(first)
     for block in rest:
-        running.append(executor.submit(work, block))
+        submit(block)
         del block  # the thread's to drop
         if len(running) > num_ahead:
-            yield running.popleft().result()
+            yield next_result()
     while running:
-        yield running.popleft().result()
+        yield next_result()
+
+
+def _is_done(future: Future[Any], timeout_seconds: float, pulse: Callable[[], object] | None) -> bool:
+    """Waits until something is done; whether that is so. Time in which this process was stopped does not count."""
+    look = min(_SECONDS_OF_A_LOOK, timeout_seconds / 4)
+    waited, seen = 0.0, None
+    while not future.done():
+        began = time.monotonic()
+        try:
+            future.exception(timeout=look)
+        except TimeoutError:
+            waited += min(time.monotonic() - began, 2 * look)
+        if pulse is not None and (now := pulse()) != seen:
+            waited, seen = 0.0, now
+        if waited > timeout_seconds:
+            return future.done()
+    return True

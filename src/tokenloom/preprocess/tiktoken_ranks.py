@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import TokenizerError
+from tokenloom.errors import RefusedTextError, TokenizerError
 from tokenloom.optional import require
+from tokenloom.preprocess.refusals import in_words, is_failure
 from tokenloom.preprocess.text_tokenizer import (
     Encoded,
     TokenizerKind,
@@ -25,6 +26,7 @@ from tokenloom.preprocess.text_tokenizer import (
     well_known_roles,
 )
 from tokenloom.preprocess.tiktoken_patterns import PATTERNS, PUBLISHED, pattern_of
+from tokenloom.storage.json_files import parse_json
 
 _LARGEST_RANK = 2**31
 _SUFFIXES = (".json", ".toml")
@@ -117,10 +119,16 @@ class TiktokenTokenizer(TokenRoles):
             ids: NDArray[np.uint32] = self.backend.encode_to_numpy(
                 text, allowed_special=self._allowed, disallowed_special=()
             )
-        except ValueError as error:  # the expression gives up on some texts, a million spaces in a row, say
+        except (
+            BaseException
+        ) as error:  # the expression gives up on a million spaces in a row, say, and panics on others
+            if not is_failure(error):
+                raise
             shown = text if len(text) <= 80 else text[:77] + "..."
-            message = f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shown!r}: {error}"
-            raise TokenizerError(
+            message = (
+                f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shown!r}: {in_words(error)}"
+            )
+            raise RefusedTextError(
                 message, hint="cut the text, or use an expression that needs less backtracking"
             ) from error
         return ids
@@ -128,12 +136,17 @@ class TiktokenTokenizer(TokenRoles):
     def _load(self, path: str) -> Any:
         library = require("tiktoken", extra="tokenizers")
         try:
-            return library.Encoding(
+            backend = library.Encoding(
                 path, pat_str=self.pattern, mergeable_ranks=self._ranks, special_tokens=dict(self.special_tokens)
             )
-        except ValueError as error:
-            message = f"tokenizer `{path}`: the pattern {self.pattern!r} is not one of tiktoken's: {error}"
-            raise TokenizerError(message, hint=f"expected an expression, or one of {', '.join(PATTERNS)}") from error
+            backend.encode_ordinary("")  # panics if the expression matches it, as it would in the middle of texts
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            message = f"tokenizer `{path}`: the pattern {self.pattern!r} is not one of tiktoken's: {in_words(error)}"
+            hint = f"expected an expression that matches no empty text, or one of {', '.join(PATTERNS)}"
+            raise TokenizerError(message, hint=hint) from error
+        return backend
 
     def _fingerprint(self) -> str:
         """Returns the hash of what the ids of texts depend on, however the files spell it."""
@@ -171,10 +184,14 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
 
 def _parse_description(text: str, suffix: str) -> Any:
     if suffix == ".json":
-        return json.loads(text)
+        return parse_json(text)
     import tomllib  # a few milliseconds, which nearly nobody needs
 
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        message = "expected a few tables, found too many in each other"
+        raise ValueError(message) from None
 
 
 def _description(path: str, value: Any) -> TiktokenDescription:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
+from tokenloom.storage.secrets import admit
 
 SCHEMES = ("s3", "gs", "az", "http", "https", "msc")
 
@@ -47,6 +49,14 @@ class ObjectVersion:
     etag: str | None
 
 
+def can_be_path(text: str) -> bool:
+    """Whether a file can have such a name: it has no zero byte, and all of it can be encoded."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
 def is_remote(path: str) -> bool:
     """Whether a path names an object in a store, not a local file."""
     return "://" in path
@@ -56,8 +66,10 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
     """Returns the parts of an address; that of a folder may name a bucket alone.
 
     Raises:
-        ConfigError: the scheme is unknown, a part is missing, or the key holds segments that a path could climb by.
+        ConfigError: the scheme is unknown, a part is missing, the key holds segments that a path could climb by, or the
+            address names a user.
     """
+    path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in SCHEMES:
@@ -76,9 +88,9 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
 
 def canonical_path(path: str) -> str:
     """Returns an address as it is, and a local path without `.` and `..`, for telling whether two are the same."""
-    return path if is_remote(path) else posixpath.abspath(path)
+    return admit(path) if is_remote(path) else posixpath.abspath(path)
 
 
 def short_hash(*parts: object) -> str:
     """Returns a file name for some values: 32 hex digits, whatever the values hold."""
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join(map(str, parts)).encode(errors="surrogateescape")).hexdigest()[:32]

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
-from tokenloom.errors import StorageError
+from tokenloom.errors import StorageError, TokenloomError
+from tokenloom.storage.cleaning import remove_leftover
+
+_BUFFER_BYTES = 1 << 20
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
+"""What filesystems answer that have no hard links, or none between these two places."""
+
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS)
+"""What filesystems and kernels answer that have no files without a name."""
+
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
+"""What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
 
 
 @contextmanager
@@ -19,7 +32,7 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     """Turns an `OSError` into a `StorageError` that says what was being done to which file."""
     try:
         yield
-    except StorageError:
+    except TokenloomError:  # which may be an `OSError`, too, and says what is the matter
         raise
     except OSError as error:
         hint = None
@@ -29,12 +42,33 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
         raise StorageError(message, hint=hint) from error
 
 
+class Pending(Protocol):
+    """Something that was written and has no name yet, see `PendingFile`."""
+
+    @property
+    def path(self) -> str:
+        """Where it will be."""
+
+    def sync(self) -> None:
+        """Makes what was written durable, if it is meant to be."""
+
+    def place(self) -> None:
+        """Gives it its name, which nothing may have."""
+
+    def identity(self) -> tuple[int, int]:
+        """Returns device and inode, which it keeps under its name."""
+
+    def discard(self) -> None:
+        """Removes it; harmless when repeated, and after `place`."""
+
+
 class PendingFile:
     """A file being written beside its final place; `publish` moves it there in one step.
 
-    The temporary name is hidden and unique, so that two writers of the same path do not meet; whichever publishes
-    last wins, whole. Anything but `publish` (an exception, garbage collection, `discard`) removes it. After a
-    `kill -9` a hidden `.NAME.*.tmp` file stays behind; it never counts as the file itself.
+    Until then it has no name at all where the filesystem can do that (`O_TMPFILE`), so that nothing is left of it
+    however the process ends. Elsewhere it has a hidden and unique one, and after a `kill -9` a hidden `.NAME.*.tmp`
+    file stays behind; it never counts as the file itself. Two writers of one path do not meet; whichever publishes
+    last wins, whole. Anything but `publish` and `place` (an exception, garbage collection, `discard`) removes it.
 
     Args:
         path: where the file will be.
@@ -45,16 +79,22 @@ class PendingFile:
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         self.path = os.fspath(path)
         self._durable = durable
-        folder, name = os.path.split(self.path)
-        self.temporary_path = _temporary_path(folder, name)
+        self._folder, self._name = os.path.split(self.path)
         self._owner = os.getpid()
+        self._temporary_path: str | None = None
         self._stream: IO[bytes] | None = None
+        self._is_sealed = False
         with storage_errors("create", self.path):
+            if (descriptor := _open_unnamed(self._folder or ".")) is not None:
+                self._stream = open(descriptor, "w+b", buffering=_BUFFER_BYTES)  # noqa: SIM115 - closed later
+                return
+            temporary_path = _temporary_path(self._folder, self._name)
             try:
-                self._stream = open(self.temporary_path, "xb", buffering=1 << 20)  # noqa: SIM115 - closed by publish or discard
+                self._stream = open(temporary_path, "x+b", buffering=_BUFFER_BYTES)  # noqa: SIM115
+                self._temporary_path = temporary_path
             except BaseException:  # an interruption may come between creating the file and remembering it
                 with suppress(OSError):
-                    os.unlink(self.temporary_path)
+                    os.unlink(temporary_path)
                 raise
 
     @property
@@ -73,35 +113,72 @@ class PendingFile:
         """Whether the file survives a loss of power once published."""
         return self._durable
 
+    @property
+    def readable_path(self) -> str:
+        """A path that leads to what was written and handed to the system, until the file is published or discarded."""
+        if self._temporary_path is not None:
+            return self._temporary_path
+        return f"/proc/self/fd/{self.stream.fileno()}"
+
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
         with storage_errors("write", self.path):
             self.stream.write(data)
 
     def sync(self) -> None:
-        """Makes what was written durable, if the file is meant to be, still under the temporary name."""
+        """Makes what was written durable, if the file is meant to be, still without its name."""
+        if self._is_sealed:
+            return
         with storage_errors("write", self.path):
             self.stream.flush()
             if self._durable:
                 os.fsync(self.stream.fileno())
 
+    def seal(self) -> None:
+        """Does what `sync` does and closes the file, under a hidden name: for more files than may be open at once."""
+        self.sync()
+        with storage_errors("write", self.path):
+            self._give_hidden_name()
+            if self._stream is not None:
+                self._stream.close()
+        self._is_sealed = True
+
+    def place(self) -> None:
+        """Gives the file its name, which nothing may have; the folder is not synced.
+
+        Raises:
+            StorageError: there is something of that name.
+        """
+        with storage_errors("publish", self.path):
+            if self._temporary_path is None:
+                _link_unnamed(self.stream.fileno(), self.path)
+            else:
+                _rename_to_new(self._temporary_path, self.path)
+        self._end()
+
     def publish(self) -> None:
         """Makes the file durable and gives it its name, replacing what had it."""
         try:
             self.sync()
-            with storage_errors("write", self.path):
-                self.stream.close()
             with storage_errors("publish", self.path):
-                os.replace(self.temporary_path, self.path)
+                self._take_name()
         except BaseException:
             self.discard()
             raise
-        self._stream = None
+        self._end()
         if self._durable:
-            _sync_folder(os.path.dirname(self.path) or ".")
+            sync_folder(self._folder or ".")
+
+    def identity(self) -> tuple[int, int]:
+        """Returns device and inode, which the file keeps under its final name."""
+        with storage_errors("look at", self.path):
+            if self._is_sealed and self._temporary_path is not None:
+                return identity_at(self._temporary_path) or (0, 0)
+            status = os.fstat(self.stream.fileno())
+            return status.st_dev, status.st_ino
 
     def discard(self) -> None:
-        """Removes the temporary file; harmless when repeated, and in a forked child (which does not own it)."""
+        """Removes what was written; harmless when repeated, and in a forked child (which does not own it)."""
         stream, self._stream = self._stream, None
         if stream is None:
             return
@@ -110,8 +187,34 @@ class PendingFile:
             return
         with suppress(OSError):
             stream.close()  # flushing what is left can fail on a full disk; the file goes away anyhow
-        with suppress(FileNotFoundError):
-            os.unlink(self.temporary_path)
+        if self._temporary_path is not None:
+            remove_leftover(self._temporary_path)
+
+    def _take_name(self) -> None:
+        if self._temporary_path is None:
+            if _is_linked(self.stream.fileno(), self.path):
+                return
+            self._give_hidden_name()
+        assert self._temporary_path is not None
+        os.replace(self._temporary_path, self.path)
+
+    def _give_hidden_name(self) -> None:
+        if self._temporary_path is None:
+            temporary_path = _temporary_path(self._folder, self._name)
+            try:
+                _link_unnamed(self.stream.fileno(), temporary_path)
+                self._temporary_path = temporary_path
+            except BaseException:  # an interruption may come between the two
+                with suppress(OSError):
+                    os.unlink(temporary_path)
+                raise
+
+    def _end(self) -> None:
+        """Forgets the file, which has its name now."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with storage_errors("write", self.path):
+                stream.close()
 
     def __enter__(self) -> Self:
         return self
@@ -132,50 +235,90 @@ class PendingFile:
             self.discard()
 
 
-def publish_bytes(path: str, data: bytes) -> None:
-    """Writes a small file that appears whole, as a `PendingFile` that is not durable does, with fewer calls."""
+class PendingLink:
+    """A second name for a local file, under a hidden one until it is placed; see `pending_link`."""
+
+    def __init__(self, source: str, path: str) -> None:
+        self.path = path
+        self._temporary_path = _temporary_path(*os.path.split(path))
+        os.link(source, self._temporary_path)
+
+    @property
+    def readable_path(self) -> str:
+        """The hidden name."""
+        return self._temporary_path
+
+    def sync(self) -> None:
+        """Makes the bytes of the file durable."""
+        with storage_errors("write", self.path), open(self._temporary_path, "rb") as stream:
+            os.fsync(stream.fileno())
+
+    def seal(self) -> None:
+        """Does what `sync` does: no file is open."""
+        self.sync()
+
+    def place(self) -> None:
+        """Gives the file its name, which nothing may have."""
+        with storage_errors("publish", self.path):
+            _rename_to_new(self._temporary_path, self.path)
+
+    def identity(self) -> tuple[int, int]:
+        """Returns device and inode of the file."""
+        return identity_at(self._temporary_path) or (0, 0)
+
+    def discard(self) -> None:
+        """Removes the hidden name; harmless when repeated."""
+        with suppress(OSError):
+            os.unlink(self._temporary_path)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_temporary_path"):
+            self.discard()
+
+
+def pending_link(source: str, path: str) -> PendingLink | None:
+    """Returns a second name for a local file, to be placed; None where that cannot be.
+
+    Another filesystem, or one without hard links, is where it cannot be. Once placed, either name may go.
+    """
+    try:
+        return PendingLink(source, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return None
+        with storage_errors("publish", path):
+            raise
+
+
+def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
+    """Writes a small file that appears whole, as a `PendingFile` does, with fewer calls."""
     folder, name = os.path.split(path)
     temporary_path = _temporary_path(folder, name)
     with storage_errors("write", path):
+        descriptor = _open_unnamed(folder or ".")
+        is_unnamed = descriptor is not None
         try:
-            handle = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            if descriptor is None:
+                descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
                 written = 0
                 while written < len(data):  # a disk that fills up takes a part
-                    written += os.write(handle, memoryview(data)[written:])
+                    written += os.write(descriptor, memoryview(data)[written:])
+                if durable:
+                    os.fsync(descriptor)
+                is_there = is_unnamed and _is_linked(descriptor, path)
+                if is_unnamed and not is_there:
+                    _link_unnamed(descriptor, temporary_path)
             finally:
-                os.close(handle)
-            os.replace(temporary_path, path)
+                os.close(descriptor)
+            if not is_there:
+                os.replace(temporary_path, path)
+            if durable:
+                sync_folder(folder or ".")
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary_path)
             raise
-
-
-def publish_link(source: str, path: str) -> bool:
-    """Gives a local file a second name, in one step and durably, replacing what had it; False where that cannot be.
-
-    Another filesystem, or one without hard links, is where it cannot be. Afterwards either name may go.
-    """
-    folder, name = os.path.split(path)
-    temporary_path = _temporary_path(folder, name)
-    try:
-        os.link(source, temporary_path)
-    except OSError as error:
-        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS):
-            return False
-        with storage_errors("publish", path):
-            raise
-    try:
-        with storage_errors("publish", path):
-            with open(temporary_path, "rb") as stream:
-                os.fsync(stream.fileno())
-            os.replace(temporary_path, path)
-    finally:
-        with suppress(FileNotFoundError):  # left where both names are of one file already
-            os.unlink(temporary_path)
-    _sync_folder(folder or ".")
-    return True
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
@@ -197,6 +340,61 @@ def _temporary_path(folder: str, name: str) -> str:
     return os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
+def identity_at(path: str) -> tuple[int, int] | None:
+    """Returns device and inode of what has a name, links not followed; None if nothing has it."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _open_unnamed(folder: str) -> int | None:
+    """Returns the descriptor of a new file without a name; None where there can be none, or none could be named."""
+    if not _has_descriptor_paths():
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED_FILES:
+            return None
+        raise
+
+
+@functools.cache
+def _has_descriptor_paths() -> bool:
+    return os.path.isdir("/proc/self/fd")
+
+
+def _link_unnamed(descriptor: int, path: str) -> None:
+    """Names a file that has no name; `FileExistsError` if something has that name."""
+    # Python follows the link to the file, which is the point, only where a folder's descriptor is given, here unused.
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+
+
+def _is_linked(descriptor: int, path: str) -> bool:
+    """Names a file that has no name, if nothing has that name: only a rename replaces."""
+    try:
+        _link_unnamed(descriptor, path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _rename_to_new(source: str, path: str) -> None:
+    """Renames a file to a name that nothing has; `FileExistsError` otherwise."""
+    try:
+        os.link(source, path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+        os.rename(source, path)
+        return
+    os.unlink(source)
+
+
 def _forget(stream: IO[bytes]) -> None:
     """Closes a forked child's copy: what the parent had buffered must not reach the file a second time."""
     with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
@@ -205,11 +403,19 @@ def _forget(stream: IO[bytes]) -> None:
         stream.close()
 
 
-def _sync_folder(folder: str) -> None:
-    """Makes a rename durable; some filesystems refuse to sync a directory, which costs only durability."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+def sync_folder(folder: str) -> None:
+    """Makes renames in a folder durable; some filesystems refuse to sync a directory, which costs only durability.
+
+    Raises:
+        StorageError: the disk failed, and what was renamed may be lost.
+    """
+    with storage_errors("sync", folder):
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_SYNC:
+                raise

@@ -168,7 +168,7 @@ def _evict(path: str) -> bool:
 
 def _sound(path: str, num_bytes: int, *, check: bool) -> Bytes | None:
     """Returns the bytes of a block file, mapped, if their size is right, and their checksum where that is checked."""
-    data = kernels.map_file(path)
+    data, _ = kernels.map_file(path)
     if len(data) != num_bytes + _CHECKSUM.size:
         return None
     content = data[:num_bytes]

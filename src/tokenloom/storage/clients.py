@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -22,12 +23,21 @@ from tokenloom.errors import (
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.helper import HelperClient
+from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of, redacted
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _UPLOAD_PART_BYTES = 8 << 20
 _MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
 _UPLOAD_RETRIES = 10
 _INSTANCE_METADATA = "169.254.169.254"
+_MOST_SIGNED_STORES = 128
+"""Kept for addresses with queries, which have one each; the oldest goes first."""
+
+_ENDPOINTS = (
+    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_METADATA_ENDPOINT"),
+    *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL"),
+)
+"""Variables that name a server; the library reads some by itself, and would print them."""
 
 
 class ObjectClient(Protocol):
@@ -86,20 +96,46 @@ class ObstoreClient:
         self._exceptions = require("obstore.exceptions", extra="s3")
         timeout = timedelta(seconds=settings.timeout_seconds)
         options = {"timeout": timeout, "connect_timeout": timeout}
+        self._options = options
         self._store = _make_store(address, options, max_retries=0)
         self._writer = _make_store(address, options, max_retries=_UPLOAD_RETRIES)
+        self._signed = lru_cache(_MOST_SIGNED_STORES)(self._make_signed)
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
+        if query_of(str(address)) is not None:
+            return self._signed_version(address)
         with self._worded(address):
             found = self._library.head(self._store, address.key)
         return ObjectVersion(num_bytes=found["size"], etag=found["e_tag"])
+
+    def _signed_version(self, address: ObjectAddress) -> ObjectVersion:
+        """Returns what is there now, from reading a byte: what is signed for GET allows no HEAD."""
+        store, key = self._place(address)
+        with self._worded(address):
+            try:
+                found = self._library.get(store, key, options={"range": (0, 1)}).meta
+            except self._exceptions.BaseError as error:
+                if "status code: 416" not in str(error):  # the answer for an empty object
+                    raise
+                found = self._library.get(store, key).meta
+        return ObjectVersion(num_bytes=found["size"], etag=found["e_tag"])
+
+    def _place(self, address: ObjectAddress) -> tuple[Any, str]:
+        """Returns a store and the key in it by which an object is read."""
+        query = query_of(str(address))
+        return (self._store, address.key) if query is None else (self._signed(f"{address}?{query}"), "")
+
+    def _make_signed(self, url: str) -> Any:
+        """Returns a store for one object; its path stays as it was signed."""
+        return _make_http_store(url, self._options, max_retries=0)
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
         options: dict[str, Any] = {"range": (start, stop)}
         if version.etag is not None:
             options["if_match"] = version.etag
         with self._worded(address):
-            result = self._library.get(self._store, address.key, options=options)
+            store, key = self._place(address)
+            result = self._library.get(store, key, options=options)
             found = result.meta
             if found["size"] != version.num_bytes or found["e_tag"] != version.etag:
                 raise replaced(address, version, ObjectVersion(num_bytes=found["size"], etag=found["e_tag"]))
@@ -139,24 +175,24 @@ class ObstoreClient:
         except StorageError:
             raise
         except (exceptions.NotFoundError, FileNotFoundError) as error:
-            raise missing(address) from error
+            raise missing(address) from clean_cause(error)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             message = f"access to `{address}` was denied: {_reason(error)}"
             raise AccessDeniedError(
                 message, hint="check the credentials and what they may do in this bucket"
-            ) from error
+            ) from clean_cause(error)
         except exceptions.PreconditionError as error:
-            raise replaced(address) from error
+            raise replaced(address) from clean_cause(error)
         except (exceptions.BaseError, OSError) as error:
             reason = _reason(error)
             if _INSTANCE_METADATA in reason:  # the last place where the library looks for credentials
                 message = f"no credentials for `{address}` were found"
                 hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3 for profiles"
-                raise AccessDeniedError(message, hint=hint) from error
+                raise AccessDeniedError(message, hint=hint) from clean_cause(error)
             if "status code: 416" in reason:  # beyond the end that the object had when it was opened
-                raise replaced(address) from error
+                raise replaced(address) from clean_cause(error)
             message = f"`{address}` cannot be reached: {reason}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(message) from clean_cause(error)
 
 
 class MultiStorageClient:
@@ -217,16 +253,18 @@ class MultiStorageClient:
         try:
             yield
         except FileNotFoundError as error:
-            raise missing(address) from error
+            raise missing(address) from clean_cause(error)
         except PermissionError as error:
             message = f"access to `{address}` was denied: {_reason(error)}"
-            raise AccessDeniedError(message, hint="check the credentials of the profile") from error
+            raise AccessDeniedError(message, hint="check the credentials of the profile") from clean_cause(error)
         except ValueError as error:
             message = f"`{address}` cannot be opened: {_reason(error)}"
-            raise StorageError(message, hint="check the profiles in the file that MSC_CONFIG names") from error
+            raise StorageError(message, hint="check the profiles in the file that MSC_CONFIG names") from clean_cause(
+                error
+            )
         except (OSError, RuntimeError, self._types.RetryableError) as error:
             message = f"`{address}` cannot be reached: {_reason(error)}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(message) from clean_cause(error)
 
 
 def _as_folder(address: ObjectAddress) -> str:
@@ -235,16 +273,17 @@ def _as_folder(address: ObjectAddress) -> str:
 
 
 def _make_store(address: ObjectAddress, options: dict[str, Any], *, max_retries: int) -> Any:
+    for variable in _ENDPOINTS:
+        endpoint_of(variable)
     stores = require("obstore.store", extra="s3")
     retries = {"max_retries": max_retries}
     if address.scheme in ("http", "https"):
-        options = {**options, "allow_http": address.scheme == "http"}
-        return stores.HTTPStore.from_url(address.root, client_options=options, retry_config=retries)
+        return _make_http_store(address.root, options, max_retries=max_retries)
     if address.scheme == "gs":
         return stores.GCSStore(address.bucket, client_options=options, retry_config=retries)
     if address.scheme == "az":
         return stores.AzureStore(address.bucket, client_options=options, retry_config=retries)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = endpoint_of("AWS_ENDPOINT_URL_S3") or endpoint_of("AWS_ENDPOINT_URL")
     if endpoint is not None and _is_loopback(endpoint):
         options = {**options, "allow_http": True}
     return stores.S3Store(
@@ -254,6 +293,12 @@ def _make_store(address: ObjectAddress, options: dict[str, Any], *, max_retries:
         retry_config=retries,
         credential_provider=_boto3_credentials(),
     )
+
+
+def _make_http_store(url: str, options: dict[str, Any], *, max_retries: int) -> Any:
+    stores = require("obstore.store", extra="s3")
+    options = {**options, "allow_http": url.startswith("http://")}
+    return stores.HTTPStore.from_url(url, client_options=options, retry_config={"max_retries": max_retries})
 
 
 def _boto3_credentials() -> Any | None:
@@ -299,5 +344,5 @@ def _described(version: ObjectVersion) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error).strip()
+    text = redacted(str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__

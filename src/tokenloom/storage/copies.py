@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import os
+import stat
+import zlib
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import IO, Self
 
+from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.addresses import parse_address, short_hash
-from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.local import Bytes
+from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
+from tokenloom.storage.cleaning import remove_leftover
+from tokenloom.storage.local import Bytes, map_file
 from tokenloom.storage.locks import filling, write_at
 from tokenloom.storage.objects import ObjectStorage, RemoteFile, object_storage
+from tokenloom.storage.secrets import query_of
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import book
+
+_CHECKSUM = ".crc32"
+_CHECKSUM_LINE = b"%08x %d %d\n"
+"""CRC-32 in hex, inode, and time of change in ns."""
 
 
 def local_copy(remote: RemoteFile) -> str:
     """Returns the path of a local file with the bytes of an object, downloaded once for all processes of the node.
 
     Its name is made of hashes of the address, and of etag and size: no key leads out of the folder, and an object that
-    changed has another copy. The copies of earlier versions are removed; who has mapped one keeps it.
+    changed has another copy. The copies of earlier versions are removed; who has mapped one keeps it. The checksum of
+    what was downloaded lies beside a copy, with inode and time of change: one that has others is read and compared once
+    per node, and made again if it differs.
 
     Raises:
         StorageError: the object cannot be read, or the copy cannot be written.
@@ -30,12 +41,13 @@ def local_copy(remote: RemoteFile) -> str:
     folder = _folder(storage, "copies")
     address = short_hash(remote.address)
     path = os.path.join(folder, f"{address}-{short_hash(remote.version.num_bytes, remote.version.etag)}")
-    while not _has_size(path, remote.num_bytes):
+    while not _is_sound(path, remote.num_bytes):
         with storage_errors("write", path), filling(path) as part:
             if part is not None:
                 descriptor, part_path = part
                 _download(storage, remote, descriptor)
                 os.fsync(descriptor)
+                _record(path, part_path)
                 os.rename(part_path, path)
                 _remove_others(folder, address, os.path.basename(path))
     return path
@@ -54,15 +66,35 @@ def _folder(storage: ObjectStorage, name: str) -> str:
     return folder
 
 
-def _has_size(path: str, num_bytes: int) -> bool:
-    """Whether a copy is there; one of another size, which a loss of power can leave, is removed."""
-    try:
-        if os.lstat(path).st_size == num_bytes:
+def _is_sound(path: str, num_bytes: int) -> bool:
+    """Whether a copy is there, with the bytes that were downloaded; another one is removed."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode) and status.st_size == num_bytes and _is_recorded(path, status):
             return True
         os.unlink(path)
-    except FileNotFoundError:
-        pass
     return False
+
+
+def _record(path: str, file: str) -> None:
+    """Notes the checksum of a copy before it gets its name."""
+    checksum, status = zlib.crc32(map_file(file).data), os.stat(file)
+    publish_bytes(f"{path}{_CHECKSUM}", _CHECKSUM_LINE % (checksum, status.st_ino, status.st_mtime_ns))
+
+
+def _is_recorded(path: str, status: os.stat_result) -> bool:
+    """Whether a copy is the one that was noted, or has its checksum, which is noted again then."""
+    try:
+        line = map_file(f"{path}{_CHECKSUM}").tobytes()
+        checksum, (inode, modified_ns) = int(line[:8], 16), map(int, line[8:].split())
+    except (StorageError, ValueError):  # there is none: the copy of an earlier version of this package
+        return False
+    if (inode, modified_ns) == (status.st_ino, status.st_mtime_ns):
+        return True
+    if zlib.crc32(map_file(path).data) != checksum:
+        return False
+    _record(path, path)
+    return True
 
 
 def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> None:
@@ -79,7 +111,7 @@ def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> No
 
 def _remove_others(folder: str, address: str, name: str) -> None:
     for other in os.listdir(folder):
-        if other.startswith(f"{address}-") and other != name and not other.endswith(".part"):
+        if other.startswith(f"{address}-") and not other.startswith(name) and not other.endswith(".part"):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, other))
 
@@ -96,8 +128,11 @@ class PendingObject:
     """
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
-        self.path = path
         self._address = parse_address(path)
+        self.path = str(self._address)
+        if query_of(self.path) is not None:
+            message = f"expected an address to write to without a query, found `{self.path}?…`"
+            raise ConfigError(message, hint="signed addresses are for reading")
         self._storage = object_storage(settings or ObjectStorageSettings())
         self._client = self._storage.client(self._address)
         local = os.path.join(_folder(self._storage, "uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
@@ -117,10 +152,26 @@ class PendingObject:
         """Appends bytes."""
         self._file.write(data)
 
+    @property
+    def readable_path(self) -> str:
+        """A local path that leads to what was written and handed to the system."""
+        return self._file.readable_path
+
     def sync(self) -> None:
         """Hands all bytes to the operating system."""
-        with storage_errors("write", self.path):
-            self._file.stream.flush()
+        self._file.sync()
+
+    def seal(self) -> None:
+        """Closes the local file, which is complete."""
+        self._file.seal()
+
+    def identity(self) -> tuple[int, int]:
+        """Returns device and inode of the local file."""
+        return self._file.identity()
+
+    def place(self) -> None:
+        """Uploads the object, as `publish` does."""
+        self.publish()
 
     def publish(self) -> None:
         """Uploads the object, replacing what had its name, and removes the local file."""
@@ -128,8 +179,7 @@ class PendingObject:
         try:
             self._client.upload(self._address, self._file.path)
         finally:
-            with suppress(FileNotFoundError):
-                os.unlink(self._file.path)
+            remove_leftover(self._file.path)
 
     def discard(self) -> None:
         """Removes the local file; harmless when repeated."""

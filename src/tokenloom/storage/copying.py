@@ -11,6 +11,7 @@ import numpy as np
 from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.versions import FileVersion, check_version, open_regular
 
 _STEP_BYTES = 64 << 20
 """Per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
@@ -28,6 +29,7 @@ def copy_range(
     offset: int,
     length: int,
     target_path: str,
+    version: FileVersion | None = None,
     write_back: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> None:
@@ -40,17 +42,21 @@ def copy_range(
         offset: of the first byte.
         length: how many.
         target_path: for messages.
+        version: that the source must have, before and after.
         write_back: begin to write to the disk at once, so that an `fsync` afterwards has little left to do.
         advance: called with the bytes copied since the last call.
 
     Raises:
-        StorageError: reading or writing fails, or the source is too short.
+        StorageError: reading or writing fails, or the source is too short, or another file.
     """
     with storage_errors("open", path):
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        source = open_regular(path)
     try:
+        check_version(source, version, path)
         with storage_errors(f"copy `{path}` to", target_path):
             copied = _copy(source, target, offset, length, write_back=write_back, advance=advance or _ignore)
+        if copied == length:
+            check_version(source, version, path)
     finally:
         os.close(source)
     if copied != length:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,15 @@ from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import HERE, FileVersion
 
 _NUM_PIECES = 8
 """Of a file whose time of change is not the recorded one: tokens that differ at all differ nearly everywhere, and ten
 thousand files are looked at."""
+
+
+_SIZE = 2
+"""Of the facts of a file, see `kernels.Facts`; the time of change follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +49,26 @@ class RecordedFile:
     etag: str | None = None
 
 
-def record_file(path: str) -> RecordedFile:
+def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
     """Returns what a file or object is now; reads 4 KiB of a file, and asks a store once.
+
+    Args:
+        path: of it.
+        version: that the file must have, where it was opened before.
 
     Raises:
         StorageError: it cannot be opened.
     """
     if is_remote(path):
-        version = RemoteFile(path).version
-        return RecordedFile(path=path, num_bytes=version.num_bytes, etag=version.etag)
+        remote = RemoteFile(path).version
+        return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
     source = PositionalFile(path)
+    if version is not None:
+        version.check(source.version, path)
     return RecordedFile(
         path=path,
         num_bytes=source.num_bytes,
-        modified_ns=source.modified_ns,
+        modified_ns=source.version.modified_ns,
         sample=_sample(source.read, source.num_bytes),
     )
 
@@ -102,6 +114,24 @@ class Extents:
         """Bytes of all parts, without the gaps."""
         return int(self._sums[-1])
 
+    @cached_property
+    def _stops(self) -> tuple[list[int], list[int]]:
+        """The starts of parts with bytes, and their stops: bisecting a list takes a tenth of what an array does."""
+        held = self.sizes > 0
+        return self.starts[held].tolist(), (self.starts + self.sizes)[held].tolist()
+
+    def holds(self, offset: int, length: int) -> bool:
+        """Whether bytes [offset, offset + length) lie in parts, none of them in a gap."""
+        if length == 0:
+            return True
+        starts, stops = self._stops
+        part, stop = bisect.bisect_right(starts, offset) - 1, offset + length
+        if part < 0 or offset >= stops[part]:
+            return False
+        while stops[part] < stop and part + 1 < len(starts) and stops[part] == starts[part + 1]:
+            part += 1  # the next one follows without a gap
+        return stop <= stops[part]
+
     def parts_at(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the part that holds each byte, or lies before the gap around it: int64[count]."""
         found: NDArray[np.int64] = np.searchsorted(self.starts, offsets, side="right") - 1
@@ -126,6 +156,38 @@ class Extents:
                 yield part, begin, end - begin
 
 
+class KnownFiles:
+    """Which files the parts of something are, as far as they were opened; for other processes too.
+
+    Args:
+        count: of the parts.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._facts = np.full((count, kernels.NUM_FACTS), -1, dtype=np.int64)
+        self._namespace = ""
+
+    def take(self, found: NDArray[np.int64], files: Sequence[RecordedFile], *, first: int = 0) -> None:
+        """Takes note of parts that were opened, in a row.
+
+        Args:
+            found: int64[count, NUM_FACTS], of each.
+            files: all parts, for messages.
+            first: the number of the first of these.
+
+        Raises:
+            ChangedFileError: one is another file than when it was opened before.
+        """
+        facts = self._facts[first : first + len(found)]
+        was_open = facts[:, _SIZE] >= 0
+        for part in np.flatnonzero(was_open & (facts != found).any(axis=1)).tolist():
+            expected = FileVersion(*facts[part].tolist())._replace(namespace=self._namespace)
+            expected.check(FileVersion(*found[part].tolist()), files[first + part].path)
+        if not was_open.all():
+            self._namespace = HERE
+            facts[~was_open] = found[~was_open]
+
+
 class ExtentSource:
     """Files and objects at their places in one range of bytes; a `ByteSource`.
 
@@ -140,6 +202,7 @@ class ExtentSource:
         recorded_in: what recorded them, for messages.
         mmap: whether local files are mapped.
         settings: of object storage.
+        known: which files they are, from an earlier `known` of the same parts: other ones are not read.
     """
 
     def __init__(
@@ -150,7 +213,9 @@ class ExtentSource:
         recorded_in: str,
         mmap: bool,
         settings: ObjectStorageSettings | None = None,
+        known: KnownFiles | None = None,
     ) -> None:
+        self.known = KnownFiles(len(files)) if known is None else known
         self.files = files
         self.extents = extents
         self.recorded_in = recorded_in
@@ -175,8 +240,11 @@ class ExtentSource:
             raise outside(self.recorded_in, offset, length, self.num_bytes)
         if (data := self.mapped) is not None:
             return data[offset : offset + length]
+        pieces = list(self.extents.pieces(offset, length))
+        for part, _, _ in pieces:  # before memory is asked for: what was recorded may be wrong
+            self.source(part)
         found = np.zeros(length, dtype=np.uint8)
-        for part, begin, count in self.extents.pieces(offset, length):
+        for part, begin, count in pieces:
             data = self.source(part).read(begin, count)
             if count == length:
                 return data
@@ -205,6 +273,16 @@ class ExtentSource:
                 yield from self.source(part).read_many(begins, counts)
             else:  # some reach beyond the part
                 yield from (self.read(offsets[number], lengths[number]) for number in run)
+
+    def open_parts(self, offsets: NDArray[np.int64]) -> None:
+        """Opens the parts that hold some bytes, and compares them with what was recorded.
+
+        Raises:
+            StorageError: one is missing, or is another one.
+        """
+        if self.mapped is None:
+            for part in np.unique(self.extents.parts_at(offsets)).tolist():
+                self.source(part)
 
     def will_need(
         self,
@@ -247,7 +325,10 @@ class ExtentSource:
     def source(self, part: int) -> ByteSource:
         """Returns the bytes of one part, after comparing it with what was recorded."""
         if (source := self._sources.get(part)) is None:
-            source = self._sources[part] = self._open(self.files[part])
+            source = self._open(self.files[part])
+            if isinstance(source, PositionalFile):
+                self.known.take(np.array([source.version.facts], dtype=np.int64), self.files, first=part)
+            self._sources[part] = source
         return source
 
     def _open(self, file: RecordedFile) -> ByteSource:
@@ -257,8 +338,13 @@ class ExtentSource:
             source = PositionalFile(file.path)
         except StorageError as error:
             raise StorageError(error.message, hint=self._missing_hint()) from error
-        self._compare(file, source.read, num_bytes=source.num_bytes, modified_ns=source.modified_ns)
+        self._compare(file, source.read, num_bytes=source.num_bytes, modified_ns=source.version.modified_ns)
         return source
+
+    def version(self, part: int) -> FileVersion | None:
+        """Returns which file a part is, after comparing it with what was recorded; None for an object."""
+        source = self.source(part)
+        return source.version if isinstance(source, PositionalFile) else None
 
     def _map(self) -> Bytes:
         places = np.stack([self.extents.starts, self.extents.sizes])
@@ -274,9 +360,12 @@ class ExtentSource:
             message = f"cannot open `{error.filename}`: {error.strerror}"
             raise StorageError(message, hint=hint) from error
         recorded = [(file.num_bytes, file.modified_ns) for file in self.files]
-        for part in np.flatnonzero((found != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)).tolist():
-            start, (num_bytes, modified_ns) = int(self.extents.starts[part]), found[part].tolist()
+        sizes_and_times = found[:, _SIZE : _SIZE + 2]
+        others = (sizes_and_times != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)
+        for part in np.flatnonzero(others).tolist():
+            start, (num_bytes, modified_ns) = int(self.extents.starts[part]), sizes_and_times[part].tolist()
             self._compare(self.files[part], partial(_cut, data, start), num_bytes=num_bytes, modified_ns=modified_ns)
+        self.known.take(found, self.files)
         return data
 
     def _missing_hint(self) -> str:

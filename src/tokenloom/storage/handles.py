@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe that took the name of a file must not be waited for; its user looks what was opened."""
 
 
 @dataclass(slots=True)
@@ -36,12 +39,13 @@ class HandlePool:
         self._lock = threading.Lock()  # another thread of the parent may have held it
 
     @contextmanager
-    def lease(self, key: Hashable, path: str) -> Iterator[tuple[int, bool]]:
+    def lease(self, key: Hashable, path: str, check: Callable[[int], None] | None = None) -> Iterator[tuple[int, bool]]:
         """Yields the descriptor of a file, and whether it was opened for this; it stays open while the context lasts.
 
         Args:
             key: of the file; two opened files of one path may differ.
             path: of the file.
+            check: called with a descriptor that was opened for this, which is closed again if that raises.
 
         Raises:
             OSError: the file cannot be opened.
@@ -51,7 +55,7 @@ class HandlePool:
             handle = self._handles.get(key)
             is_new = handle is None
             if handle is None:
-                handle = self._handles[key] = _Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0)
+                handle = self._handles[key] = _Handle(_opened(path, check), 0)
             handle.num_users += 1
             self._handles.move_to_end(key)
             self._trim()
@@ -89,3 +93,14 @@ class HandlePool:
         idle = [key for key, handle in self._handles.items() if handle.num_users == 0]
         for key in idle[: len(self._handles) - self.capacity]:
             os.close(self._handles.pop(key).descriptor)
+
+
+def _opened(path: str, check: Callable[[int], None] | None) -> int:
+    descriptor = os.open(path, _FLAGS)
+    try:
+        if check is not None:
+            check(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

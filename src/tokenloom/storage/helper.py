@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 from tokenloom import errors
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address
+from tokenloom.storage.secrets import query_of, redacted, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _FRAME = struct.Struct("<QBQ")  # number of the request, kind, bytes that follow
@@ -64,7 +66,7 @@ class HelperClient:
 
     def _ask(self, method: str, address: ObjectAddress, *arguments: Any) -> Any:
         answer: Future[Any] = Future()
-        request = json.dumps([method, str(address), *arguments]).encode()
+        request = json.dumps([method, str(address), query_of(str(address)), *arguments]).encode()
         with self._lock:
             if self._has_ended:
                 raise _ended()
@@ -146,13 +148,15 @@ class _Server:
         except TokenloomError as error:
             kind, data = _ERROR, json.dumps([type(error).__name__, error.message, error.hint]).encode()
         except BaseException as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
-            message = f"the helper process failed: {type(error).__name__}: {error}"
+            message = f"the helper process failed: {type(error).__name__}: {redacted(str(error))}"
             kind, data = _ERROR, json.dumps(["StorageError", message, None]).encode()
         with self._send_lock:
             self._connection.sendall(_FRAME.pack(number, kind, len(data)))
             self._connection.sendall(data)
 
-    def _answer(self, method: str, path: str, *arguments: Any) -> tuple[int, Any]:
+    def _answer(self, method: str, path: str, query: str | None, *arguments: Any) -> tuple[int, Any]:
+        if query is not None:
+            remember({path: query})
         address = parse_address(path, is_folder=method in ("keys", "objects"))
         client = self._client(address)
         if method == "read":
@@ -172,5 +176,7 @@ class _Server:
 
 def main() -> None:
     """Runs the helper; the arguments are a descriptor and the settings."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a terminal sends them to all; it ends with the process that it serves
     descriptor, settings = sys.argv[1:]
     _Server(socket.socket(fileno=int(descriptor)), ObjectStorageSettings(**json.loads(settings))).run()

@@ -15,6 +15,7 @@ from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.handles import HandlePool
+from tokenloom.storage.versions import FileVersion, version_of
 
 Bytes = NDArray[np.uint8]
 
@@ -42,47 +43,71 @@ class ByteSource(Protocol):
 
 def file_size(path: str) -> int:
     """Returns the size of a file in bytes."""
-    with storage_errors("open", path):
-        return os.stat(path).st_size
+    return version_of(path).num_bytes
 
 
 def map_file(path: str) -> Bytes:
     """Returns a read-only view of the whole file, uint8[size]; holds no descriptor, lives as long as any view of it."""
-    with storage_errors("open", path):
-        try:
-            return kernels.map_file(path)
-        except OSError as error:
+    return map_version(path)[0]
+
+
+def map_version(path: str) -> tuple[Bytes, FileVersion]:
+    """Returns the same, and which file it is: that of the very descriptor that was mapped.
+
+    Raises:
+        StorageError: there is no such file, it is not a regular one, or it cannot be mapped.
+    """
+    try:  # entering a context takes longer than mapping
+        data, facts = kernels.map_file(path)
+    except OSError as error:
+        with storage_errors("open", path):
+            if error.errno == errno.ENODEV:  # the kernel's word for what is no regular file, or cannot be mapped
+                version_of(path)
             if error.errno == errno.ENOMEM:
                 message = f"cannot map `{path}`: {error.strerror}"
                 hint = "too many mappings: raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
                 raise StorageError(message, hint=hint) from error
             raise
+    return data, FileVersion.from_facts(facts)
 
 
 class MappedFile:
-    """A file mapped into memory when it is first read: reads are views, and all processes share the page cache."""
+    """A file mapped into memory when it is first read: reads are views, and all processes share the page cache.
 
-    def __init__(self, path: str) -> None:
+    What is mapped is the file that was there when this was made, or reading is a `ChangedFileError`. Once it is mapped,
+    a file that takes its name changes nothing. If it is truncated, zeros are read, which a `kernels.Watch` finds out.
+
+    Args:
+        path: of the file.
+        at_once: map it now, which takes no look at it before.
+
+    Attributes:
+        version: which file it is.
+    """
+
+    def __init__(self, path: str, *, at_once: bool = False) -> None:
         self.path = path
-        self._num_bytes = file_size(path)
         self._bytes: Bytes | None = None
+        if at_once:
+            self._bytes, self.version = map_version(path)
+        else:
+            self.version = version_of(path)
 
     @property
     def num_bytes(self) -> int:
-        return self._num_bytes
+        return self.version.num_bytes
 
     @property
     def mapped(self) -> Bytes:
         if self._bytes is None:
-            data = map_file(self.path)
-            if len(data) != self._num_bytes:
-                raise _changed(self.path, self._num_bytes, len(data))
+            data, found = map_version(self.path)
+            self.version.check(found, self.path)
             self._bytes = data
         return self._bytes
 
     def read(self, offset: int, length: int) -> Bytes:
-        if offset < 0 or length < 0 or offset + length > self._num_bytes:
-            raise outside(self.path, offset, length, self._num_bytes)
+        if offset < 0 or length < 0 or offset + length > self.num_bytes:
+            raise outside(self.path, offset, length, self.num_bytes)
         return self.mapped[offset : offset + length]
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
@@ -96,40 +121,33 @@ _HANDLES = HandlePool(min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 
 class PositionalFile:
     """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited.
 
-    Its descriptor belongs to a bounded pool and may be closed between reads.
+    Its descriptor belongs to a bounded pool and may be closed between reads; what is opened again is the same file, or
+    reading is a `ChangedFileError`.
+
+    Attributes:
+        version: which file it is.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._key = object()
-        status = self._status()
-        self._num_bytes = status.st_size
-        self.modified_ns = status.st_mtime_ns
-        self._identity = (status.st_dev, status.st_ino)
-
-    def _status(self) -> os.stat_result:
-        with storage_errors("open", self.path):
-            return os.stat(self.path)
+        self.version = version_of(path)
 
     @property
     def num_bytes(self) -> int:
-        return self._num_bytes
+        return self.version.num_bytes
 
     @property
     def mapped(self) -> Bytes | None:
         return None
 
     def read(self, offset: int, length: int) -> Bytes:
-        if offset < 0 or length < 0 or offset + length > self._num_bytes:
-            raise outside(self.path, offset, length, self._num_bytes)
+        if offset < 0 or length < 0 or offset + length > self.num_bytes:
+            raise outside(self.path, offset, length, self.num_bytes)
         data = np.empty(length, dtype=np.uint8)
         view = data.data
         done = 0
-        with storage_errors("read", self.path), _HANDLES.lease(self._key, self.path) as (handle, is_new):
-            if is_new:
-                status = os.fstat(handle)
-                if (status.st_dev, status.st_ino) != self._identity or status.st_size != self._num_bytes:
-                    raise _changed(self.path, self._num_bytes, status.st_size)
+        with storage_errors("read", self.path), _HANDLES.lease(self._key, self.path, self._check) as (handle, _):
             while done < length:  # one call may return less than asked for
                 count = os.preadv(handle, [view[done:]], offset + done)
                 if count == 0:
@@ -144,14 +162,12 @@ class PositionalFile:
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         return map(self.read, offsets, lengths)
 
+    def _check(self, descriptor: int) -> None:
+        self.version.check(FileVersion.of(os.fstat(descriptor)), self.path)
+
     def __del__(self) -> None:
         if hasattr(self, "_key"):
             _HANDLES.forget(self._key)
-
-
-def _changed(path: str, expected: int, found: int) -> StorageError:
-    message = f"`{path}` was replaced after it was opened: expected {expected} bytes, found a file of {found}"
-    return StorageError(message, hint="open the dataset again")
 
 
 def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:

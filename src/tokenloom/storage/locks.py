@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tokenloom.storage.cleaning import remove_leftover
+
+_LOGGER = logging.getLogger(__name__)
 
 _OPEN: set[int] = set()
 """Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
@@ -50,8 +55,9 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield (descriptor, part) if is_file_at(descriptor, part) and not os.path.lexists(path) else None
     finally:
-        if is_file_at(descriptor, part):
-            os.unlink(part)
+        with suppress(OSError):  # of looking
+            if is_file_at(descriptor, part):
+                remove_leftover(part)
         close_lock(descriptor)
 
 
@@ -71,3 +77,37 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
         count = os.pwrite(descriptor, data, offset)
         offset += count
         data = data[count:]
+
+
+@contextmanager
+def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
+    """Holds the lock of a file, made if need be, and yields whether that is so.
+
+    Others wait for it in steps, so that they can stop waiting. Where files cannot be made or locked, everybody goes on
+    without: the work is then done more than once.
+
+    Args:
+        path: of the file, which stays.
+        pause: waits so many seconds at most and returns whether to stop waiting.
+    """
+    descriptor = None
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
+        is_locked, seconds = False, 0.01
+        while not is_locked:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = True
+            except BlockingIOError:
+                if pause(seconds):
+                    break
+                seconds = min(2 * seconds, 1.0)
+    except OSError as error:
+        _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error.strerror)
+        is_locked = False
+    try:
+        yield is_locked
+    finally:
+        if descriptor is not None:
+            close_lock(descriptor)

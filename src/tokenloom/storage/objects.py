@@ -19,14 +19,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import StorageError, UnavailableError
+from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.block_cache import Block, BlockCache
-from tokenloom.storage.clients import ObjectClient, make_client
+from tokenloom.storage.clients import ObjectClient, make_client, missing
+from tokenloom.storage.ending import at_end, daemons_stopped, submit
 from tokenloom.storage.local import Bytes, outside
+from tokenloom.storage.own_folder import own_folder
 from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
 from tokenloom.storage.retrying import patiently
+from tokenloom.storage.secrets import is_signed_alike, queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings, local_processes
 from tokenloom.storage.statistics import book, forget_statistics
 
@@ -58,8 +61,8 @@ class ObjectStorage:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
-        self.ranges: ReadAhead[Piece] = ReadAhead(self._executor.submit, budget_bytes=0, concurrency=1)
-        self.blocks: ReadAhead[Piece] = ReadAhead(self._executor.submit, budget_bytes=0, concurrency=1)
+        self.ranges: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
+        self.blocks: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
         self.share(1)
 
     @cached_property
@@ -92,7 +95,12 @@ class ObjectStorage:
     def version(self, address: ObjectAddress) -> ObjectVersion:
         """Returns what an object is now; a denied access is believed."""
         client = self.client(address)
-        return self._ask(address, lambda: client.version(address), may_be_denied=True)
+        try:
+            return self._ask(address, lambda: client.version(address), may_be_denied=True)
+        except AccessDeniedError:
+            if is_signed_alike(str(address)):  # a signature may be for one file, not for what lies beside it
+                raise missing(address) from None
+            raise
 
     def fetch(self, address: ObjectAddress, version: ObjectVersion, start: int, stop: int) -> Bytes:
         """Returns bytes [start, stop) of a version from the store, all of them, as uint8[stop - start]."""
@@ -112,12 +120,19 @@ class ObjectStorage:
         """Returns the results of tasks that run at the same time, as far as the concurrency goes."""
         if len(tasks) == 1:
             return [tasks[0]()]
-        futures: list[Future[Any]] = [self._executor.submit(task) for task in tasks]
-        return [future.result() for future in futures]
+        with daemons_stopped():
+            return [future.result() for future in [self._submit(task) for task in tasks]]
+
+    def _submit(self, task: Callable[[], T]) -> Future[T]:
+        return submit(self._executor, task)
+
+    def hurry(self) -> None:
+        """Lets what is under way end with its next failure, and what has not begun fail."""
+        self._stopping.set()
 
     def close(self) -> None:
         """Ends the threads, without waiting for what is under way, and forgets what was announced."""
-        self._stopping.set()
+        self.hurry()
         self.ranges.close()
         self.blocks.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -126,29 +141,26 @@ class ObjectStorage:
         source = str(address)
 
         def count_and_attempt() -> T:
+            if self._stopping.is_set():
+                message = f"`{address}` is not read any more: its storage was closed"
+                raise StorageError(message)
             book().add(source, requests=1)
             return attempt()
 
-        return patiently(
-            count_and_attempt,
-            deadline_seconds=self.settings.deadline_seconds,
-            on_retry=lambda: book().add(source, retries=1),
-            may_be_denied=may_be_denied,
-            stopping=self._stopping,
-        )
+        with daemons_stopped():
+            return patiently(
+                count_and_attempt,
+                deadline_seconds=self.settings.deadline_seconds,
+                on_retry=lambda: book().add(source, retries=1),
+                may_be_denied=may_be_denied,
+                stopping=self._stopping,
+            )
 
 
 def _own_folder(folder: str) -> str:
     """Returns the part of the cache folder that is this user's alone, made if need be; never someone else's."""
     own = os.path.join(folder, f"objects-{os.geteuid()}")
-    with storage_errors("create", own):
-        os.makedirs(own, mode=0o700, exist_ok=True)
-        status = os.lstat(own)
-    if os.path.islink(own) or status.st_uid != os.geteuid():
-        owner = "a link" if os.path.islink(own) else f"a folder of user {status.st_uid}"
-        message = f"`{own}`: expected a folder of user {os.geteuid()}, found {owner}"
-        raise StorageError(message, hint="name another folder as the cache of object storage")
-    return own
+    return own_folder(own, hint="name another folder as the cache of object storage")
 
 
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
@@ -194,7 +206,13 @@ def _begin_in_child() -> None:
     forget_statistics()
 
 
+def _hurry_all() -> None:
+    for storage in list(_STORAGES.values()):
+        storage.hurry()
+
+
 os.register_at_fork(after_in_child=_begin_in_child)
+at_end(_hurry_all)
 
 
 class RemoteFile:
@@ -215,8 +233,8 @@ class RemoteFile:
     def __init__(
         self, path: str, settings: ObjectStorageSettings | None = None, version: ObjectVersion | None = None
     ) -> None:
-        self.path = path
         self.address = parse_address(path)
+        self.path = str(self.address)
         self.settings = settings or ObjectStorageSettings()
         self.version = version or object_storage(self.settings).version(self.address)
         self.name = short_hash(self.address, self.version.num_bytes, self.version.etag, self.settings.block_bytes)
@@ -224,7 +242,12 @@ class RemoteFile:
         self._last_block: tuple[int, Bytes] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last_stop": None, "_last_block": None}
+        state = {**self.__dict__, "_last_stop": None, "_last_block": None}
+        return {"state": state, "queries": queries_for_child()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        remember(state["queries"])
+        self.__dict__.update(state["state"])
 
     @property
     def num_bytes(self) -> int:
@@ -319,7 +342,9 @@ class RemoteFile:
         is_next = self._last_stop is not None and 0 <= offset - self._last_stop < self.settings.block_bytes
         self._last_stop = offset + length
         key = (self.name, offset, length)
-        if (use := storage.ranges.use(key) or storage.blocks.use(key)) is not None:
+        with daemons_stopped():
+            use = storage.ranges.use(key) or storage.blocks.use(key)
+        if use is not None:
             data, waited = _cut(use.value, offset, length), use.waited
         elif is_next and length <= self.settings.block_bytes:
             data, waited = self._read_by_block(storage, offset, length)

@@ -18,6 +18,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.storage.ending import is_ending
+
 T = TypeVar("T")
 
 _SLACK = 8
@@ -139,7 +141,7 @@ class ReadAhead(Generic[T]):
             self._waiting.clear()
 
     def _start_waiting(self) -> None:
-        if self._is_starting:  # a chunk came at once, and this is its callback
+        if self._is_starting or is_ending():  # a chunk came at once, and this is its callback; or it is too late
             return
         self._is_starting = True
         try:
@@ -164,17 +166,16 @@ class ReadAhead(Generic[T]):
         return True
 
     def _start(self, chunk: Chunk[T]) -> None:
+        chunk.future = self._submit(chunk.load)
         self._held[id(chunk)] = chunk
         self._held_bytes += chunk.num_bytes
         self._num_loading += 1
-        chunk.future = self._submit(chunk.load)
         chunk.future.add_done_callback(self._loaded)
 
     def _loaded(self, _: Future[T]) -> None:
         with self._lock:
             self._num_loading -= 1
-            if threading.main_thread().is_alive():  # else the interpreter is about to end
-                self._start_waiting()
+            self._start_waiting()
 
     def _is_abandoned(self, chunk: Chunk[T]) -> bool:
         return chunk.turn < self._turn_read - _SLACK

@@ -15,6 +15,7 @@ from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
 from tokenloom.storage.objects import RemoteFile, object_storage
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import open_regular, version_of
 
 _STEPS_AHEAD = 4
 _TAIL_BYTES = 64 << 10
@@ -59,8 +60,7 @@ def size_of(path: str) -> int:
     """Returns the size of a file or object in bytes."""
     if is_remote(path):
         return RemoteFile(path).num_bytes
-    with storage_errors("open", path):
-        return os.stat(path).st_size
+    return version_of(path).num_bytes
 
 
 def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | None = None) -> bytes:
@@ -68,7 +68,7 @@ def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | N
     if is_remote(path):
         remote = RemoteFile(path, settings)
         return remote.read(0, min(num_bytes, remote.num_bytes)).tobytes()
-    with storage_errors("open", path), open(path, "rb") as stream:
+    with storage_errors("open", path), open(open_regular(path), "rb") as stream:
         return stream.read(num_bytes)
 
 
@@ -113,6 +113,15 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
     with storage_errors("remove", path):
         if os.path.lexists(path):
             os.unlink(path)
+
+
+def keep_copy(path: str) -> PendingObject | None:
+    """Returns an object as it is now, to be put back where it was; None if there is none."""
+    if not exists(path):
+        return None
+    kept = PendingObject(path)
+    kept.write(map_whole(path).data)
+    return kept
 
 
 class RemoteStream(io.RawIOBase):

@@ -51,7 +51,7 @@ def patiently(
         except passing as error:
             delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
             elapsed = time.monotonic() - started
-            is_leaving = stopping.is_set() or not threading.main_thread().is_alive()
+            is_leaving = stopping.is_set()
             if is_leaving or elapsed + delay > deadline_seconds:
                 raise _given_up(error, num_attempts, elapsed) from error
             logger.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)

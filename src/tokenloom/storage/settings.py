@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer, checked_number
+from tokenloom.setting_types import check_local_folder, check_types
 
 CACHE_VARIABLE = "TOKENLOOM_CACHE"
 """The environment variable that names the folder for what is kept of object storage."""
@@ -39,14 +41,12 @@ class ObjectStorageSettings:
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
+        check_types(self)
+        check_local_folder("cache_path", self.cache_path)
         for name in ("cache_bytes", "block_bytes", "read_ahead_bytes", "concurrency"):
-            if getattr(self, name) < 1:
-                message = f"expected {name} of at least 1, found {getattr(self, name)!r}"
-                raise ConfigError(message)
+            checked_integer(name, getattr(self, name), at_least=1)
         for name in ("timeout_seconds", "deadline_seconds"):
-            if not getattr(self, name) > 0:
-                message = f"expected {name} above 0, found {getattr(self, name)!r}"
-                raise ConfigError(message)
+            checked_number(name, getattr(self, name), above=0)
         if self.block_bytes > self.cache_bytes:
             message = f"expected cache_bytes of at least block_bytes = {self.block_bytes}, found {self.cache_bytes}"
             raise ConfigError(message)
@@ -57,6 +57,7 @@ class ObjectStorageSettings:
         if self.cache_path is not None:
             return self.cache_path
         if named := os.environ.get(CACHE_VARIABLE):
+            check_local_folder(CACHE_VARIABLE, named)
             return named
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         return os.path.join(base, "tokenloom")

@@ -9,6 +9,10 @@ MAX_RECORD_BYTES = 256 << 20
 """Longer records are bad ones, unless the caller sets another limit. While it is tokenised, a line costs 5 times its
 size with `gigatoken` (48 MB: 362 MB in all), 120 times with `tokenizers`."""
 
+MAX_UNIT_BYTES = 1 << 30
+"""Larger pages of Parquet and record batches of Arrow are refused, unless the caller sets another limit: each is there
+as a whole, decoded. Their writers make pages of 1 MiB, and batches of 1000 rows."""
+
 HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""
 
@@ -75,6 +79,7 @@ class TableBlock:
         first_record: number of the first row in the file, from 1.
         batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
         max_record_bytes: rows with more bytes of text are bad rows.
+        too_long: the block is one of these.
     """
 
     unit: ClassVar[str] = "row"
@@ -83,6 +88,7 @@ class TableBlock:
     first_record: int
     batches: tuple[Any, ...]
     max_record_bytes: int = MAX_RECORD_BYTES
+    too_long: bool = False
 
     @property
     def num_text_bytes(self) -> int:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.inputs import InputFile, InputSlice
 from tokenloom.preprocess.inputs.streams import is_cut_by_bytes
-from tokenloom.preprocess.inputs.tables import row_group_bytes
+from tokenloom.preprocess.inputs.table_sources import row_group_bytes
 
 Shard = tuple[InputSlice, ...]
 

@@ -19,9 +19,13 @@ from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import objects_below, read_start, size_of
+from tokenloom.storage.secrets import admit, redacted
 
 _NUM_THREADS = 16
 """That open files at the same time: each costs a few round trips where files are far away."""
+
+_MOST_FOLDERS = 200
+"""In each other: a path may have 4096 bytes, and each folder is followed by a call."""
 
 _METADATA_SUFFIX = ".json"
 """In folders of other formats, files of this name say something about the data."""
@@ -68,7 +72,7 @@ def find_inputs(
         finder.add(name)
     _refuse_duplicates(finder.paths)
     if not finder.paths:
-        listed = ", ".join(f"`{name}`" for name in names) or "nothing"
+        listed = ", ".join(f"`{redacted(name)}`" for name in names) or "nothing"
         what = "input files" if input_format is None else f"files of {input_format}"
         message = f"expected {what}, found none in {listed}; {_described(finder.ignored)}"
         raise InputError(message, hint="name the format, or the suffixes of the files")
@@ -114,10 +118,10 @@ class _Finder:
         if name == STDIN:
             self.paths.append(name)
         elif name.startswith("@") and not is_listed:
-            for each in _names_in_list(name[1:]):
+            for each in _names_in_list(admit(name[1:])):
                 self.add(each, is_listed=True)
         elif is_remote(name):
-            self._add_remote(name)
+            self._add_remote(admit(name))
         elif os.path.isdir(name):
             self._add_folder(name.rstrip("/") or "/", _walk(name.rstrip("/") or "/"))
         elif is_pattern(name) and not os.path.lexists(name):
@@ -126,7 +130,11 @@ class _Finder:
             self.paths.append(name)
 
     def _add_matches(self, pattern: str) -> None:
-        found = sorted(glob.glob(pattern, recursive=True))
+        try:
+            found = sorted(glob.glob(pattern, recursive=True))
+        except RecursionError as error:
+            message = f"`{pattern}` leads through more folders in each other than can be followed"
+            raise InputError(message) from error
         if not found:
             raise _no_match(pattern)
         for path in found:
@@ -226,6 +234,9 @@ def _walk(folder: str) -> list[str]:
 
 
 def _walk_into(folder: str, above: tuple[tuple[int, int], ...], found: list[str]) -> None:
+    if len(above) > _MOST_FOLDERS:
+        message = f"expected at most {_MOST_FOLDERS} folders in each other, found more: `{folder[:200]}...`"
+        raise InputError(message)
     with storage_errors("list", folder):
         status = os.stat(folder)
         place = (status.st_dev, status.st_ino)

@@ -10,6 +10,7 @@ import numpy as np
 from tokenloom.errors import InputError
 from tokenloom.preprocess.inputs import InputSlice
 from tokenloom.preprocess.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES, FileBlock, LineBlock
+from tokenloom.preprocess.inputs.decompression import MAX_WINDOW_BYTES
 from tokenloom.preprocess.inputs.streams import SliceStream, is_cut_by_bytes
 from tokenloom.storage.resolve import open_source
 
@@ -27,12 +28,20 @@ class LineReader:
         slice_: of JSON lines or lines of text.
         block_bytes: a block ends with the last line that fits; may be changed between blocks.
         max_record_bytes: see `LineBlock.too_long`.
+        max_window_bytes: see `decompressed`.
 
     Raises:
         StorageError: the file cannot be opened.
     """
 
-    def __init__(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(
+        self,
+        slice_: InputSlice,
+        *,
+        block_bytes: int,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        max_window_bytes: int = MAX_WINDOW_BYTES,
+    ) -> None:
         self.block_bytes = block_bytes
         self.num_text_bytes = 0
         self.num_rows = 0
@@ -41,7 +50,7 @@ class LineReader:
         self._format = cast("Literal['jsonl', 'text-lines']", slice_.file.format)
         self._begins_file = not slice_.numbers_records_from_its_start
         self._max_record_bytes = max_record_bytes
-        self._stream = SliceStream(slice_)
+        self._stream = SliceStream(slice_, max_window_bytes=max_window_bytes)
 
     def close(self) -> None:
         """Closes the file."""
@@ -104,8 +113,11 @@ class LineReader:
         return chunk
 
     def _after_line(self, chunk: bytes) -> bytes:
-        """Drops the rest of the current line, which `chunk` continues; returns what follows, b"" at the end."""
-        while chunk:
+        """Drops the rest of the current line, which `chunk` continues; returns what follows, b"" at the end.
+
+        Of a line that goes on behind the slice, the rest is the next slices' to read: it is not read twice.
+        """
+        while chunk and not (self._stream.is_in_last_line and b"\n" not in chunk):
             _, newline, rest = chunk.partition(b"\n")
             if newline:
                 return rest or self._chunk()
@@ -125,19 +137,27 @@ class FileReader:
         slice_: the whole file.
         block_bytes: without effect.
         max_record_bytes: of a longer file only the beginning is kept, and the rest is read and dropped.
+        max_window_bytes: see `decompressed`.
 
     Raises:
         StorageError: the file cannot be opened.
     """
 
-    def __init__(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(
+        self,
+        slice_: InputSlice,
+        *,
+        block_bytes: int,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        max_window_bytes: int = MAX_WINDOW_BYTES,
+    ) -> None:
         self.block_bytes = block_bytes
         self.num_text_bytes = 0
         self.num_rows = 0
         self.num_bytes = slice_.file.num_bytes
         self._path = slice_.file.path
         self._max_record_bytes = max_record_bytes
-        self._stream = SliceStream(slice_)
+        self._stream = SliceStream(slice_, max_window_bytes=max_window_bytes)
 
     def close(self) -> None:
         """Closes the file."""

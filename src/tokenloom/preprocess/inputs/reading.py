@@ -8,10 +8,14 @@ from typing import Protocol
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError, ReplacedObjectError
 from tokenloom.preprocess.inputs import LINE_FORMATS, TEXT_FORMATS, TEXT_KEY, InputFile, InputSlice
-from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.preprocess.inputs.arrow_files import ArrowReader
+from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, Block
+from tokenloom.preprocess.inputs.cut import whole_file
+from tokenloom.preprocess.inputs.decompression import MAX_WINDOW_BYTES
+from tokenloom.preprocess.inputs.limits import ReadLimits
 from tokenloom.preprocess.inputs.lines import FileReader, LineReader
+from tokenloom.preprocess.inputs.parquet_files import ParquetReader
 from tokenloom.preprocess.inputs.streams import version_of
-from tokenloom.preprocess.inputs.tables import ArrowReader, ParquetReader
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
@@ -60,6 +64,8 @@ def open_slice(
     block_bytes: int,
     keys: Sequence[str] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
+    max_window_bytes: int = MAX_WINDOW_BYTES,
+    max_unit_bytes: int = MAX_UNIT_BYTES,
 ) -> SliceReader:
     """Returns the reader of a slice.
 
@@ -68,6 +74,9 @@ def open_slice(
         block_bytes: of a block.
         keys: of the texts, so that only their columns are read; None for all columns.
         max_record_bytes: longer records are bad ones.
+        max_window_bytes: that Zstandard and xz may take for what they look back on; more is an error.
+        max_unit_bytes: of what of a table is there as a whole (a page of Parquet, a record batch of Arrow); more is an
+            error.
 
     Raises:
         ConfigError: the format has no such keys.
@@ -82,13 +91,34 @@ def open_slice(
     check_unchanged(file)
     reader: SliceReader
     if file.format in LINE_FORMATS:
-        reader = LineReader(slice_, block_bytes=block_bytes, max_record_bytes=max_record_bytes)
+        reader = LineReader(
+            slice_, block_bytes=block_bytes, max_record_bytes=max_record_bytes, max_window_bytes=max_window_bytes
+        )
     elif file.format == "text-files":
-        reader = FileReader(slice_, block_bytes=block_bytes, max_record_bytes=max_record_bytes)
+        reader = FileReader(
+            slice_, block_bytes=block_bytes, max_record_bytes=max_record_bytes, max_window_bytes=max_window_bytes
+        )
     else:
         kind = ParquetReader if file.format == "parquet" else ArrowReader
-        reader = kind(slice_, block_bytes=block_bytes, keys=keys, max_record_bytes=max_record_bytes)
+        reader = kind(
+            slice_,
+            block_bytes=block_bytes,
+            keys=keys,
+            max_record_bytes=max_record_bytes,
+            max_unit_bytes=max_unit_bytes,
+        )
     return _GuardedReader(reader, file)
+
+
+def open_whole(file: InputFile, limits: ReadLimits, *, block_bytes: int) -> SliceReader:
+    """Returns the reader of a whole file, all columns of it; see `open_slice`."""
+    return open_slice(
+        whole_file(file),
+        block_bytes=block_bytes,
+        max_record_bytes=limits.max_record_bytes,
+        max_window_bytes=limits.max_window_bytes,
+        max_unit_bytes=limits.memory_bytes,
+    )
 
 
 class _GuardedReader:

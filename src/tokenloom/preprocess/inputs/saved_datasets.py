@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tokenloom.errors import ConfigError, InputError
+from tokenloom.storage.json_files import parse_json
 
 _STATE = "state.json"
 _SPLITS = "dataset_dict.json"
@@ -52,7 +52,7 @@ def saved_files(folder: str, names: Iterable[str], read: Callable[[str], bytes])
 
 def _json(path: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     try:
-        value = json.loads(read(path))
+        value = parse_json(read(path))
     except ValueError as error:
         message = f"`{path}` is not JSON: {error}"
         raise InputError(message) from error

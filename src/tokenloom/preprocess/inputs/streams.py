@@ -5,7 +5,13 @@ from __future__ import annotations
 import io
 
 from tokenloom.preprocess.inputs import LINE_FORMATS, STDIN, InputFile, InputSlice
-from tokenloom.preprocess.inputs.decompression import MAGIC_BYTES, Read, compression_of, decompressed
+from tokenloom.preprocess.inputs.decompression import (
+    MAGIC_BYTES,
+    MAX_WINDOW_BYTES,
+    Read,
+    compression_of,
+    decompressed,
+)
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.resolve import open_stream
@@ -30,13 +36,14 @@ class SliceStream:
 
     Args:
         slice_: of a file of lines or text.
+        max_window_bytes: see `decompressed`.
 
     Raises:
         StorageError: it cannot be opened.
         InputError: its compressed data is damaged at the very beginning.
     """
 
-    def __init__(self, slice_: InputSlice) -> None:
+    def __init__(self, slice_: InputSlice, *, max_window_bytes: int = MAX_WINDOW_BYTES) -> None:
         file = slice_.file
         by_bytes = is_cut_by_bytes(file)
         self._start = max(0, slice_.start - 1) if by_bytes else 0  # from the newline before it, if there is one
@@ -47,9 +54,11 @@ class SliceStream:
             if file.is_stream:
                 with storage_errors("read", file.path):
                     compression = compression_of(self._file.peek(MAGIC_BYTES)[:MAGIC_BYTES])
-            self.read: Read = decompressed(self._file, file.path, compression)
+            self.read: Read = decompressed(self._file, file.path, compression, max_window_bytes=max_window_bytes)
+            self._lines: _LinesWithin | None = None
             if by_bytes and (slice_.start > 0 or slice_.stop < file.num_bytes):
-                self.read = _LinesWithin(self.read, slice_.start, slice_.stop).read
+                self._lines = _LinesWithin(self.read, slice_.start, slice_.stop)
+                self.read = self._lines.read
         except BaseException:
             self._file.close()
             raise
@@ -60,6 +69,11 @@ class SliceStream:
         if self._end is not None:
             return self._end
         return self._file.tell() - self._start if self._file.seekable() else 0
+
+    @property
+    def is_in_last_line(self) -> bool:
+        """Whether nothing but the rest of a line that began before will be read."""
+        return self._lines is not None and self._lines.is_behind_slice
 
     def close(self) -> None:
         """Closes the file; the position stays."""
@@ -105,6 +119,11 @@ class _LinesWithin:
         if self._position < self._stop:
             return self._noted(self._chunk(min(count, self._stop - self._position)))
         return self._rest_of_line(count) if self._is_within_line else b""
+
+    @property
+    def is_behind_slice(self) -> bool:
+        """Whether no line begins from here on."""
+        return not self._rest and (self._has_ended or self._position >= self._stop)
 
     def _first_line(self) -> bytes:
         """Skips to where a line begins; returns what was read of the slice with it."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
 import subprocess
 import sys
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-
 from tests.support import write_corpus
+
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.ranks import current_ranks, name_ranks
@@ -21,85 +15,8 @@ from tokenloom.errors import ConfigError
 
 pytest.importorskip("torch")
 
-PATIENCE_SECONDS = 60
-"""Before a case counts as hanging; the slowest takes 3 seconds on an idle machine."""
-
 NOTICE_SECONDS = 10
 """Within which all survivors must have raised; a tenth of a second is usual, and 0.5 for the last rank."""
-
-
-@dataclass
-class Outcomes:
-    """What became of each rank that lived, by rank; and which files the ranks left."""
-
-    by_rank: dict[int, dict[str, Any]]
-    shared: Path
-
-    @property
-    def results(self) -> list[Any]:
-        assert not [outcome for outcome in self.by_rank.values() if "kind" in outcome], self.by_rank
-        return [self.by_rank[rank]["result"] for rank in sorted(self.by_rank)]
-
-    @property
-    def errors(self) -> list[tuple[str, str]]:
-        assert all("kind" in outcome for outcome in self.by_rank.values()), self.by_rank
-        return [(outcome["kind"], outcome["message"]) for _, outcome in sorted(self.by_rank.items())]
-
-    def noted(self, prefix: str) -> list[int]:
-        return sorted(int(path.name.split("-")[1]) for path in self.shared.glob(f"{prefix}-?"))
-
-    def seconds_after_the_kill(self) -> float:
-        killed = float((self.shared / "killed").read_text())
-        return max(outcome["time"] for outcome in self.by_rank.values()) - killed
-
-
-@pytest.fixture(scope="module")
-def context():
-    """Processes start as forks of one that has imported torch: 50 ms each instead of 2 s."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.distributed_worker"])
-    yield context
-    multiprocessing.forkserver._forkserver._stop()
-
-
-@pytest.fixture
-def run(context, tmp_path):
-    """Runs a case of `distributed_worker` on every rank of a group."""
-    processes = []
-
-    def run(case, *, world_size=4, backend="gloo", **options):
-        worker = __import__("tests.distributed_worker", fromlist=["main"]).main
-        connections = []
-        for rank in range(world_size):
-            ours, theirs = context.Pipe()
-            arguments = (theirs, rank, world_size, tmp_path, backend, case, options)
-            processes.append(context.Process(target=worker, args=arguments, daemon=True))
-            processes[-1].start()
-            theirs.close()
-            connections.append(ours)
-        by_rank = {}
-        waiting, stop = dict(enumerate(connections)), time.monotonic() + PATIENCE_SECONDS
-        while waiting:
-            ready = multiprocessing.connection.wait(waiting.values(), timeout=stop - time.monotonic())
-            assert ready, f"{case} hangs on ranks {list(waiting)}; so far: {by_rank}"
-            for rank in [rank for rank, connection in waiting.items() if connection in ready]:
-                try:
-                    by_rank[rank] = waiting[rank].recv()
-                except EOFError:  # killed
-                    connections[rank].close()
-                del waiting[rank]
-        for connection in connections:
-            if not connection.closed:
-                connection.close()
-        for process in processes:
-            process.join(10)
-        return Outcomes(by_rank, tmp_path)
-
-    yield run
-    for process in processes:
-        process.kill()
-        process.join()
-        process.close()
 
 
 def no_leftovers(folder):

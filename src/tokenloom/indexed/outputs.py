@@ -1,0 +1,229 @@
+"""The files of a dataset as one thing to write: all of them appear together, and replace all of an earlier one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenloom.errors import StorageError
+from tokenloom.indexed.catalogue import catalogue_path
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest_file import manifest_path
+from tokenloom.indexed.roles import roles_path
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import PendingFile, PendingLink
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.journal import canonical_name
+from tokenloom.storage.local import ByteSource, MappedFile
+from tokenloom.storage.publishing import FileGroup, OutputLock, exists_error, publish_together, tidy
+from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
+
+AnyPending = PendingFile | PendingLink | PendingObject
+
+_MOST_OPEN = 64
+"""Datasets whose files stay open until they are published; those of more are closed under hidden names."""
+MOST_LOCKED = 200
+"""Locks held at once: each takes a descriptor, of which a process has 1,024 as a rule."""
+
+REJECTED_SUFFIX = ".rejected.jsonl"
+"""Of the file of the records that a run set aside beside a dataset."""
+
+
+def dataset_paths(prefix: str) -> list[str]:
+    """Returns the paths of all files that a dataset may have; that of the index, which opens the others, is first."""
+    return [
+        idx_path(prefix),
+        bin_path(prefix),
+        catalogue_path(prefix),
+        manifest_path(prefix),
+        roles_path(prefix),
+    ]
+
+
+def existing_path(prefix: str) -> str | None:
+    """Returns the path of a file of a dataset that is there, None if there is none.
+
+    Raises:
+        StorageError: a store does not say.
+    """
+    if not is_remote(prefix):
+        tidy(idx_path(prefix))
+    return next((path for path in dataset_paths(prefix) if exists(path)), None)
+
+
+def require_free(prefixes: Iterable[str]) -> None:
+    """Checks that there is no dataset under any of these prefixes, nor a part of one.
+
+    Raises:
+        OutputExistsError: there is.
+    """
+    for prefix in prefixes:
+        if (path := existing_path(prefix)) is not None:
+            raise exists_error(path)
+
+
+@dataclass(kw_only=True)
+class PendingDataset:
+    """A dataset that is written, and does not appear before it is published.
+
+    Attributes:
+        prefix: that its index will have.
+        tokens: the `.bin` file, or the catalogue in place of it.
+        index: the `.idx` file.
+        manifest: the contents of the manifest; None for none.
+        roles: the `.roles` file; None for none.
+        beside: further files that appear with it.
+        replaced: paths of further files that belong to what it replaces.
+    """
+
+    prefix: str
+    tokens: AnyPending
+    index: AnyPending
+    manifest: bytes | None = None
+    roles: AnyPending | None = None
+    beside: Sequence[AnyPending] = ()
+    replaced: Sequence[str] = ()
+    _record: AnyPending | None = field(default=None, init=False, repr=False)
+
+    def files(self, *, durable: bool) -> list[AnyPending]:
+        """Returns all files in the order in which they appear, the index last."""
+        if self.manifest is not None and self._record is None:
+            self._record = open_pending(manifest_path(self.prefix), durable=durable)
+            self._record.write(self.manifest)
+        chosen = (self.tokens, self.roles, *self.beside, self._record, self.index)
+        return [file for file in chosen if file is not None]
+
+    def seal(self, *, durable: bool = True) -> None:
+        """Closes all files, which are complete, under hidden names."""
+        for file in self.files(durable=durable):
+            file.seal()
+
+    def discard(self) -> None:
+        """Gives all of it up; harmless when repeated, and once it is published."""
+        for file in (self.tokens, self.roles, *self.beside, self._record, self.index):
+            if file is not None:
+                file.discard()
+
+    def names(self) -> list[str]:
+        """Returns the paths of all files that a dataset of this prefix may have; its tokens may lie elsewhere."""
+        names = dataset_paths(self.prefix)
+        if os.path.dirname(self.tokens.path) != os.path.dirname(self.index.path) or prefix_of(
+            self.tokens.path
+        ) != prefix_of(self.index.path):
+            names = [name for name in names if name != bin_path(self.prefix)]
+        if os.path.lexists(self.index.path):
+            names.append(f"{self.prefix}{REJECTED_SUFFIX}")  # of a run of another kind
+        return [*names, *self.replaced]
+
+
+def publish_datasets(
+    datasets: Sequence[PendingDataset],
+    *,
+    overwrite: bool,
+    durable: bool = True,
+    exclusive: bool = True,
+    locks: Iterable[OutputLock] = (),
+) -> None:
+    """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes.
+
+    Args:
+        datasets: written.
+        overwrite: whether they may replace others.
+        durable: whether they survive a loss of power.
+        exclusive: whether others are kept from writing the same meanwhile.
+        locks: those that the caller holds already.
+
+    Raises:
+        OutputExistsError: something is there, and is not to be replaced.
+        OutputBusyError: another process writes one of them.
+        StorageError: writing failed; what was there is there again.
+    """
+    own: list[OutputLock] = []
+    try:
+        local = [dataset for dataset in datasets if not is_remote(dataset.index.path)]
+        held = {canonical_name(lock.key) for lock in locks}
+        keys = [dataset.index.path for dataset in local]
+        locked = {key for key in keys if not exclusive or canonical_name(key) in held}
+        for dataset in local[:MOST_LOCKED]:
+            if dataset.index.path not in locked:
+                own.append(OutputLock(dataset.index.path))
+                locked.add(dataset.index.path)
+        groups = [
+            FileGroup(key=each.index.path, files=each.files(durable=durable), names=each.names()) for each in local
+        ]
+        for dataset in datasets:
+            if is_remote(dataset.index.path):
+                _upload(dataset, overwrite=overwrite)
+        publish_together(groups, replace=overwrite, durable=durable, locked=locked)
+    finally:
+        for dataset in datasets:
+            dataset.discard()
+        for lock in own:
+            lock.release()
+
+
+def is_same_file(file: AnyPending) -> bool:
+    """Whether what has the final name of a file holds the same bytes; the file is complete."""
+    file.sync()
+    return holds(open_source(file.path), [MappedFile(file.readable_path).mapped.data])
+
+
+def holds(source: ByteSource, contents: Iterable[memoryview]) -> bool:
+    """Whether a file holds these bytes, in pieces, and no more."""
+    offset = 0
+    for piece in contents:
+        length = memoryview(piece).nbytes
+        if offset + length > source.num_bytes:
+            return False
+        if not np.array_equal(source.read(offset, length), np.frombuffer(piece, dtype=np.uint8)):
+            return False
+        offset += length
+    return offset == source.num_bytes
+
+
+def is_published(pending: PendingDataset) -> bool:
+    """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it.
+
+    Raises:
+        OutputExistsError: another one is there.
+    """
+    if (path := existing_path(pending.prefix)) is None:
+        return False
+    files = [file for file in (pending.index, pending.tokens, pending.roles) if file is not None]
+    if not all(exists(file.path) and is_same_file(file) for file in files):
+        raise exists_error(path)
+    return True
+
+
+def should_seal(num_datasets: int) -> bool:
+    """Whether so many datasets are too many to keep their files open until they are published."""
+    return num_datasets > _MOST_OPEN
+
+
+def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
+    """Makes objects appear one by one, the index last, after the one it replaces is gone.
+
+    When the tokens cannot be uploaded the old index is put back; the old tokens are still there then.
+    """
+    if not overwrite:
+        require_free([dataset.prefix])
+    names = dataset.names()
+    kept = keep_copy(dataset.index.path)
+    files = dataset.files(durable=True)
+    remove(dataset.index.path)
+    try:
+        files[0].place()
+    except BaseException:
+        if kept is not None:
+            with suppress(StorageError):
+                kept.publish()
+        raise
+    for name in names:
+        if name not in {file.path for file in files}:
+            remove(name)
+    for file in files[1:]:
+        file.place()

@@ -1,0 +1,206 @@
+"""Complete checks of pairs in the background of a run, once per node: every row, and every checksum of the manifests.
+
+Opening looks at the ends of files, building indices at all rows; tokens are only looked at here. A thread reads them
+while the run goes on, and what it found is kept beside the indices under the identity of the files, so that the next
+start on this node has nothing to read. Processes of a node take turns: one reads a pair, the others learn what was
+found.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.soundness import check_index, check_roles, check_tokens
+from tokenloom.indexed.verification_record import Found, identity_of_files, known_result, record_path, record_result
+from tokenloom.storage.locks import waiting_for
+from tokenloom.storage.settings import ObjectStorageSettings
+
+_LOGGER = logging.getLogger(__name__)
+
+_FLAG_BYTES = 1 << 14
+_MOST_ROUNDS = 3
+"""Of one pair that changes while it is read."""
+_NICENESS = 10
+_PATIENCE_AT_EXIT_SECONDS = 10.0
+
+
+class _StoppedError(Exception):
+    """The process ends; what was not read stays unread."""
+
+
+class Verification:
+    """The complete check of some pairs; get one with `verification`, or from a config with `verify="full"`.
+
+    Safe from several threads. Processes that are forked later learn what is found; those that are spawned with a
+    dataset look for themselves, which costs nothing once the pairs were read.
+
+    Args:
+        folder: where results are kept.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._flag = mmap.mmap(-1, _FLAG_BYTES)  # shared with forked workers, which have no thread
+        self._added: dict[str, ObjectStorageSettings | None] = {}
+        self._waiting: list[str] = []
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._owner = os.getpid()
+        self._warned = False
+        atexit.register(self._stop)
+
+    def add(self, prefix: str, settings: ObjectStorageSettings | None = None) -> None:
+        """Adds a pair or a catalogue, which is checked soon; nothing happens if it was added before.
+
+        Args:
+            prefix: of the pair.
+            settings: of object storage.
+        """
+        if self._owner != os.getpid():  # the parent of this fork checks it, and may have held the lock
+            return
+        with self._changed:
+            if prefix in self._added:
+                return
+            self._added[prefix] = settings
+            self._waiting.append(prefix)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tokenloom-verification", daemon=True)
+                self._thread.start()
+
+    def check(self) -> None:
+        """Raises if damage was found so far; takes some ten nanoseconds if not.
+
+        Raises:
+            DatasetFormatError: a pair is damaged; names the file.
+            StorageError: one could not be read.
+        """
+        if self._flag[0]:
+            is_format, message, hint = json.loads(self._flag[1:].rstrip(b"\0"))
+            raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Waits until all pairs were checked, and returns whether that is so; in a fork, only checks.
+
+        Args:
+            timeout_seconds: at most so long; None for as long as it takes.
+
+        Raises:
+            DatasetFormatError, StorageError: as `check`.
+        """
+        self.check()
+        if self._owner != os.getpid():
+            return False
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._thread is None or self._flag[0], timeout_seconds)
+        self.check()
+        return bool(done)
+
+    def __reduce__(self) -> tuple[Callable[..., Verification], tuple[Any, ...]]:
+        return _again, (self._folder, dict(self._added))
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # of this thread alone
+        problem: TokenloomError | None = StorageError("the verification of data ended early")
+        try:
+            while True:
+                with self._changed:
+                    if not self._waiting:
+                        problem, self._thread = None, None
+                        return
+                    prefix = self._waiting.pop(0)
+                found = self._look_at(prefix)
+                if found.message is not None:
+                    problem = DatasetFormatError(found.message, hint=found.hint)
+                    return
+        except TokenloomError as error:
+            problem = error
+        except _StoppedError:
+            problem = None
+        finally:
+            with self._changed:
+                if problem is not None:
+                    self._tell(problem)
+                if self._thread is threading.current_thread():
+                    self._thread = None
+                self._changed.notify_all()
+
+    def _look_at(self, prefix: str) -> Found:
+        """Returns what is wrong with a pair: as somebody found who looked at the same files, or by looking at them."""
+        for _ in range(_MOST_ROUNDS):
+            dataset = IndexedDataset(prefix, mmap=False, object_storage=self._added[prefix])
+            identity = identity_of_files(dataset)
+            path = record_path(self._folder, identity)
+            if identity["checksums"] is None and not self._warned:
+                self._warned = True
+                _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
+            with waiting_for(f"{path}.lock", self._stopping.wait) as is_locked:
+                if self._stopping.is_set():
+                    raise _StoppedError
+                if (known := known_result(path, identity)) is not None:
+                    return known
+                found = self._read(dataset)
+                if identity_of_files(IndexedDataset(prefix, object_storage=self._added[prefix])) != identity:
+                    continue
+                if is_locked:
+                    record_result(path, identity, found)
+                return found
+        message = f"`{prefix}` was written to {_MOST_ROUNDS} times while it was verified"
+        raise StorageError(message, hint="train on data that nobody writes")
+
+    def _read(self, dataset: IndexedDataset) -> Found:
+        """Reads all of a pair and returns what is wrong."""
+        try:
+            check_index(dataset)
+            check_roles(dataset)
+            check_tokens(dataset, progress=self._go_on)
+        except DatasetFormatError as error:
+            return Found(error.message, error.hint)
+        _LOGGER.info("verified `%s`", dataset.path_prefix)
+        return Found(None)
+
+    def _go_on(self, num_bytes: int) -> None:
+        if self._stopping.is_set():
+            raise _StoppedError
+
+    def _tell(self, problem: TokenloomError) -> None:
+        data = json.dumps([isinstance(problem, DatasetFormatError), problem.message, problem.hint]).encode()
+        if len(data) >= _FLAG_BYTES:
+            data = json.dumps([True, problem.message[:1000], None]).encode()
+        self._flag[1 : 1 + len(data)] = data
+        self._flag[0] = 1  # last: then the text is there
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        if (thread := self._thread) is not None and self._owner == os.getpid():
+            thread.join(_PATIENCE_AT_EXIT_SECONDS)
+
+
+_VERIFICATIONS: dict[str, Verification] = {}
+
+
+def verification(folder: str) -> Verification:
+    """Returns the verification whose results are kept in a folder, one per process.
+
+    Args:
+        folder: made if need be.
+    """
+    if (known := _VERIFICATIONS.get(folder)) is not None:
+        return known
+    return _VERIFICATIONS.setdefault(folder, Verification(folder))
+
+
+def _again(folder: str, added: dict[str, ObjectStorageSettings | None]) -> Verification:
+    found = verification(folder)
+    for prefix, settings in added.items():
+        found.add(prefix, settings)
+    return found

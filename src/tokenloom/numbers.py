@@ -1,0 +1,276 @@
+"""Numbers that users write or pass: read strictly, or refused with the place of the fault; never guessed.
+
+A number is written in ASCII digits with at most one dot, a sign and an exponent where they make sense. What else Python
+takes for one (`nan`, `inf`, `1_000`, digits of other scripts) is refused, since nobody means it, and so is what double
+precision cannot hold.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tokenloom.errors import ConfigError
+
+_BLANKS = " \t\r\n"
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_BYTES = re.compile(r"([0-9]{1,40}(?:\.[0-9]{0,40})?) ?([KMGT]i?B)?")
+_UNITS = {None: 1} | {
+    f"{letter}{kind}B": base ** (power + 1)
+    for power, letter in enumerate("KMGT")
+    for kind, base in (("", 1000), ("i", 1024))
+}
+_LARGEST = 2**63 - 1
+_MOST_DIGITS = 20
+_MOST_SHOWN = 60
+"""Characters of a text that a message quotes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A part of a list in a text.
+
+    Attributes:
+        text: without the blanks around it; may be empty.
+        number: which of the list, from 1.
+        column: where it begins, in characters from 1.
+    """
+
+    text: str
+    number: int
+    column: int
+
+    @property
+    def place(self) -> str:
+        """A phrase that names it and says where it is."""
+        return f"item {self.number} {quoted(self.text)} at column {self.column}"
+
+
+def quoted(text: str) -> str:
+    """Returns a text as a message shows it, cut off where it is very long."""
+    return repr(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…")
+
+
+def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
+    """Returns the items of a list, the empty ones too; a text of blanks is a list of one empty item.
+
+    Example:
+        >>> [(item.text, item.column) for item in items_of("90, abc,,5")]
+        [('90', 1), ('abc', 5), ('', 9), ('5', 10)]
+
+    Args:
+        text: items with separators between them, and blanks around them.
+        separators: characters, each of which ends an item.
+        blanks_separate: whether blanks between two items will do instead.
+    """
+    between = f"[{_BLANKS}]*[{re.escape(separators)}][{_BLANKS}]*"
+    if blanks_separate:
+        between += f"|[{_BLANKS}]+"
+    first = len(text) - len(text.lstrip(_BLANKS))
+    body = text.strip(_BLANKS)
+    bounds = [found.span() for found in re.finditer(between, body)]
+    starts = [0, *(stop for _, stop in bounds)]
+    stops = [*(start for start, _ in bounds), len(body)]
+    return [
+        Item(text=body[start:stop], number=number, column=first + start + 1)
+        for number, (start, stop) in enumerate(zip(starts, stops, strict=True), 1)
+    ]
+
+
+def parse_number(text: str, where: str) -> float:
+    """Returns the number that a text is, as double precision rounds it.
+
+    Example:
+        >>> parse_number("0.25", "share")
+        0.25
+
+    Args:
+        text: without blanks around it.
+        where: what is read, for the message, which goes on with what is wrong.
+
+    Raises:
+        ConfigError: it is none, or double precision cannot hold it.
+    """
+    if not _NUMBER.fullmatch(text):
+        message = f"{where} is {'empty' if not text else 'no number'}"
+        raise ConfigError(message, hint=_spelling_hint(text))
+    number = float(text)
+    if abs(number) == float("inf"):
+        message = f"{where} is too large for double precision"
+        raise ConfigError(message)
+    if number == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        message = f"{where} is too small for double precision"
+        raise ConfigError(message)
+    return number
+
+
+def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
+    """Returns the whole number that a text is.
+
+    Args:
+        text: without blanks around it.
+        where: what is read, for the message, which goes on with what is wrong.
+        at_least: the smallest that is taken; None for any.
+
+    Raises:
+        ConfigError: it is none, less than `at_least`, or does not fit 64 bits.
+    """
+    if not _INTEGER.fullmatch(text):
+        message = f"{where} is {'empty' if not text else 'no whole number'}"
+        raise ConfigError(message, hint=_spelling_hint(text))
+    if len(text.lstrip("+-0")) > _MOST_DIGITS or (number := int(text.lstrip("+-0") or "0")) >= 2**64:
+        message = f"{where} does not fit 64 bits"
+        raise ConfigError(message)
+    number = -number if text.startswith("-") else number
+    if at_least is not None and number < at_least:
+        message = f"{where} is less than {at_least}"
+        raise ConfigError(message)
+    return number
+
+
+def parse_bytes(text: str) -> int:
+    """Returns the bytes that a text stands for: whole, from 1 on; a fraction of one is cut off.
+
+    Example:
+        >>> parse_bytes("1.5 GiB")
+        1610612736
+
+    Args:
+        text: a number, and KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024).
+
+    Raises:
+        ConfigError: it is none, less than one byte, or does not fit 64 bits.
+    """
+    found = _BYTES.fullmatch(text)
+    count = 0 if found is None else int(Decimal(found[1]) * _UNITS[found[2]])
+    if not 1 <= count <= _LARGEST:
+        message = f"expected a number of bytes such as 500MB or 10GiB, found {quoted(text)}"
+        raise ConfigError(message, hint=None if found is None else f"from 1 to {_LARGEST} bytes")
+    return count
+
+
+def parse_percentage(text: str, where: str) -> float:
+    """Returns the share that a percentage such as `0.1%` is, from 0 to 1.
+
+    Raises:
+        ConfigError: it is none, or not from 0% to 100%.
+    """
+    if not text.endswith("%"):
+        message = f"{where} is no percentage such as 0.1%"
+        raise ConfigError(message)
+    percent = parse_number(text[:-1], where)
+    if not 0 <= percent <= 100:
+        message = f"{where} is not from 0% to 100%"
+        raise ConfigError(message)
+    return percent / 100
+
+
+def number_or_none(text: str, where: str) -> float | None:
+    """Returns the number that a text is, None for one that nobody would take for a number, such as a path.
+
+    NaN and infinity are numbers here, for the check of the range to refuse.
+
+    Raises:
+        ConfigError: Python takes it for a number and `parse_number` does not, so that it may be meant as either.
+    """
+    stripped = text.strip()
+    if _NUMBER.fullmatch(stripped):
+        return parse_number(stripped, where)
+    try:
+        number = float(stripped)
+    except ValueError:
+        return None
+    if not math.isfinite(number) and stripped.isascii():
+        return number
+    message = f"{where} is no number of plain digits"
+    raise ConfigError(message, hint=_spelling_hint(stripped) or f"a path of that name is `./{stripped}`")
+
+
+def finite_or_none(value: object) -> float | None:
+    """Returns the float of a finite number of any type; None for all else, which includes True, False and texts."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return number if abs(number) < float("inf") else None
+
+
+def checked_integer(
+    name: str, value: object, *, at_least: int | None = None, below: int | None = None, hint: str | None = None
+) -> int:
+    """Returns the value as an int, of whatever integer type it was.
+
+    Args:
+        name: of the setting.
+        value: of the setting.
+        at_least: the smallest that is taken; None for any.
+        below: more than the largest that is taken; None for any.
+        hint: what to do where it is too small.
+
+    Raises:
+        ConfigError: it is no integer (as texts, floats, True and False are none), too small or too large.
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # which it finds out
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        message = f"expected an integer as {name}, found {value!r}"
+        raise ConfigError(message)
+    if below is not None and not (at_least or 0) <= number < below:
+        message = f"expected {name} in [{at_least or 0}, {_power(below)}), found {number}"
+        raise ConfigError(message)
+    if at_least is not None and number < at_least:
+        message = f"expected {name} of at least {at_least}, found {number}"
+        raise ConfigError(message, hint=hint)
+    return number
+
+
+def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
+    """Returns the value as a float, of whatever type of number it was.
+
+    Args:
+        name: of the setting.
+        value: of the setting.
+        at_least: the smallest that is taken; None for any.
+        above: less than all that are taken; None for any.
+
+    Raises:
+        ConfigError: it is no number (as texts, True and False are none), NaN, infinite or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        message = f"expected a number as {name}, found {value!r}"
+        raise ConfigError(message)
+    number = finite_or_none(value)
+    if number is None or (above is not None and number <= above) or (at_least is not None and number < at_least):
+        bounds = [f" above {above:g}"] if above is not None else []
+        bounds += [f" of at least {at_least:g}"] if at_least is not None else []
+        message = f"expected {'' if bounds else 'a finite '}{name}{' and'.join(bounds)}, found {value!r}"
+        raise ConfigError(message)
+    return number
+
+
+def _power(number: int) -> str:
+    exponent = number.bit_length() - 1
+    return f"2**{exponent}" if exponent >= 16 and number == 1 << exponent else str(number)
+
+
+def _spelling_hint(text: str) -> str | None:
+    """Returns how to write what Python alone takes for a number."""
+    plain = text.replace("_", "")
+    if not text.isascii() or "_" in text:
+        try:
+            float(plain)
+        except ValueError:
+            return None
+        return "write it in the digits 0 to 9, without `_`"
+    if re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text):
+        return "write a dot before the decimals"
+    return None

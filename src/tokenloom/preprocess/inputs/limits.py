@@ -1,0 +1,60 @@
+"""What reading an input may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenloom.errors import ConfigError
+
+_LEAST_MEMORY_BYTES = 64 << 20
+_MOST_RECORD_BYTES = 1 << 30
+_LEAST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 1 << 20, 1 << 31  # what Zstandard can be told on every machine
+
+
+_RECORD_BYTES = 16 << 20
+"""While it is tokenised, a conversation costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """What reading an input may take, where each record is looked at in Python.
+
+    Attributes:
+        max_record_bytes: longer records (lines, texts of a row, files of text) are bad records.
+        max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
+            xz) is an error.
+        memory_bytes: a page of Parquet, or a record batch of Arrow, that takes more is an error.
+    """
+
+    max_record_bytes: int = _RECORD_BYTES
+    max_window_bytes: int = 128 << 20
+    memory_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        check_limits(
+            max_record_bytes=self.max_record_bytes,
+            max_window_bytes=self.max_window_bytes,
+            memory_bytes=self.memory_bytes,
+        )
+
+    def recorded(self) -> dict[str, int]:
+        """Returns what of these decides which records are bad, for the manifest; nothing where it is as ever."""
+        return {} if self.max_record_bytes == _RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
+
+
+def check_limits(*, max_record_bytes: int | None, max_window_bytes: int, memory_bytes: int) -> None:
+    """Refuses limits that nothing can be read within, or that are none; see `ReadLimits`.
+
+    Raises:
+        ConfigError: one is.
+    """
+    if memory_bytes < _LEAST_MEMORY_BYTES:
+        message = f"expected memory_bytes of at least {_LEAST_MEMORY_BYTES}, got {memory_bytes!r}"
+        raise ConfigError(message)
+    if max_record_bytes is not None and not 1 <= max_record_bytes <= _MOST_RECORD_BYTES:
+        message = f"expected max_record_bytes from 1 to {_MOST_RECORD_BYTES}, got {max_record_bytes!r}"
+        raise ConfigError(message)
+    if not _LEAST_WINDOW_BYTES <= max_window_bytes <= _MOST_WINDOW_BYTES:
+        expected = f"max_window_bytes from {_LEAST_WINDOW_BYTES} to {_MOST_WINDOW_BYTES}"
+        message = f"expected {expected}, got {max_window_bytes!r}"
+        raise ConfigError(message)

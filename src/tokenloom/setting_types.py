@@ -1,0 +1,88 @@
+"""Whether settings have the types that their classes declare, before anything is done with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from functools import cache
+from types import NoneType, UnionType
+
+from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer, checked_number
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def check_types(settings: object) -> None:
+    """Checks the settings of a dataclass that are declared as int, float, bool or str, with or without None.
+
+    Integers of NumPy become int, so that they are written as such into descriptions. Fields that a class outside of
+    this package declares are its own affair; so are fields of other types.
+
+    Raises:
+        ConfigError: a text, float or truth value where an integer is declared, and so on; the message names the field.
+    """
+    declared: dict[str, tuple[type, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
+    for name, (kind, optional) in declared.items():
+        value = getattr(settings, name)
+        if type(value) is kind or (value is None and optional):
+            continue
+        if kind is int:
+            object.__setattr__(settings, name, checked_integer(name, value))
+        elif kind is float:
+            checked_number(name, value)
+        elif kind is str:
+            _check_text(name, value)
+        elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # numpy.bool is one
+            message = f"expected {name} to be True or False, found {value!r}"
+            raise ConfigError(message)
+
+
+def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
+    """Checks that a folder is one of this machine: an address would become a folder named `s3:`.
+
+    Args:
+        name: of the setting.
+        path: that is given; None for none.
+
+    Raises:
+        ConfigError: it is an address, or empty.
+    """
+    if path is None:
+        return
+    text = os.fspath(path)
+    if _ADDRESS.match(text):
+        message = f"expected a local folder as {name}, found the address {text!r}"
+        raise ConfigError(message, hint="name a folder of this machine, or of a file system that is mounted on it")
+    if not text:
+        message = f"expected a local folder as {name}, found an empty text"
+        raise ConfigError(message, hint="write `.` for the working directory")
+
+
+def _check_text(name: str, value: object) -> None:
+    if isinstance(value, str) or (isinstance(value, os.PathLike) and "path" in name):
+        return
+    message = f"expected a text as {name}, found {value!r}"
+    hint = None
+    if isinstance(value, (list, tuple)) and name == "split":
+        hint = f"write {','.join(map(str, value))!r}"
+    raise ConfigError(message, hint=hint)
+
+
+@cache
+def _declared(kind: type) -> dict[str, tuple[type, bool]]:
+    """Returns, by field, the type it has to have and whether None will do."""
+    found: dict[str, tuple[type, bool]] = {}
+    for owner in reversed(kind.__mro__):
+        if owner.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            continue
+        hints = typing.get_type_hints(owner) if "__annotations__" in vars(owner) else {}
+        for name in vars(owner).get("__annotations__", {}):
+            is_union = typing.get_origin(hints[name]) in (typing.Union, UnionType)
+            options = set(typing.get_args(hints[name]) if is_union else (hints[name],))
+            rest = options - {NoneType}
+            found.pop(name, None)
+            if len(rest) == 1 and (declared := rest.pop()) in (int, float, bool, str):
+                found[name] = (declared, NoneType in options)
+    return found

@@ -1,0 +1,81 @@
+"""Work in the background while the interpreter ends: nothing new begins, and nobody complains.
+
+Executors refuse work from then on, and what is under way is waited for. A daemon thread that asks for more, or waits
+for what will not come, is stopped where it is until the process is gone, as the interpreter itself stops it a moment
+later; any other thread, which is waited for, gets an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import thread as executor_threads
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from tokenloom.errors import StorageError
+
+T = TypeVar("T")
+
+_ENDING = threading.Event()
+_THREAD = threading.local()
+_ON_END: list[Callable[[], None]] = []
+
+
+def is_ending() -> bool:
+    """Whether the interpreter has begun to end: the main thread is done."""
+    return _ENDING.is_set()
+
+
+def at_end(function: Callable[[], None]) -> None:
+    """Has a function called when the interpreter begins to end, before threads are waited for."""
+    _ON_END.append(function)
+
+
+def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
+    """Runs a function in the background, as `Executor.submit` does.
+
+    Raises:
+        StorageError: the interpreter is ending.
+    """
+    try:
+        return executor.submit(_work, function)
+    except RuntimeError as error:
+        if not is_ending():
+            raise
+        message = "nothing is read any more: the interpreter is ending"
+        raise StorageError(message) from error
+
+
+@contextmanager
+def daemons_stopped() -> Iterator[None]:
+    """Stops a daemon thread for good that fails because the interpreter is ending; it must hold no lock here."""
+    try:
+        yield
+    except (StorageError, CancelledError):
+        if is_ending() and _is_left_alone(threading.current_thread()):
+            threading.Event().wait()
+        raise
+
+
+def _is_left_alone(thread: threading.Thread) -> bool:
+    """Whether nobody waits for a thread in the end; those of executors are waited for, daemons or not."""
+    is_worker = getattr(_THREAD, "is_worker", False) or thread in executor_threads._threads_queues
+    return thread.daemon and not is_worker
+
+
+def _work(function: Callable[[], T]) -> T:
+    _THREAD.is_worker = True  # said here too, because an executor notes a thread only after it has begun to work
+    return function()
+
+
+def _end() -> None:
+    _ENDING.set()
+    for function in _ON_END:
+        function()
+
+
+with suppress(RuntimeError):  # imported only now that it is ending
+    # Before executors wait for their threads, which `atexit` comes after; these call the latest registered first.
+    threading._register_atexit(_end)  # type: ignore[attr-defined]

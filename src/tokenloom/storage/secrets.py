@@ -1,0 +1,176 @@
+"""What of an address is secret: never written, printed, hashed into a name or pickled to a file.
+
+The query of an `http(s)` address, which may hold a signature or a token, is remembered here, by process, and taken off
+where a user names the address (`admit`). Everything behind that door knows the address without it; only the client
+that sends a request asks for it (`query_of`). A query holds for its object, and for what a dataset has beside it under
+the same name and further suffixes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from multiprocessing.context import get_spawning_popen
+from urllib.parse import parse_qsl
+
+from tokenloom.errors import ConfigError
+
+_SUFFIXES = (".bin", ".idx", ".catalogue")
+_SIGNING = re.compile(
+    r"x-(amz|goog|oss|cos|obs)-.*|awsaccesskeyid|googleaccessid|ossaccesskeyid|signature|sig|policy|key-pair-id|expires?"
+    r"|e|token|.*[-_]token|s[vreptsidk]|srt?|spr|st|sk[a-z]+|hmac|hdnts|verify|response-.*",
+    re.IGNORECASE,
+)
+"""Parameters that say who may read until when, not which object; those of clouds and of networks in front of them."""
+
+_USER = re.compile(r"(?<=://)[^\s/?#'\"`<>]*@")
+_USER_WITH_SLASH = re.compile(r"(?<=://)[^\s/?#:@'\"`<>]+:(?!\d+(?:/|$))[^\s@'\"`<>]*@")
+_QUERY = re.compile(r"(://[^\s?'\"`<>]*\?)[^\s'\"`<>)]+")
+_DEBUGGED = re.compile(r"((?:password|query|username): (?:Some\()?)\"[^\"]*\"")
+_SECRET_VARIABLE = re.compile(r"(AWS|AZURE|GOOGLE|GCS|HF|MSC)_.*(SECRET|TOKEN|PASSWORD|KEY|SAS|CREDENTIAL)")
+_SHORTEST_SECRET = 8
+"""Characters: shorter values of the environment are words of their own, which texts may well contain."""
+
+_queries: dict[str, str] = {}
+_lock = threading.Lock()
+
+
+def admit(path: str) -> str:
+    """Returns the address of an object as everything may know it, and remembers its query; other paths as they are.
+
+    Raises:
+        ConfigError: it names a user or a password, or another object under the same address was named before.
+    """
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return path
+    _refuse_user(scheme, rest)
+    if scheme not in ("http", "https") or "?" not in rest:
+        return path
+    address, _, query = path.partition("?")
+    address, query = _with_suffix_in_place(address, query.partition("#")[0])
+    if query:
+        remember({address: query})
+    return address
+
+
+def remember(queries: Mapping[str, str]) -> None:
+    """Takes note of the queries of addresses; a renewed signature replaces an earlier one.
+
+    Raises:
+        ConfigError: one names another object than the query that its address had before.
+    """
+    global _queries
+    with _lock:
+        for address, query in queries.items():
+            known = _queries.get(address)
+            if known is not None and _naming(known) != _naming(query):
+                message = f"two objects are named `{address}?…`, and only their queries tell them apart"
+                raise ConfigError(message, hint="give each an address of its own; a query is for signatures")
+        _queries = {**_queries, **queries}
+
+
+def query_of(address: str) -> str | None:
+    """Returns the query to send for an address; None if there is none."""
+    if not _queries:
+        return None
+    if (query := _queries.get(address)) is not None:
+        return query
+    head, slash, name = address.rpartition("/")
+    while "." in name:  # what lies beside a dataset: its prefix was named
+        name = name.rpartition(".")[0]
+        for suffix in ("", *_SUFFIXES):
+            if (query := _queries.get(f"{head}{slash}{name}{suffix}")) is not None:
+                return query
+    return None
+
+
+def is_signed_alike(address: str) -> bool:
+    """Whether the query of an address is that of its dataset, or of another file of it."""
+    return address not in _queries and query_of(address) is not None
+
+
+def known_queries() -> dict[str, str]:
+    """Returns the queries of all addresses, to hand them to a process of ours, in memory."""
+    return dict(_queries)
+
+
+def queries_for_child() -> dict[str, str]:
+    """Returns the queries of all addresses while a process of `multiprocessing` is being started; else none.
+
+    What is pickled otherwise may end in a file.
+    """
+    return known_queries() if _queries and get_spawning_popen() is not None else {}
+
+
+def redacted(text: str) -> str:
+    """Returns a text without users, passwords and queries of addresses, and without the keys that the environment has.
+
+    Example:
+        >>> redacted("GET http://me:word@host/key?sig=abc failed")
+        'GET http://…@host/key?… failed'
+    """
+    for secret in _secrets():
+        text = text.replace(secret, "…")
+    text = _USER_WITH_SLASH.sub("…@", _USER.sub("…@", text))
+    return _DEBUGGED.sub(r'\1"…"', _QUERY.sub(r"\1…", text))
+
+
+def clean_cause(error: BaseException) -> BaseException | None:
+    """Returns an error of a library as the cause of ours; None if its text, or that of its causes, holds a secret."""
+    each: BaseException | None = error
+    while each is not None:
+        text = f"{each} {each!r}"
+        if redacted(text) != text:
+            return None
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    return error
+
+
+def endpoint_of(variable: str) -> str | None:
+    """Returns an endpoint that an environment variable names; None if it names none.
+
+    Raises:
+        ConfigError: it names a user or a password, or has a query.
+    """
+    if not (endpoint := os.environ.get(variable)):
+        return None
+    _, _, rest = endpoint.partition("://")
+    if "@" in rest or "?" in rest:
+        message = f"expected the address of a store in {variable}, found one with a user, a password or a query"
+        raise ConfigError(message, hint="credentials have variables of their own, such as AWS_SECRET_ACCESS_KEY")
+    return endpoint
+
+
+def _refuse_user(scheme: str, rest: str) -> None:
+    place = rest.partition("/")[0].partition("?")[0]
+    host, colon, port = place.rpartition(":")
+    is_odd = colon and not port.isdigit() and not place.endswith("]")
+    if "@" in place or (is_odd and "@" in rest):
+        host = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
+        message = f"expected an address without user and password, found one with them: `{scheme}://…@{host}/…`"
+        hint = "give credentials in the variables or files of the store's client, or sign the address"
+        raise ConfigError(message, hint=hint)
+
+
+def _with_suffix_in_place(address: str, query: str) -> tuple[str, str]:
+    """Returns address and query with a suffix, put behind the query by who knew no better, where it belongs."""
+    for suffix in _SUFFIXES:
+        if query.endswith(suffix):
+            return address + suffix, query.removesuffix(suffix)
+    return address, query
+
+
+def _naming(query: str) -> list[tuple[str, str]]:
+    """Returns what of a query may tell which object is meant."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    return sorted((name, value) for name, value in pairs if not _SIGNING.fullmatch(name))
+
+
+def _secrets() -> list[str]:
+    named = [value for name, value in os.environ.items() if _SECRET_VARIABLE.fullmatch(name)]
+    values = [value for query in _queries.values() for _, value in parse_qsl(query)]
+    found = {each for each in (*named, *_queries.values(), *values) if len(each) >= _SHORTEST_SECRET}
+    return sorted(found, key=len, reverse=True)

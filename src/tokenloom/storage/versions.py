@@ -1,0 +1,165 @@
+"""What tells a file from another that took its name, and opening files so that nothing else is taken for one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import NamedTuple
+
+from tokenloom.errors import ChangedFileError, StorageError
+from tokenloom.storage.atomic import storage_errors
+
+_PAGE_BYTES = 4096
+_PIECE_BYTES = 1 << 16
+
+
+def _namespace() -> str:
+    """Returns what tells where numbers of devices and files mean the same: one boot, one view of the file systems."""
+    boot, mounts = "", 0
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    with suppress(OSError):
+        mounts = os.stat("/proc/self/ns/mnt").st_ino
+    return f"{boot}/{mounts}"
+
+
+HERE = _namespace()
+
+
+class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a frozen dataclass takes four times as long
+    """What a file was when it was opened.
+
+    Two versions are of one file if size and time of change are equal and, where both were taken on one machine since it
+    started, device and inode too. On another machine, or in a container that mounts file systems of its own, these mean
+    nothing, and copies that keep the time of change count as the same. Some file systems of user space number a file
+    anew when they meet it again: it is the same if nothing was ever done to it in between, which nobody can set back.
+
+    Bytes that are overwritten in place are told by the time of change; whoever sets that back as well is not found out.
+
+    Attributes:
+        device, inode: of the file.
+        num_bytes: its size.
+        modified_ns: when its bytes were changed last, since 1970.
+        changed_ns: when anything about it was; other names and permissions count, so it alone says little.
+        namespace: where device and inode mean something.
+    """
+
+    device: int
+    inode: int
+    num_bytes: int
+    modified_ns: int
+    changed_ns: int
+    namespace: str = HERE
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileVersion:
+        """Returns the version that a look at a file gives."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    @classmethod
+    def from_facts(cls, facts: tuple[int, int, int, int, int], namespace: str = HERE) -> FileVersion:
+        """Returns the version that facts say, see `facts`."""
+        return cls(*facts, namespace)
+
+    @property
+    def facts(self) -> tuple[int, int, int, int, int]:
+        """Device, inode, size and both times, as `kernels.map_extents` gives them."""
+        return self[:5]
+
+    def is_same(self, other: FileVersion) -> bool:
+        """Whether both are of one file that was not changed in between."""
+        if (self.num_bytes, self.modified_ns) != (other.num_bytes, other.modified_ns):
+            return False
+        if self.namespace != other.namespace:
+            return True
+        return (self.device, self.inode) == (other.device, other.inode) or self.changed_ns == other.changed_ns
+
+    def check(self, found: FileVersion, path: str) -> None:
+        """Checks that a file is still this one.
+
+        Raises:
+            ChangedFileError: it is another one, or was changed.
+        """
+        if self.is_same(found):
+            return
+        if self.num_bytes != found.num_bytes:
+            difference = f"expected {self.num_bytes} bytes, found a file of {found.num_bytes}"
+        elif self.modified_ns != found.modified_ns:
+            difference = f"expected the file changed last at {self.modified_ns} ns, found one changed at"
+            difference += f" {found.modified_ns} ns"
+        else:
+            difference = f"expected inode {self.inode}, found {found.inode}"
+        message = f"`{path}` was replaced after it was opened: {difference}"
+        raise ChangedFileError(message, hint="open the dataset again")
+
+
+def version_of(path: str) -> FileVersion:
+    """Returns what a file is now; one stat.
+
+    Raises:
+        StorageError: there is none, or it is not a regular file.
+    """
+    try:  # entering a context takes longer than asking
+        status = os.stat(path)
+    except OSError:
+        with storage_errors("open", path):
+            raise
+    if not stat.S_ISREG(status.st_mode):
+        raise not_regular(path, status.st_mode)
+    return FileVersion.of(status)
+
+
+def open_regular(path: str) -> int:
+    """Returns a descriptor of a regular file, open for reading; one open and one stat.
+
+    Anything else under the name is refused at once: a pipe would wait for somebody to write into it.
+
+    Raises:
+        OSError: it cannot be opened.
+        StorageError: it is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder is an error of its own
+        return descriptor
+    os.close(descriptor)
+    raise not_regular(path, mode)
+
+
+def read_at_most(descriptor: int, num_bytes: int) -> bytes:
+    """Returns the next bytes of a regular file, at most so many; needs memory for what there is, not for all of these.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    data = os.read(descriptor, min(num_bytes, _PIECE_BYTES))
+    while _PAGE_BYTES <= len(data) < num_bytes:  # less than a page is given at the end only
+        more = os.read(descriptor, min(num_bytes - len(data), max(len(data), _PIECE_BYTES)))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
+    """Checks that an open file has a version, if one is known.
+
+    Raises:
+        ChangedFileError: it has another one.
+    """
+    if expected is not None:
+        expected.check(FileVersion.of(os.fstat(descriptor)), path)
+
+
+def not_regular(path: str, mode: int) -> StorageError:
+    """Returns the error for what has the name of a file and is none."""
+    if stat.S_ISDIR(mode):
+        error = StorageError(f"cannot open `{path}`: {os.strerror(errno.EISDIR)}")
+        error.__cause__ = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return error
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+    found = kinds.get(stat.S_IFMT(mode), "something else")
+    message = f"cannot open `{path}`: expected a regular file, found {found}"
+    return StorageError(message, hint="write it into a file first")

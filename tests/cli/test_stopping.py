@@ -1,0 +1,198 @@
+"""Commands that somebody stops: they clean up as after Ctrl-C, and say by their exit status what stopped them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
+from tests.support import write_corpus
+
+COMMAND = [sys.executable, "-m", "tokenloom.cli"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text for a long run, a tokenizer, and a dataset."""
+    folder = tmp_path_factory.mktemp("stopping")
+    rng = np.random.default_rng(0)
+    words = ["alpha ", "beta(", ") = gamma\n", "delta_1 "]
+    write_lines(folder / "in.jsonl", [{"text": "".join(rng.choice(words, 300))} for _ in range(300)] * 25)
+    turns = [{"role": "user", "content": "alpha beta"}, {"role": "assistant", "content": "gamma " * 20}]
+    write_lines(folder / "chat.jsonl", [{"messages": turns}] * 30_000)
+    (folder / "tokenizer.json").write_text(byte_level_json())
+    write_corpus(folder / "data", [np.arange(40) for _ in range(2000)])
+    return folder
+
+
+def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    """Starts a command whose signals do what they do by default, whatever the tests were started with."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    settings: dict[str, object] = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "preexec_fn": lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers] and None,
+    }
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], **(settings | options))  # type: ignore[call-overload,no-any-return]
+
+
+def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, "ended before it was stopped: " + process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def preprocess_command(folder: Path, out: Path, *more: object) -> list[object]:
+    out.mkdir()
+    tokenizer = ("--tokenizer", folder / "tokenizer.json", "--output-prefix", out / "p")
+    return ["preprocess", folder / "in.jsonl", *tokenizer, "--engine", "tokenizers", *more]
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(number) for number in tasks.read_text().split()]
+
+
+def is_alive(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def has_begun(out: Path) -> bool:
+    return any(path.is_file() for path in out.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "work"),
+    [
+        (signal.SIGTERM, "SIGTERM", ("--processes", "2", "--workers", "1", "--shard-size", "500KB")),
+        (signal.SIGHUP, "SIGHUP", ("--workers", "2")),
+    ],
+)
+def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path, number, name, work):
+    process = start(*preprocess_command(folder, tmp_path / "out", *work))
+    try:
+        num_children = 2 if "--processes" in work else 0
+        wait_until(process, lambda: has_begun(tmp_path / "out") and len(children_of(process)) == num_children)
+        children = children_of(process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, errors) == (128 + number, f"stopped by {name}\n")
+    deadline = time.monotonic() + 20  # one that was just being started ends once it finds its parent gone
+    while [child for child in children if is_alive(child)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert [name for name in leftovers(tmp_path / "out") if name != "p.job"] == []
+
+
+@pytest.mark.parametrize("signal_sent", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_conversations_leave_nothing(folder, tmp_path, signal_sent):
+    out = tmp_path / "out"
+    out.mkdir()
+    process = start(
+        *("preprocess-chat", folder / "chat.jsonl", "--tokenizer", folder / "tokenizer.json"),
+        *("--output-prefix", out / "c", "--chat-template", "chatml"),
+    )
+    try:
+        wait_until(process, lambda: any(out.iterdir()))
+        process.send_signal(signal_sent)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 128 + signal_sent, errors
+    assert list(out.iterdir()) == []
+
+
+def test_a_hangup_that_is_ignored_stays_so(folder, tmp_path):
+    ignored = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    process = start("verify", folder / "data", preexec_fn=ignored)
+    for _ in range(50):
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.01)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert output
+
+
+SLOW_CLEANUP = """
+import os, signal, sys, time
+from tokenloom import cli
+from tokenloom.cli import info
+def run(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        print("cleaning", flush=True)
+        time.sleep(float(os.environ["CLEANUP_SECONDS"]))
+        print("clean", flush=True)
+info.run = run
+sys.exit(cli.main(["info", "x"]))
+"""
+
+
+def stopped_while_cleaning(cleanup_seconds: float) -> subprocess.Popen[str]:
+    environment = {**os.environ, "CLEANUP_SECONDS": str(cleanup_seconds)}
+    process = subprocess.Popen([sys.executable, "-c", SLOW_CLEANUP], stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "cleaning\n"
+    return process
+
+
+def test_signals_that_come_together_are_one():
+    process = stopped_while_cleaning(1.0)
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=20)
+    assert (process.returncode, output) == (143, "clean\n")
+
+
+def test_a_second_signal_ends_at_once():
+    process = stopped_while_cleaning(60.0)
+    time.sleep(0.7)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert (process.returncode, output) == (-signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("info DATA", 141), ("show DATA --document 0", 141), ("info --help", 0)]
+)
+def test_output_that_nobody_reads_ends_a_command_quietly(folder, command, status):
+    read, write = os.pipe()
+    os.close(read)
+    process = start(*command.replace("DATA", str(folder / "data")).split(), stdout=write)
+    os.close(write)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (status, "")
+
+
+def test_output_that_does_not_fit_the_disk_is_an_error(folder):
+    with open("/dev/full", "w") as full:
+        process = start("info", folder / "data", stdout=full)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (1, "error: cannot write the output: No space left on device\n")
+
+
+def test_a_library_call_installs_no_handlers():
+    script = "import signal, tokenloom; print([signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.count("SIG_DFL") == 2

@@ -1,0 +1,180 @@
+"""One bad record is one bad record: tokenizers that fail, die or never end on a text, and processes that freeze."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.corpus.jobs import preprocess
+from tests.preprocess.corpus import documents_of, make_tokenizer, write_lines
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.leases import Silence, touched
+from tokenloom.corpus.plan import plan_corpus
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.errors import InputError, StuckRecordError, TokenizerError
+from tokenloom.preprocess.plain import ByteTokenizer
+from tokenloom.preprocess.text_tokenizer import Encoded
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Awkward(ByteTokenizer):
+    """Takes bytes for ids, but for some texts, on which it does what they say."""
+
+    def __reduce__(self):
+        return Awkward, ()
+
+    def encode_texts(self, texts):
+        texts = list(texts)
+        for text in texts:
+            if text == "overflow":
+                raise RecursionError
+            if text == "want memory":
+                raise MemoryError
+            if text == "interrupt":
+                raise KeyboardInterrupt
+            if text == "die":
+                ctypes.CDLL(None).abort()
+            if text == "never end":
+                time.sleep(1000)
+        encoded = super().encode_texts(texts)
+        if "one too many" in texts:
+            return Encoded(encoded.tokens, np.append(encoded.lengths, 0))
+        return Encoded(np.where(encoded.tokens == ord("#"), 9999, encoded.tokens.astype(np.int64)), encoded.lengths)
+
+
+def giving_up() -> str:
+    """Returns a tokenizer whose expression gives up on a run of `x`: the library then panics."""
+    backend = Tokenizer(
+        models.BPE(vocab={letter: number for number, letter in enumerate([*LETTERS, "</s>"])}, merges=[])
+    )
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
+    return backend.to_str()
+
+
+def rejected_of(prefix: Path) -> list[tuple[int, str]]:
+    lines = Path(f"{prefix}.rejected.jsonl").read_text().splitlines()
+    return [(json.loads(line)["line"], json.loads(line)["reason"]) for line in lines]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_panic_of_a_library_is_one_bad_record(tmp_path: Path, processes: int):
+    lines = [{"text": "ab"}] * 5 + [{"text": "x" * 40}] + [{"text": "c"}] * 5 + [b"bad", {"text": "x" * 50}]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    (tmp_path / "first").mkdir()
+    options = {"num_processes": processes, "num_workers": 2, "shard_bytes": 90, "engine": "tokenizers"}
+    tokenizer = make_tokenizer(giving_up())
+    with pytest.raises(
+        InputError, match=r"in\.jsonl` line 6: `tokenizers` fails: PanicException: .*retry-limit"
+    ) as caught:
+        preprocess(write_lines(tmp_path / "first" / "in.jsonl", lines[:11]), tmp_path / "other", tokenizer, **options)
+    assert isinstance(caught.value, TokenizerError)
+    summary = preprocess(path, tmp_path / "out", tokenizer, skip_bad_records=True, **options)
+    assert documents_of(summary.datasets[0].prefix) == [[[0, 1]]] * 5 + [[[2]]] * 5
+    assert [line for line, _ in rejected_of(tmp_path / "out")] == [6, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("overflow", "`numpy` fails: RecursionError"),
+        ("want memory", "`numpy` fails: MemoryError"),
+        ("#", "the engine gave token id 9999, but the vocabulary has 259"),
+        ("one too many", "the engine gave 12 ids for 2 texts, expected those of 1"),
+    ],
+)
+def test_a_tokenizer_that_fails_on_a_text_is_no_end_of_the_run(tmp_path: Path, text: str, reason: str):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}, {"text": "b"}, {"text": text}, {"text": "c"}])
+    summary = preprocess(path, tmp_path / "out", Awkward(), skip_bad_records=True)
+    assert documents_of(summary.datasets[0].prefix) == [[[97]], [[98]], [[99]]]
+    assert rejected_of(tmp_path / "out") == [(3, reason)]
+    assert summary.num_rejected == 1
+
+
+def test_an_interruption_is_no_bad_record(tmp_path: Path):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}, {"text": "interrupt"}])
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(path, tmp_path / "out", Awkward(), skip_bad_records=True)
+    assert not (tmp_path / "out.job").exists()
+
+
+def test_a_record_of_which_processes_die_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    lines = [{"text": "a"}] * 20 + [{"text": "die"}] + [{"text": "b"}] * 20
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    options = {"num_processes": 2, "num_workers": 2, "shard_bytes": 300}
+    summary = preprocess(path, tmp_path / "out", Awkward(), skip_bad_records=True, **options)
+    assert documents_of(summary.datasets[0].prefix) == [[[97]]] * 20 + [[[98]]] * 20
+    [(line, reason)] = rejected_of(tmp_path / "out")
+    assert (line, reason) == (21, "a process that tokenised it and nothing else died (signal 6)")
+    assert "another takes its place" in caplog.text
+
+
+def test_a_record_that_never_ends_is_found(tmp_path: Path):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}] * 10 + [{"text": "never end"}, {"text": "b"}])
+    options = {"record_timeout_seconds": 0.5, "num_processes": 1, "num_workers": 1, "skip_bad_records": True}
+    with pytest.raises(
+        StuckRecordError, match=r"tokenising `.*in\.jsonl` from line 1 on takes longer than 0\.5 seconds"
+    ):
+        preprocess(path, tmp_path / "out", Awkward(), **options)
+    summary = preprocess(path, tmp_path / "out", Awkward(), **options)  # as its hint says
+    assert documents_of(summary.datasets[0].prefix) == [[[97]]] * 10 + [[[98]]]
+    [(line, reason)] = rejected_of(tmp_path / "out")
+    assert (line, reason) == (11, "a process that tokenised it and nothing else showed no sign of life, or of an end")
+
+
+def test_a_frozen_process_loses_its_shard_to_another(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text((json.dumps({"text": "word " * 40}) + "\n") * 3000)
+    script = (
+        "import sys\n"
+        "from tokenloom.corpus.run import preprocess_corpus\n"
+        "from tokenloom.corpus.settings import CorpusSettings\n"
+        "from tokenloom.preprocess.tokenizers import load_tokenizer\n"
+        "settings = CorpusSettings(worker_timeout_seconds=2, shard_bytes=6_000)\n"
+        "tokenizer = load_tokenizer('byte')\n"
+        "preprocess_corpus(sys.argv[1:2], sys.argv[2], tokenizer, settings, num_processes=2, num_workers=1)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "in.jsonl"), str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    frozen = None
+    while frozen is None:
+        assert process.poll() is None
+        time.sleep(0.002)
+        for path in (tmp_path / "out.job").glob("?" * 24 + ".lock"):
+            if not path.with_suffix(".json").exists() and (owner := path.read_text().split()[1:]):
+                frozen = int(owner[0])
+    os.kill(frozen, signal.SIGSTOP)
+    _, told = process.communicate(timeout=100)
+    assert process.returncode == 0, told
+    assert "showed no sign of life" in told
+    assert len(documents_of(str(tmp_path / "out_text_document"))) == 3000
+
+
+def test_a_shard_whose_holder_is_silent_is_done_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}, {"text": "b"}])
+    settings = CorpusSettings(worker_timeout_seconds=0.5)
+    plan = plan_corpus([path], str(tmp_path / "out"), ByteTokenizer(), settings)
+    folder = JobFolder(str(tmp_path / "out.job"), plan)
+    with folder.joined(), folder.lock(f"{plan.shards[0].key}.lock"):  # as a frozen process holds it
+        summary = preprocess_corpus([path], tmp_path / "out", ByteTokenizer(), settings)
+    assert documents_of(summary.datasets[0].prefix) == [[[97]], [[98]]]
+    assert "shard 0 is done by this process too: whoever works on it is silent" in caplog.text
+
+
+def test_whoever_shows_signs_of_life_is_waited_for(tmp_path: Path):
+    path = tmp_path / "held"
+    path.touch()
+    silence = Silence(str(path), 0.5)
+    with open(path, "r+b") as file, touched(file.fileno(), 0.5):
+        assert not any(silence.is_too_long() for _ in range(15))
+    assert any(silence.is_too_long() for _ in range(15))

@@ -1,0 +1,182 @@
+"""Training data that change under a run: every path to a batch ends in an error that names the file."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
+from tests.support import make_dataset, write_corpus
+
+from tokenloom import BlendedDataset, MegatronPretrainingSampler, ThreadLoader, build_dataloader
+from tokenloom.errors import ChangedFileError, TokenloomError
+
+
+def write(path, first: int = 1) -> str:
+    return write_corpus(path, [np.arange(first, first + 900) % 1000 + first for _ in range(40)])
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write(tmp_path / "corpus")
+
+
+def open_dataset(prefix, tmp_path, **changes):
+    settings = {"sequence_length": 64, "path_to_cache": f"{tmp_path}/cache", "num_samples": 3000}
+    return make_dataset(prefix, **settings | changes)
+
+
+def sampler(dataset):
+    return MegatronPretrainingSampler(len(dataset), 0, 8, 0, 1)
+
+
+def one_blend(dataset):
+    return BlendedDataset([dataset, dataset], [1.0, 1.0], 100, dataset.config)
+
+
+WAYS = {
+    "sample": lambda dataset: [dataset.sample(k) for k in range(len(dataset))],
+    "item": lambda dataset: [dataset[k] for k in range(len(dataset))],
+    "batch": lambda dataset: dataset.batch(range(len(dataset))),
+    "batch into arrays": lambda dataset: dataset.batch(range(8), out=dataset.allocate_batch(8)),
+    "spans": lambda dataset: dataset.span_batch(range(len(dataset))),
+    "ThreadLoader": lambda dataset: list(ThreadLoader(dataset, sampler(dataset), num_threads=2)),
+    "DataLoader": lambda dataset: list(build_dataloader(dataset, sampler(dataset))),
+    "blend": lambda dataset: [one_blend(dataset)[k] for k in range(100)],
+    "batch of a blend": lambda dataset: one_blend(dataset).batch(range(100)),
+}
+
+
+def cached(tmp_path, name: str) -> str:
+    [path] = glob.glob(f"{tmp_path}/cache/*GPTDataset*{name}.npy")
+    return path
+
+
+def truncated_file(tmp_path, prefix, what: str) -> str:
+    return prefix + what if what.startswith(".") else cached(tmp_path, what)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("left", [0, 0.4])
+@pytest.mark.parametrize("what", [".bin", ".idx", "sample_index"])
+def test_a_file_truncated_under_its_mapping_is_named(tmp_path, prefix, what, left, way):
+    if (what, way) == (".bin", "spans"):
+        pytest.skip("spans read no tokens")
+    dataset = open_dataset(prefix, tmp_path)
+    dataset.batch(range(8))
+    path = truncated_file(tmp_path, prefix, what)
+    os.truncate(path, int(os.path.getsize(path) * left))
+    with pytest.raises(ChangedFileError, match=rf"`{path}` was truncated while it was mapped"):
+        WAYS[way](dataset)
+
+
+@pytest.mark.parametrize("what", [".idx", "sample_index", "shuffle_index"])
+def test_without_mapped_tokens_the_index_is_looked_at_too(tmp_path, prefix, what):
+    dataset = open_dataset(prefix, tmp_path, mmap_bin_files=False, sequence_length=4, num_samples=9000)
+    dataset.batch(range(8))
+    path = truncated_file(tmp_path, prefix, what)
+    os.truncate(path, 10)
+    for way in ("sample", "batch"):
+        with pytest.raises(ChangedFileError, match=rf"`{path}` was truncated while it was mapped"):
+            WAYS[way](dataset)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_survive_truncation_and_say_so(tmp_path, prefix, context):
+    dataset = open_dataset(prefix, tmp_path)
+    loader = build_dataloader(
+        dataset, sampler(dataset), num_workers=1, prefetch_factor=1, multiprocessing_context=context
+    )
+    batches = iter(loader)
+    next(batches)
+    os.truncate(f"{prefix}.bin", 100)
+    with pytest.raises(ChangedFileError, match=rf"`{prefix}.bin` was truncated while it was mapped"):
+        list(batches)
+
+
+@pytest.mark.parametrize(("context", "mmap"), [("fork", True), ("fork", False), ("spawn", True), ("forkserver", False)])
+def test_workers_never_read_a_pair_that_took_the_place(tmp_path, prefix, capfd, context, mmap):
+    dataset = open_dataset(prefix, tmp_path, mmap_bin_files=mmap)
+    expected = dataset.batch(range(8))["tokens"] if context == "fork" else None  # a fork keeps what is mapped
+    other = write(tmp_path / "other", first=3)
+    for suffix in (".bin", ".idx"):
+        shutil.copy2(other + suffix, f"{prefix}.new")
+        os.replace(f"{prefix}.new", prefix + suffix)
+    loader = build_dataloader(dataset, sampler(dataset), num_workers=1, multiprocessing_context=context)
+    if expected is None:
+        with pytest.raises((OSError, RuntimeError)):  # torch says that a worker ended; the worker has said why
+            next(iter(loader))
+        assert f"`{prefix}.bin` was replaced after it was opened" in capfd.readouterr().err
+    else:
+        assert (next(iter(loader))["tokens"].numpy() == expected).all()
+
+
+def test_cached_indices_replaced_after_pickling_are_refused(tmp_path, prefix):
+    dataset = open_dataset(prefix, tmp_path)
+    dataset.batch(range(8))
+    state = pickle.dumps(dataset)
+    path = cached(tmp_path, "shuffle_index")
+    content = bytearray(Path(path).read_bytes())
+    content[4097:4099] = b"\xff\x00"  # between the pieces that are hashed
+    Path(f"{path}.new").write_bytes(content)
+    os.replace(f"{path}.new", path)
+    with pytest.raises(ChangedFileError, match=rf"`{path}` was replaced after it was opened"):
+        pickle.loads(state).batch(range(8))
+
+
+def test_indices_that_another_job_built_alike_are_the_same(tmp_path, prefix):
+    dataset = open_dataset(prefix, tmp_path)
+    expected = dataset.batch(range(8))
+    state = pickle.dumps(dataset)
+    for path in glob.glob(f"{tmp_path}/cache/*.npy"):
+        shutil.copyfile(path, f"{path}.new")
+        os.replace(f"{path}.new", path)
+    assert (pickle.loads(state).batch(range(8))["tokens"] == expected["tokens"]).all()
+
+
+def test_an_index_of_data_that_vanish_meanwhile_is_not_kept(tmp_path, prefix, monkeypatch):
+    from tokenloom.datasets.gpt import GPTDataset
+
+    build = GPTDataset._build_indices
+
+    def truncate_first(self):
+        os.truncate(f"{prefix}.idx", 200)
+        yield from build(self)
+
+    monkeypatch.setattr(GPTDataset, "_build_indices", truncate_first)
+    with pytest.raises(TokenloomError, match=rf"`{prefix}.idx` was truncated while it was mapped"):
+        open_dataset(prefix, tmp_path)
+    assert not glob.glob(f"{tmp_path}/cache/*description.txt")
+
+
+CONVERSATIONS = [conversation((PROMPT, [1, 2, 3]), (ANSWER, [4, 5, 6])) for _ in range(3000)]
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".idx", ".roles"])
+def test_conversations_name_a_truncated_file(tmp_path, suffix):
+    prefix = write_conversations(tmp_path / "chat", CONVERSATIONS)
+    dataset = make_sft(prefix)
+    dataset.batch(range(4))
+    os.truncate(prefix + suffix, 150)
+    with pytest.raises(ChangedFileError, match=rf"`{prefix}\{suffix}` was truncated while it was mapped"):
+        dataset.batch(range(len(dataset)))
+    with pytest.raises(ChangedFileError):
+        dataset.sample(0)
+
+
+def test_other_roles_of_the_same_pair_are_refused_after_pickling(tmp_path):
+    prefix = write_conversations(tmp_path / "chat", CONVERSATIONS)
+    state = pickle.dumps(make_sft(prefix))
+    kept = os.stat(f"{prefix}.roles")
+    content = bytearray(Path(f"{prefix}.roles").read_bytes())
+    content[-2:] = content[-2:][::-1]
+    Path(f"{prefix}.roles.new").write_bytes(content)
+    os.utime(f"{prefix}.roles.new", ns=(0, kept.st_mtime_ns))
+    os.replace(f"{prefix}.roles.new", f"{prefix}.roles")
+    with pytest.raises(ChangedFileError, match=rf"`{prefix}.roles` was replaced after it was opened"):
+        pickle.loads(state)

@@ -1,0 +1,112 @@
+"""Which kinds of data a class reads, and what it says of others."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from tests.indexed.manifests import make_tokenizer_identity, write_recorded
+from tests.support import MASKING, StandInTokenizer, StandInWordPieces, make_config, make_dataset
+
+from tokenloom import (
+    ConfigError,
+    DataMismatchWarning,
+    IndexedDatasetBuilder,
+    MissingEodWarning,
+    Split,
+    T5MaskedWordPieceDataset,
+    T5MaskedWordPieceDatasetConfig,
+    VarlenDataset,
+    VarlenDatasetConfig,
+    cli,
+)
+from tokenloom.datasets.splits import split_indices
+
+CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9, 12, 13]]]
+CHAT = {"schema": "messages", "chat_template": {"name": "default", "sha256": "ab"}}
+KINDS = {
+    "single sentences": {"split_sentences": True},
+    "conversations": CHAT,
+    "text and images": {"text_key": None, "image_key": None, "pad_length": None},
+}
+
+
+@pytest.fixture
+def images(tmp_path):
+    with IndexedDatasetBuilder(f"{tmp_path / 'images'}.bin", dtype=np.int32, multimodal=True) as builder:
+        builder.add_item(np.array([1, 2], dtype=np.int32), 0)
+        builder.add_item(np.array([3, 1, 2], dtype=np.int32), 1)
+        builder.end_document()
+        builder.finalize(f"{tmp_path / 'images'}.idx")
+    return str(tmp_path / "images")
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS.items())
+def test_other_data_are_no_documents(tmp_path, kind, options):
+    prefix = write_recorded(tmp_path / "corpus", CORPUS, options=options)
+    message = f"^`{prefix}`: expected whole documents, found {kind}\nhint: .*`allow_data_mismatch=True` reads them"
+    with pytest.raises(ConfigError, match=message):
+        make_dataset(prefix)
+    with pytest.warns(DataMismatchWarning, match=f"expected whole documents, found {kind}"):
+        make_dataset(prefix, allow_data_mismatch=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"split_sentences": False}, {"schema": "text"}, {"split_sentences": {"several": [True, False]}}],
+)
+def test_documents_and_what_cannot_be_told_are_read(tmp_path, options):
+    assert len(make_dataset(write_recorded(tmp_path / "corpus", CORPUS, options=options)))
+
+
+def test_images_are_found_out_without_a_manifest(images):
+    with pytest.raises(ConfigError, match="expected whole documents, found text and images"):
+        make_dataset(images)
+
+
+@pytest.mark.parametrize(("kind", "options"), [entry for entry in KINDS.items() if entry[0] != "conversations"])
+def test_other_data_are_no_conversations(tmp_path, kind, options):
+    prefix = write_recorded(tmp_path / "corpus", CORPUS, options=options)
+    config = VarlenDatasetConfig(
+        random_seed=1, sequence_length=8, blend=([prefix], None), split="1", tokenizer=StandInTokenizer()
+    )
+    data = VarlenDataset.build_low_level_dataset(prefix, config)
+    with pytest.raises(ConfigError, match=f"expected conversations, found {kind}"):
+        VarlenDataset(data, prefix, split_indices((0, 1), len(data)), None, Split.train, config)
+
+
+@pytest.mark.parametrize(("options", "error"), [(CHAT, ConfigError), ({"split_sentences": False}, DataMismatchWarning)])
+def test_other_data_are_no_sentences(tmp_path, options, error):
+    prefix = write_recorded(tmp_path / "corpus", CORPUS, options=options)
+    config = T5MaskedWordPieceDatasetConfig(
+        sequence_length=16,
+        sequence_length_decoder=16,
+        blend=([prefix], None),
+        split="1",
+        tokenizer=StandInWordPieces(),
+        allow_tokenizer_mismatch=True,
+        **MASKING,
+    )
+    data = T5MaskedWordPieceDataset.build_low_level_dataset(prefix, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataMismatchWarning)
+        with pytest.raises(error, match="expected single sentences, found "):
+            T5MaskedWordPieceDataset(data, prefix, split_indices((0, 1), 2), None, Split.train, config)
+
+
+@pytest.mark.parametrize("setting", ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"])
+def test_settings_that_look_for_eod_warn_where_there_is_none(tmp_path, setting):
+    prefix = write_recorded(tmp_path / "corpus", CORPUS, tokenizer=make_tokenizer_identity(eod=None))
+    message = f"^`{prefix}`: `{setting}` need the tokenizer's end-of-document token, but no document ends with one"
+    config = make_config(prefix, **{setting: True})
+    with pytest.warns(MissingEodWarning, match=message):
+        dataset = make_dataset(prefix, **{setting: True})
+    assert len(make_dataset(prefix)) == len(dataset)
+    assert config.data_warnings == set()
+
+
+def test_commands_refuse_images(capsys, images):
+    for words in (["show", images, "--document", "0"], ["pack-report", images, "--max-tokens", "8", "--dp", "1"]):
+        assert cli.main(words) == 1
+        assert f"error: expected text in `{images}`, found text and images" in capsys.readouterr().err

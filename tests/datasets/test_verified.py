@@ -1,0 +1,237 @@
+"""Data that are checked completely while a run reads them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.indexed.manifests import write_recorded
+
+from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
+from tokenloom.datasets.verified import verification_of
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed import verification as verification_module
+from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.preprocess.plain import NullTokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::tokenloom.errors.TokenizerMismatchWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    """Gives each test verifications of its own, as a process has them."""
+    yield
+    for each in verification_module._VERIFICATIONS.values():
+        each._stop()
+    verification_module._VERIFICATIONS.clear()
+
+
+def config_of(prefixes, folder, **changes):
+    settings = {
+        "random_seed": 1,
+        "sequence_length": 16,
+        "blend": ([str(prefix) for prefix in prefixes], None),
+        "split": "1,0,0",
+        "path_to_cache": None if folder is None else str(folder),
+        "tokenizer": NullTokenizer(100),
+        "reset_position_ids": False,
+        "reset_attention_mask": False,
+        "eod_mask_loss": False,
+        "verify": "full",
+        "allow_tokenizer_mismatch": True,
+    }
+    return GPTDatasetConfig(**(settings | changes))
+
+
+def built(prefixes, folder, **changes):
+    config = config_of(prefixes, folder, **changes)
+    return config, BlendedMegatronDatasetBuilder(GPTDataset, [8, None, None], lambda: True, config).build()[0]
+
+
+def pair(path, seed=0):
+    rng = np.random.default_rng(seed)
+    write_recorded(path, [[rng.integers(0, 90, 40).tolist()] for _ in range(30)])
+    return f"{path}"
+
+
+def flip(path, offset=-20):
+    with open(path, "r+b") as stream:
+        stream.seek(offset, os.SEEK_END)
+        byte = stream.read(1)
+        stream.seek(offset, os.SEEK_END)
+        stream.write(bytes([byte[0] ^ 1]))
+
+
+def test_a_changed_token_is_named_by_the_next_sample(tmp_path):
+    good, bad = pair(tmp_path / "good"), pair(tmp_path / "bad", 1)
+    flip(f"{bad}.bin")
+    config, dataset = built([good, bad], tmp_path / "cache")
+    with pytest.raises(DatasetFormatError, match=r"bad\.bin`: expected \d+ bytes with CRC-32 [0-9a-f]{8}, as the man"):
+        verification_of(config).wait(60)
+    for ask in (lambda: dataset[0], lambda: dataset.datasets[0][0], lambda: dataset.datasets[0].batch([1])):
+        with pytest.raises(DatasetFormatError, match=r"bad\.bin`: expected") as caught:
+            ask()
+        assert caught.value.hint == f"run `tokenloom verify {bad}`"
+
+
+def test_quick_is_the_default_and_reads_no_token(tmp_path):
+    bad = pair(tmp_path / "bad")
+    flip(f"{bad}.bin")
+    config, dataset = built([bad], tmp_path / "cache", verify="quick")
+    assert verification_of(config) is None
+    assert dataset[0]["tokens"].shape == (16,)
+    assert not (tmp_path / "cache" / "verified").exists()
+
+
+def test_another_mode_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="expected `verify` to be one of 'quick', 'full', found 'all'"):
+        config_of(["x"], tmp_path, verify="all")
+
+
+@pytest.mark.parametrize("folder", ["cache", None])
+def test_the_second_start_reads_nothing(tmp_path, monkeypatch, folder):
+    monkeypatch.setenv("TOKENLOOM_CACHE", str(tmp_path / "own"))
+    prefix = pair(tmp_path / "a")
+    config, _ = built([prefix], folder and tmp_path / folder)
+    assert verification_of(config).wait(60)
+    verification_module._VERIFICATIONS.clear()
+    calls = []
+    monkeypatch.setattr(verification_module, "check_tokens", lambda *_, **__: calls.append(1))
+    config, dataset = built([prefix], folder and tmp_path / folder)
+    assert verification_of(config).wait(60)
+    assert (calls, len(dataset[0]["tokens"])) == ([], 16)
+
+
+@pytest.mark.parametrize("how", ["contents", "time", "replaced"])
+def test_other_files_are_read_again(tmp_path, how):
+    prefix = pair(tmp_path / "a")
+    config, _ = built([prefix], tmp_path / "cache")
+    assert verification_of(config).wait(60)
+    times = os.stat(f"{prefix}.bin")
+    if how == "replaced":
+        os.rename(f"{prefix}.bin", tmp_path / "old")
+        (tmp_path / "a.bin").write_bytes((tmp_path / "old").read_bytes())
+    flip(f"{prefix}.bin")
+    if how != "contents":  # as a copy that keeps times would leave it
+        os.utime(f"{prefix}.bin", ns=(times.st_atime_ns, times.st_mtime_ns))
+    verification_module._VERIFICATIONS.clear()
+    config, _ = built([prefix], tmp_path / "cache")
+    with pytest.raises(DatasetFormatError, match=r"a\.bin`: expected"):
+        verification_of(config).wait(60)
+
+
+def test_damage_is_remembered_with_its_record(tmp_path):
+    prefix = pair(tmp_path / "a")
+    flip(f"{prefix}.bin")
+    hints = []
+    for _ in range(2):
+        verification_module._VERIFICATIONS.clear()
+        config, _ = built([prefix], tmp_path / "cache")
+        with pytest.raises(DatasetFormatError, match=r"a\.bin`: expected") as caught:
+            verification_of(config).wait(60)
+        hints.append(caught.value.hint)
+    (record,) = (tmp_path / "cache" / "verified").glob("*.json")
+    assert hints == [
+        f"run `tokenloom verify {prefix}`",
+        f"found before, see `{record}`; write the pair again, or remove that file to look again",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 5000, '{"format": "tokenloom verification", "version": 2}'])
+def test_a_damaged_record_is_not_trusted(tmp_path, text):
+    prefix = pair(tmp_path / "a")
+    config, _ = built([prefix], tmp_path / "cache")
+    verification_of(config).wait(60)
+    (record,) = (tmp_path / "cache" / "verified").glob("*.json")
+    good = json.loads(record.read_text())
+    record.write_text(text)
+    verification_module._VERIFICATIONS.clear()
+    config, _ = built([prefix], tmp_path / "cache")
+    assert verification_of(config).wait(60)
+    assert json.loads(record.read_text()) == good
+
+
+def test_without_a_manifest_rows_are_checked_and_it_is_said_once(tmp_path, caplog):
+    for name in ("a", "b"):
+        builder = IndexedDatasetBuilder(f"{tmp_path}/{name}.bin", dtype=np.uint16)
+        builder.add_documents([[1, 2, 3] * 10] * 9)
+        builder.finalize(f"{tmp_path}/{name}.idx")
+    with caplog.at_level(logging.WARNING, logger="tokenloom"):
+        config, _ = built([tmp_path / "a", tmp_path / "b"], tmp_path / "cache")
+        assert verification_of(config).wait(60)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"`{tmp_path}/a` has no manifest: nothing says what its tokens should be (told once)"]
+
+
+def _ask(dataset, answers):
+    try:
+        dataset[0]
+    except DatasetFormatError as error:
+        answers.put(error.message)
+    else:
+        answers.put("no error")
+
+
+def test_forked_and_spawned_processes_learn_of_damage(tmp_path):
+    prefix = pair(tmp_path / "a")
+    flip(f"{prefix}.bin")
+    config, dataset = built([prefix], tmp_path / "cache")
+    with pytest.raises(DatasetFormatError):
+        verification_of(config).wait(60)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(target=_ask, args=(dataset, answers))
+    process.start()
+    assert "a.bin`: expected" in answers.get(timeout=60)
+    process.join()
+    script = (
+        "import pickle, sys\ndataset = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "try:\n    dataset._verification.wait(60)\nexcept Exception as error:\n    print(error.message)\n"
+    )
+    (tmp_path / "dataset").write_bytes(pickle.dumps(dataset))
+    run = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "dataset"], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "a.bin`: expected" in run.stdout
+
+
+def test_only_one_process_reads_a_pair(tmp_path):
+    prefix = pair(tmp_path / "a")
+    script = """
+import sys, logging
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+from tokenloom.indexed.verification import verification
+each = verification(sys.argv[2])
+each.add(sys.argv[1])
+assert each.wait(60)
+"""
+    command = [sys.executable, "-c", script, prefix, f"{tmp_path}/cache/verified"]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sorted(said) == ["", "", "", f"verified `{prefix}`\n"]
+
+
+def test_a_process_may_end_meanwhile(tmp_path):
+    prefix = pair(tmp_path / "a")
+    script = """
+import sys, time
+from tokenloom.indexed import verification
+def slow(dataset, *, progress):
+    while True:
+        progress(1)
+        time.sleep(0.001)
+verification.check_tokens = slow
+verification.verification(sys.argv[2]).add(sys.argv[1])
+print(verification.verification(sys.argv[2]).wait(0.2))
+"""
+    command = [sys.executable, "-c", script, prefix, f"{tmp_path}/cache"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "False\n", "")

@@ -1,0 +1,130 @@
+"""Real processes of which some are frozen, late or slow."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.support import write_corpus
+
+pytest.importorskip("torch")
+
+SILENCE_SECONDS = 2.0
+NOTICE_SECONDS = SILENCE_SECONDS + 4
+"""Within which all survivors must have raised; half a second more than the silence is usual."""
+
+
+SILENT = r"has been silent for [2-5]\.\d s during "
+MISSING = r"has not come to .* within [2-5]\.\d s, nor given a sign of life"
+
+
+def check_frozen(outcomes, frozen, told):
+    """Checks that all ranks name the frozen ones and leave nothing, those too when they wake."""
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
+    for rank, (_, message) in enumerate(outcomes.errors):
+        for other in frozen if rank not in frozen else ():
+            assert re.search(rf"rank {other}( on `[^`]+` \(pid \d+\))? {told}", message), message
+            assert outcomes.seconds_after(f"frozen-{other}", rank) < NOTICE_SECONDS
+        if rank not in frozen:
+            assert "TOKENLOOM_RANK_SILENCE_SECONDS" in outcomes.by_rank[rank]["hint"]
+        assert outcomes.by_rank[rank]["left"] == ([], 0)
+
+
+# --- frozen -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frozen", "when"),
+    [((0,), "working"), ((2,), "working"), ((3,), "working"), ((3,), "waiting"), ((1, 2), "waiting")],
+)
+def test_a_frozen_rank_is_named_by_all_others_and_learns_of_it_when_it_wakes(run, frozen, when):
+    outcomes = run("freeze", frozen=frozen, who=frozen, when=when, silence=SILENCE_SECONDS)
+    check_frozen(outcomes, frozen, SILENT)
+    if frozen == (3,):
+        assert "on `" in outcomes.errors[3][1]
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_that_was_frozen_before_it_came_is_named(run, victim):
+    outcomes = run("freeze", backend="stub", frozen=(victim,), who=(victim,), when="before", silence=SILENCE_SECONDS)
+    check_frozen(outcomes, (victim,), MISSING)
+
+
+def test_a_frozen_host_of_the_store_is_named_before_ranks_have_met(run):
+    outcomes = run("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="before", silence=SILENCE_SECONDS)
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
+    for _, message in outcomes.errors[1:]:
+        assert message == (
+            "the host of the store of `torch.distributed`, often rank 0, has not answered for 2.0 s during "
+            "choosing who builds (auto)"
+        )
+
+
+def test_a_frozen_host_of_the_store_is_named_as_a_rank_once_they_have_met(run):
+    outcomes = run("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="working", silence=SILENCE_SECONDS)
+    check_frozen(outcomes, (0,), SILENT)
+
+
+def test_a_rank_frozen_while_it_reads_what_is_compared_is_named(run):
+    outcomes = run("freeze_while_comparing", frozen=(1,), victim=1, silence=SILENCE_SECONDS)
+    check_frozen(outcomes, (1,), SILENT + "comparing the first samples; when last heard, it was at comparing")
+
+
+@pytest.mark.parametrize("victim", [1, 3])
+def test_a_rank_frozen_in_a_collective_is_named(run, victim):
+    outcomes = run("freeze_in_a_collective", frozen=(victim,), victim=victim, silence=SILENCE_SECONDS)
+    check_frozen(outcomes, (victim,), SILENT + "reducing")
+    if victim == 1:
+        assert outcomes.errors[0][1].endswith("during reducing; when last heard, it was at reducing")
+
+
+@pytest.mark.parametrize("victim", [1, 3])
+def test_a_rank_that_never_calls_is_named(run, victim):
+    outcomes = run("never_come", who=victim, silence=SILENCE_SECONDS)
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
+    for rank, (_, message) in enumerate(outcomes.errors):
+        if rank != victim:
+            assert re.match(rf"rank {victim} {MISSING}", message)
+
+
+def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_one(run, tmp_path):
+    (tmp_path / "data").mkdir()
+    prefix = write_corpus(tmp_path / "data" / "0", [[row + 1] * 13 for row in range(60)])
+    outcomes = run("freeze_while_writing", frozen=(0,), prefixes=[prefix], silence=SILENCE_SECONDS)
+    check_frozen(outcomes, (0,), SILENT + "the build; when last heard, it was at the build")
+    left = {path.name for path in outcomes.shared.joinpath("cache").iterdir()}
+    complete = {name.removesuffix("-description.txt") for name in left if name.endswith("-description.txt")}
+    assert all(f"{base}-shuffle_index.npy" in left for base in complete)
+    assert not [name for name in left if "tmp" in name or "pending" in name]
+
+
+# --- slow or late -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "how"), [(SILENCE_SECONDS * 2, "waiting"), (SILENCE_SECONDS * 2, "in Python"), (1.2, "in one call")]
+)
+def test_a_rank_that_builds_for_long_is_waited_for(run, seconds, how):
+    outcomes = run("be_slow", seconds=seconds, how=how, silence=SILENCE_SECONDS)
+    assert outcomes.results == ["built by 0"] * 4
+
+
+def test_a_rank_that_works_on_something_else_between_meetings_is_waited_for(run):
+    outcomes = run("come_late_to_a_second_meeting", seconds=SILENCE_SECONDS * 2, silence=SILENCE_SECONDS)
+    assert outcomes.results == ["built by 0"] * 4
+
+
+# --- the setting, and what is left ------------------------------------------------------------------------------------
+
+
+def test_ranks_that_would_wait_for_different_times_are_told(run):
+    outcomes = run("differ_in_patience")
+    assert {kind for kind, _ in outcomes.errors} == {"DivergenceError"}
+    assert {message.split(":")[0] for _, message in outcomes.errors} == {
+        "ranks differ in the seconds that a rank may be silent"
+    }
+
+
+def test_one_thread_stays_while_the_group_lives_and_forked_children_have_none_of_it(run):
+    outcomes = run("succeed_and_look")
+    assert outcomes.results == [((True, ["tokenloom-ranks"]), "0 []")] * 4

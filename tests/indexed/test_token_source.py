@@ -1,0 +1,253 @@
+"""A user's own class that holds sequences is asked for their tokens, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
+from tests.support import (
+    MASKING,
+    StandInTokenizer,
+    StandInWordPieces,
+    equal_samples,
+    make_config,
+    write_corpus,
+    write_sentences,
+)
+
+from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.mock import MockGPTLowLevelDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inspect.show import sample_pieces
+from tokenloom.loading.thread_loader import ThreadLoader
+
+DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]
+EXPECTED = [[token + 1 for token in document] for document in DOCUMENTS]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", DOCUMENTS)
+
+
+def samples_of(source, **changes):
+    config = make_config(None, **changes)
+    return GPTDataset(source, None, np.arange(len(DOCUMENTS), dtype=np.int32), 8, Split.train, config)
+
+
+def assert_same_as(dataset, expected):
+    positions = list(range(len(expected)))
+    batch = dataset.batch(positions)
+    threads = next(iter(ThreadLoader(dataset, [positions], reuse_after=1)))
+    for k in positions:
+        assert equal_samples(dataset.sample(k), expected.sample(k))
+        for name, value in expected.sample(k).items():
+            assert batch[name][k].tolist() == value.tolist()
+            assert threads[name][k].tolist() == value.tolist()
+
+
+class Raised(IndexedDataset):
+    """Gives each token plus one."""
+
+    def get(self, idx, offset=0, length=None):
+        return super().get(idx, offset, length) + 1
+
+
+class Wrapper:
+    """What is not changed comes from the dataset within, `gather` too."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __len__(self):
+        return len(self.inner)
+
+    def get(self, idx, offset=0, length=None):
+        return self.inner.get(idx, offset, length) + 1
+
+
+class Disguised(Wrapper):
+    """A wrapper that calls itself by the name of the class within, as those of `wrapt` do."""
+
+    @property
+    def __class__(self):
+        return type(self.inner)
+
+
+class Lists:
+    """As little as the reference asks of a low-level dataset."""
+
+    def __init__(self, documents):
+        self.documents = documents
+        self.sequence_lengths = np.array([len(document) for document in documents], dtype=np.int32)
+
+    def __len__(self):
+        return len(self.documents)
+
+    def __getitem__(self, idx):
+        return np.array(self.documents[idx])
+
+    def get(self, idx, offset=0, length=None):
+        return self[idx][offset : None if length is None else offset + length]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_get_is_asked_wherever_it_is_overridden(prefix, tmp_path, mmap):
+    expected = samples_of(IndexedDataset(write_corpus(tmp_path / "raised", EXPECTED)))
+    plain = IndexedDataset(prefix, mmap=mmap)
+    for source in (Raised(prefix, mmap=mmap), Wrapper(plain), Disguised(plain), Lists(EXPECTED)):
+        assert_same_as(samples_of(source), expected)
+    assert [tokens.tolist() for tokens in Raised(prefix)[:2]] == EXPECTED[:2]
+    assert Raised(prefix)[1].tolist() == EXPECTED[1]
+
+
+def test_get_of_an_object_is_asked_from_when_it_is_there(prefix, tmp_path):
+    expected = samples_of(IndexedDataset(write_corpus(tmp_path / "raised", EXPECTED)))
+    source = IndexedDataset(prefix)
+    dataset = samples_of(source)
+    assert not equal_samples(dataset.sample(0), expected.sample(0))
+    inner = source.get
+    source.get = lambda idx, offset=0, length=None: inner(idx, offset, length) + 1
+    assert_same_as(dataset, expected)
+    assert sample_pieces(dataset, 0, None)[0].ids == sample_pieces(expected, 0, None)[0].ids
+    del source.get
+    assert_same_as(dataset, samples_of(IndexedDataset(prefix)))
+
+
+def test_get_of_the_class_is_asked_from_when_it_is_there(prefix, tmp_path, monkeypatch):
+    expected = samples_of(MockLike(EXPECTED))
+    dataset = samples_of(IndexedDataset(prefix))
+    dataset.sample(0)
+    inner = IndexedDataset.get
+    monkeypatch.setattr(IndexedDataset, "get", lambda self, *given, **named: inner(self, *given, **named) + 1)
+    assert_same_as(dataset, expected)
+
+
+class MockLike(Lists):
+    """Without `get`, which comes from the spans."""
+
+    def gather(self, sequences, starts, lengths):
+        spans = zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True)
+        return np.concatenate([np.array(self.documents[row][first : first + size]) for row, first, size in spans])
+
+    get = None
+
+
+def test_a_reader_of_a_users_own_is_asked(prefix):
+    class Reader:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def read(self, offset, length):
+            return self.inner.read(offset, length) * 0
+
+        def read_many(self, offsets, lengths):
+            return map(self.read, offsets, lengths)
+
+    source = IndexedDataset(prefix)
+    dataset = samples_of(source)
+    assert dataset.sample(0)["tokens"].any()
+    source.bin_reader = Reader(source.bin_reader)
+    assert not dataset.sample(0)["tokens"].any()
+    assert not dataset.batch([0, 1])["tokens"].any()
+
+
+def test_lengths_of_a_users_own_are_not_passed_by(prefix):
+    class Halved(IndexedDataset):
+        @property
+        def sequence_lengths(self):
+            return super().sequence_lengths // 2
+
+    class Doubled(IndexedDataset):
+        @property
+        def sequence_lengths(self):
+            return super().sequence_lengths * 2
+
+    halves = [document[: len(document) // 2] for document in DOCUMENTS]
+    assert_same_as(samples_of(Halved(prefix)), samples_of(Lists(halves)))
+    with pytest.raises(Exception, match="were asked for, but it has"):
+        samples_of(Doubled(prefix)).batch(range(8))
+
+
+def test_whole_sequences_are_asked_for_by_number(tmp_path):
+    sentences = [[[10, 11], [12, 13, 14], [15]], [[20, 21]], [[30, 31], [32], [33], [34, 35, 36]]]
+    prefix = write_sentences(tmp_path / "a", sentences)
+    raised = write_sentences(tmp_path / "b", [[[token + 1 for token in each] for each in one] for one in sentences])
+    config = BERTMaskedWordPieceDatasetConfig(
+        **MASKING,
+        classification_head=False,
+        blend=([prefix], None),
+        split="1",
+        sequence_length=12,
+        tokenizer=StandInWordPieces(),
+    )
+
+    def make(source):
+        return BERTMaskedWordPieceDataset(source, source.path_prefix, np.arange(3), None, Split.train, config)
+
+    class ByNumber(IndexedDataset):
+        def __getitem__(self, idx):
+            return super().__getitem__(idx) + 1
+
+    for cls in (Raised, ByNumber):
+        dataset, expected = make(cls(prefix)), make(IndexedDataset(raised))
+        assert equal_samples(dataset.batch(range(len(expected))), expected.batch(range(len(expected))))
+
+
+def test_conversations_of_a_users_own_are_asked(tmp_path):
+    class Mine(SFTLowLevelDataset):
+        def __getitem__(self, idx):
+            return super().__getitem__(idx) + 1
+
+    prefix = write_conversations(tmp_path / "chat", [conversation((PROMPT, [20, 21]), (ANSWER, [22, 23]))])
+    plain = make_sft(prefix)
+    by_class = type(plain)(Mine(prefix), prefix, plain.indices, None, Split.train, plain.config)
+    by_pair = make_sft(prefix)
+    inner = by_pair.dataset.pair.get
+    by_pair.dataset.pair.get = lambda *given, **named: inner(*given, **named) + 1
+    for dataset in (by_class, by_pair):
+        assert dataset.batch([0])["tokens"][0, :4].tolist() == [21, 22, 23, 24]
+        assert dataset[0]["tokens"][:4].tolist() == [21, 22, 23, 24]
+
+
+def test_what_cannot_be_asked_is_refused(prefix):
+    class Items(IndexedDataset):
+        def __getitem__(self, idx):
+            return super().__getitem__(idx) + 1
+
+    with pytest.raises(
+        ConfigError, match=r"^`Items` overrides `__getitem__`, which tokenloom does not call\nhint: over"
+    ):
+        samples_of(Items(prefix))
+    short = Lists(DOCUMENTS)
+    short.get = lambda idx, offset=0, length=None: np.array([1])
+    with pytest.raises(
+        DatasetFormatError, match=r"tokens of sequence \d from token \d+ on, found shape \[1\] from Lists"
+    ):
+        samples_of(short).batch(range(8))
+    nothing = Lists(DOCUMENTS)
+    nothing.__class__ = type("Nothing", (), {"__len__": Lists.__len__})
+    with pytest.raises(
+        ConfigError, match=r"expected a low-level dataset with `get\(idx, offset, length\)`, found Noth"
+    ):
+        samples_of(nothing).sample(0)
+
+
+def test_made_up_documents_may_be_changed():
+    class Mine(MockGPTLowLevelDataset):
+        def get(self, idx, offset=0, length=None):
+            return super().get(idx, offset, length) * 0 + 5
+
+    dataset = samples_of(Mine(StandInTokenizer()))
+    assert set(dataset.batch([0, 1])["tokens"].ravel().tolist()) == {5}
+    assert set(dataset.sample(0)["tokens"].tolist()) == {5}

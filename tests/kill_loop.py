@@ -1,0 +1,356 @@
+"""Kills all writers of datasets, or lets their calls fail, at random; then looks whether anything that opens lies.
+
+    python -m tests.kill_loop --kills 1000 --faults 1000
+
+A run is a fork of this process, which has imported everything and started no thread. It makes datasets where there are
+none, or replaces older ones, of as many bytes or not. Dies at a random moment or at a random call that changes names,
+writes, syncs or locks; or one such call fails, or all from one on do, or files may not grow beyond a size.
+
+After each: what opens is entirely old or entirely new, and `verify` has nothing to say; an older dataset is there (of
+failures: at once, by its names); the same command again comes to the right bytes, and leaves nothing hidden but locks;
+and what lies beside, named much like files of ours, is untouched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults import arm_all
+from tests.kill_cases import CASES, KINDS, Case, make_inputs
+from tokenloom import IndexedDataset, verify_dataset
+from tokenloom.errors import OutputExistsError
+
+Files = dict[str, bytes]
+
+OLD = ("none", "same", "other")
+FAULTS = ("EIO", "ENOSPC", "all ENOSPC", "limit", "interrupt")
+_SMALL = 4096
+_FOREIGN = (
+    "{}.job.removed/mine.txt",
+    ".{}.idx.old",
+    ".{}.idx.1234abcd.kept",
+    "{}.bin.tmp",
+    ".{}.x.tmp",
+    "{}_notes.txt",
+)
+
+
+@dataclass(slots=True)
+class Loop:
+    """A place to run cases in.
+
+    Attributes:
+        folder: for all of it.
+        rng: that chooses.
+        results: number of runs by case, what was done to them, and how they ended.
+        problems: what does not hold, in words.
+    """
+
+    folder: Path
+    rng: random.Random
+    results: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    _known: dict[tuple[str, str], Files] = field(default_factory=dict)
+    _costs: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        """The folder of outputs."""
+        return self.folder / "out"
+
+    def begin(self) -> None:
+        """Makes the inputs."""
+        for kind in KINDS:
+            _forked(lambda kind=kind: make_inputs(self.folder / kind, kind))  # type: ignore[misc]
+
+    def run(self, name: str, old: str, fault: str) -> None:
+        """Runs a case once."""
+        case = CASES[name]
+        before = {} if old == "none" else self._made(name, case, old)
+        after = self._made(name, case, "new")
+        self._set_up(before)
+        overwrite = old != "none"
+        seconds, num_calls = self._cost(name, case, old, before)
+        self._set_up(before)
+        foreign = _add_foreign(self.out)
+
+        def work() -> None:
+            case.work(self.out, self.folder / "new", overwrite)
+
+        what = f"{name}, old: {old}, {fault}"
+        if fault == "kill":
+            at = self.rng.randrange(num_calls + 1) if self.rng.random() < 0.6 else self.rng.random() * seconds * 1.1
+            what += f" at {at}"
+            status = _killed(work, at, self.folder)
+        else:
+            at = self.rng.randrange(max(map(len, after.values())) if fault == "limit" else num_calls)
+            what += f" at {at}"
+            status = _failed(work, fault, at, self.folder)
+            self._check_failure(what, case, before, after, status=status)
+        self.results[name, fault, {0: "ended", 1: "failed"}.get(status, "killed")] += 1
+        self._told(what, lambda: _check(case, self.out, before, after, work, foreign))
+
+    def _made(self, name: str, case: Case, kind: str) -> Files:
+        """Returns what a case makes of inputs."""
+        if (name, kind) not in self._known:
+            self._set_up({})
+            work = case.work if kind == "new" or case.older is None else case.older
+            inputs = self.folder / kind
+            _forked(lambda: work(self.out, inputs, False))
+            self._known[name, kind] = _files(self.out)
+        return self._known[name, kind]
+
+    def _cost(self, name: str, case: Case, old: str, before: Files) -> tuple[float, int]:
+        """Returns the seconds and calls that a case takes."""
+        if (name, old) not in self._costs:
+            self._set_up(before)
+            count = self.folder / "count"
+
+            def work() -> None:
+                counted = arm_all(str(self.folder), 1 << 60, lambda: None)
+                case.work(self.out, self.folder / "new", bool(before))
+                count.write_text(str(counted()))
+
+            started = time.monotonic()
+            _forked(work)
+            self._costs[name, old] = time.monotonic() - started, int(count.read_text())
+        return self._costs[name, old]
+
+    def _set_up(self, before: Files) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
+        for name, data in before.items():
+            path = self.out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def _check_failure(self, what: str, case: Case, before: Files, after: Files, *, status: int) -> None:
+        """Checks that a run that failed left what was there, under its names, and one that did not is right."""
+        found = _named(_files(self.out), before, after)
+        if status == 0 and found != after:
+            self._problem(f"{what}: exit 0, but not the right files: {_difference(found, after)}")
+        elif status not in (0, 1):
+            self._problem(f"{what}: ended by {status}")
+        elif status == 1 and not case.is_cache and found not in (before, after):
+            self._problem(f"{what}: failed, and the old files are not there: {_difference(found, before)}")
+
+    def _told(self, what: str, check: Callable[[], None]) -> None:
+        problem = self.folder / "problem"
+        problem.unlink(missing_ok=True)
+
+        def checked() -> None:
+            try:
+                check()
+            except BaseException:
+                problem.write_text(traceback.format_exc())
+                raise
+
+        if _fork_to_end(checked) != 0:
+            text = problem.read_text() if problem.exists() else "died"
+            self._problem(f"{what}: {text}")
+
+    def _problem(self, text: str) -> None:
+        print(f"FAILED {text}", flush=True)
+        self.problems.append(text)
+
+
+def _check(case: Case, out: Path, before: Files, after: Files, work: Callable[[], None], foreign: Files) -> None:
+    """Checks, in a fork, what a run left, and what the same again makes of it."""
+    found = _named(_files(out), before, after)
+    if case.is_cache:
+        for name, data in found.items():
+            assert data in (before.get(name), after.get(name)), f"{name} is neither old nor new"
+        assert set(before) <= set(found), "something old is lost"
+    else:
+        for name in found:
+            if name.endswith(".idx"):  # whoever knows of no journal finds files of one side
+                group = _group(found, name)
+                assert group in (_group(before, name), _group(after, name)), f"a mixture opens: {sorted(group)}"
+        for name in {**before, **after}:
+            if name.endswith(".idx") and IndexedDataset.exists(str(out / name[: -len(".idx")])):
+                prefix = str(out / name[: -len(".idx")])
+                report = verify_dataset(prefix, multimodal=case.multimodal)
+                assert report.ok, report.problems
+        found = _named(_files(out), before, after)
+        if before:
+            assert found in (before, after), f"neither old nor new: {_difference(found, before)}"
+        else:
+            for name in after:
+                if name.endswith(".idx") and (group := _group(found, name)):
+                    assert group == _group(after, name), f"not as it should be: {sorted(group)}"
+    try:
+        work()
+    except OutputExistsError:  # as of a writer that cannot know what it would write
+        assert found == after
+    files = _files(out)
+    assert _named(files, before, after) == after, f"after the same again: {_difference(files, after)}"
+    hidden = {name: len(data) for name, data in files.items() if name not in after and name not in foreign}
+    hidden = {name: size for name, size in hidden.items() if not name.endswith(".idx.lock")}
+    if not case.is_cache:
+        assert not hidden, f"left behind: {hidden}"
+    assert max(hidden.values(), default=0) <= _SMALL, f"left behind: {hidden}"
+    assert {name: files.get(name) for name in foreign} == foreign, "foreign files were touched"
+
+
+def _group(files: Files, idx: str) -> Files:
+    """Returns the files of a dataset."""
+    prefix = idx[: -len("idx")]
+    return {name: data for name, data in files.items() if name.startswith(prefix)}
+
+
+def _files(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _named(files: Files, *known: Files) -> Files:
+    return {name: data for name, data in files.items() if any(name in each for each in known)}
+
+
+def _difference(found: Files, expected: Files) -> str:
+    words = [f"no {name}" for name in expected if name not in found]
+    words += [f"{name} beside" for name in found if name not in expected]
+    return ", ".join(words + [f"{name} differs" for name in found if found[name] != expected.get(name, found[name])])
+
+
+def _add_foreign(out: Path) -> Files:
+    foreign = {pattern.format("corpus"): b"mine" for pattern in _FOREIGN}
+    for name, data in foreign.items():
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(data)
+    return foreign
+
+
+def _fork(work: Callable[[], object]) -> int:
+    """Starts some work in a fork of a group of its own, and returns its number."""
+    if process := os.fork():
+        return process
+    os.setpgid(0, 0)
+    try:
+        logging.disable()
+        work()
+    except BaseException:  # noqa: BLE001 - the parent sees the code
+        if os.environ.get("KILL_LOOP_TELLS"):
+            traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _fork_to_end(work: Callable[[], object]) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(_fork(work), 0)[1])
+
+
+def _forked(work: Callable[[], object]) -> None:
+    def told() -> None:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            raise
+
+    assert _fork_to_end(told) == 0, "the work failed by itself"
+
+
+def _killed(work: Callable[[], None], at: float, folder: Path) -> int:
+    """Kills the work at a call, or after so many seconds; returns how it ended."""
+    if isinstance(at, int):
+
+        def armed() -> None:
+            arm_all(str(folder), at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            work()
+
+        return _fork_to_end(armed)
+    process = _fork(work)
+    deadline = time.monotonic() + at
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            break
+        time.sleep(min(0.001, at))
+    os.kill(process, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def _failed(work: Callable[[], None], fault: str, at: int, folder: Path) -> int:
+    """Lets a call of the work fail; returns how it ended."""
+    kind = errno.EIO if fault == "EIO" else errno.ENOSPC
+
+    def fail() -> None:
+        if fault == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        raise OSError(kind, os.strerror(kind))
+
+    def armed() -> None:
+        if fault == "limit":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (at, at))
+        else:
+            arm_all(str(folder), at, fail, lasting=fault.startswith("all"))
+        work()
+
+    return _fork_to_end(armed)
+
+
+def run_loop(folder: Path, *, kills: int, faults: int, seed: int, names: list[str], minutes: float = 1e9) -> Loop:
+    """Runs the cases in turn, so many times in all, or until the time is over."""
+    loop = Loop(folder, random.Random(seed))
+    loop.begin()
+    kinds = [(name, old) for name in names for old in OLD if old == "none" or CASES[name].replaces]
+    loop.rng.shuffle(kinds)
+    deadline = time.monotonic() + 60 * minutes
+    for number in range(max(kills, faults)):
+        if time.monotonic() > deadline:
+            break
+        if number < kills:
+            loop.run(*kinds[number % len(kinds)], "kill")
+        if number < faults:
+            loop.run(*kinds[number % len(kinds)], loop.rng.choice(FAULTS))
+    return loop
+
+
+def main() -> int:
+    """Prints what was done and found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--faults", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        loop = run_loop(
+            Path(folder),
+            kills=options.kills,
+            faults=options.faults,
+            seed=options.seed,
+            names=options.cases,
+            minutes=options.minutes,
+        )
+    for name in options.cases:
+        ends = Counter[str]()
+        for (case, fault, end), number in loop.results.items():
+            if case == name:
+                ends[f"{fault}, {end}"] += number
+        print(f"{name}: {', '.join(f'{number} {end}' for end, number in sorted(ends.items()))}")
+    number = sum(loop.results.values())
+    print(f"{number} runs, {len(loop.problems)} problems, {(time.monotonic() - started) / 60:.1f} minutes")
+    return 1 if loop.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

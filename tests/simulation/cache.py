@@ -1,0 +1,72 @@
+"""Processes that build and read the same entry of an index cache, over which data may change.
+
+Promised: who gets arrays gets those of its own data, all of one build, whoever else builds, dies or loses power; and
+after all of that the next one gets them, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.simulation.scheduler import FailedError, Faults, World
+from tests.simulation.system import simulated
+from tokenloom.errors import IndexCacheError
+from tokenloom.order import cache as module
+from tokenloom.order.cache import ArraySpec, IndexCache, open_or_build
+
+_SPECS = {
+    "documents": ArraySpec(np.dtype(np.int32), (300,)),
+    "large": ArraySpec(np.dtype(np.int64), (6_000,)),
+    "empty": ArraySpec(np.dtype(np.int64), (0,)),
+}
+
+
+def _arrays(data: int) -> dict[str, np.ndarray]:
+    return {name: np.arange(spec.shape[0] or 0, dtype=spec.dtype) * (data + 1) + data for name, spec in _SPECS.items()}
+
+
+_ARRAYS = {data: _arrays(data) for data in range(3)}
+
+
+def _open(world: World, data: int) -> None:
+    arrays = _ARRAYS[data]
+
+    def build():
+        for name, array in arrays.items():
+            world.call(f"builds {name}")
+            yield name, array.copy()
+
+    found = open_or_build(
+        IndexCache("/run/cache", "0123-GPTDataset"),
+        _SPECS,
+        build=build,
+        check=lambda _: None,
+        description="the key",
+        name="data",
+        must_exist=False,
+        identity=lambda: {"data": data},
+        may_stay_unwritten=True,
+    )
+    for name, expected in arrays.items():
+        if not np.array_equal(found[name], expected):
+            wrong = int(np.flatnonzero(found[name] != expected)[0])
+            raise FailedError(f"data {data}: {name} differs from {wrong}: {found[name][wrong : wrong + 3]}")
+
+
+def run(world: World) -> None:
+    """One run of the scenario."""
+    world.disk.put_folder("/run")
+    world.has_unnamed_files = world.rng.random() < 0.5
+    with simulated(world, (module,)):
+        data = 0
+        for boot in range(world.rng.randrange(1, 4)):
+            works = {}
+            for number in range(world.rng.randrange(1, 4)):
+                data = world.rng.choice((data, data, data, world.rng.randrange(3)))
+                works[f"rank{boot}{number} of {data}"] = lambda data=data: _open(world, data)
+            for actor in world.run(works, Faults.drawn(world.rng)):
+                if actor.error is not None and not issubclass(actor.error_kind or object, IndexCacheError):
+                    raise FailedError(f"{actor.name} ended with {actor.error}")
+        last = world.run({"at last": lambda: _open(world, data)})[0]
+        if last.error is not None:
+            raise FailedError(f"nobody disturbs, and yet: {last.error}")

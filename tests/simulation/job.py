@@ -1,0 +1,290 @@
+"""Processes that share a job: its folder, its shards and the one assembly, with strangers' files about.
+
+Promised: who succeeds finds the output of all shards, in order; at most one assembles at a time; what is no part of a
+job is never removed; nobody writes into a folder that was given up; and all of it ends, whoever dies or is frozen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from tests.simulation.disk import Inode
+from tests.simulation.scheduler import Actor, FailedError, Faults, World
+from tests.simulation.system import simulated
+from tokenloom.corpus import folder as folder_module
+from tokenloom.corpus import run as run_module
+from tokenloom.corpus import worker as worker_module
+from tokenloom.corpus.folder import FolderGoneError, JobFolder
+from tokenloom.corpus.report import ShardReport
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.storage.atomic import PendingFile, publish_bytes
+from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
+
+_JOB = "/out/set.job"
+_OUTPUT = "/out/set.bin"
+_KEY = "/out/set.idx"
+
+
+class _Plan:
+    """What the folder asks of a plan."""
+
+    def __init__(self, number: int, num_shards: int, worker_timeout_seconds: float) -> None:
+        self.fingerprint = f"inputs {number}"
+        self.settings = SimpleNamespace(worker_timeout_seconds=worker_timeout_seconds)
+        self.files = [SimpleNamespace(path=f"/in/{number}")]
+        self.prefix = "/out/set"
+        self.outputs = [SimpleNamespace(prefix="/out/set")]
+        self.shards = [SimpleNamespace(key=f"{number:012x}{shard:012x}", number=shard) for shard in range(num_shards)]
+
+    def description(self) -> dict[str, Any]:
+        return {"format": 1}
+
+    def content(self) -> bytes:
+        return b"".join(self.part(shard) for shard in self.shards)
+
+    def part(self, shard: SimpleNamespace) -> bytes:
+        return f"{self.fingerprint} part {shard.number};".encode()
+
+
+class _Jobs:
+    """All that is known of a run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.assembling: str | None = None
+        self.strange: dict[str, bytes] = {}
+        self.late: Inode | None = None
+        """A file that came into the folder of the job; it may move with that."""
+
+    # --- what stands in for the work itself, which does not touch the folder but through these calls ------------------
+
+    def worker(self, plan: _Plan, *, num_workers: int) -> _Worker:
+        return _Worker(self, plan)
+
+    def damaged_parts(self, plan: _Plan, folder: JobFolder) -> list[tuple[SimpleNamespace, str]]:
+        found = []
+        for shard in plan.shards:
+            report = folder.report(shard)
+            if report is None:
+                found.append((shard, "no report"))
+            elif self._read(f"{folder.part_prefix(shard)}_0.bin") != plan.part(shard):
+                found.append((shard, "damaged"))
+        return found
+
+    def assemble(self, plan: _Plan, folder: JobFolder, reports: list[ShardReport], *, overwrite: bool) -> list[object]:
+        world, name = self.world, self.world.current.name
+        running = [actor for actor in world.actors if actor.name == self.assembling]
+        if running and not (running[0].is_dead or running[0].is_done):
+            raise FailedError(f"{name} assembles while {self.assembling} does")
+        self.assembling = name
+        parts = [self._read(f"{folder.part_prefix(shard)}_0.bin") for shard in plan.shards]
+        files: list[PendingFile] = []
+        try:
+            for path in (_OUTPUT, _KEY):
+                files.append(PendingFile(path))
+                files[-1].write(b"".join(part or b"" for part in parts))
+            with OutputLock(_KEY):
+                publish_together([FileGroup(key=_KEY, files=files, names=[_KEY, _OUTPUT])], replace=True, locked=[_KEY])
+        finally:
+            for file in files:
+                file.discard()
+            if self.assembling == name:
+                self.assembling = None
+        return []
+
+    def _read(self, path: str) -> bytes | None:
+        self.world.call(f"read {path}")
+        return self.world.disk.bytes_at(path)
+
+    def is_finished(self, plan: _Plan) -> bool:
+        recover(_KEY)
+        return self._read(_KEY) == plan.content() == self._read(_OUTPUT)
+
+    # --- a whole process ---------------------------------------------------------------------------------------------
+
+    def write(self, plan: _Plan, *, restart: bool) -> None:
+        """Does what `write_corpus` does."""
+        folder = JobFolder(_JOB, plan)
+        if restart:
+            folder.restart()
+        elif self.is_finished(plan):
+            folder.remove_remains()
+            return
+        try:
+            with folder.joined():
+                num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
+                if not (num_reused or restart) and self.is_finished(plan):
+                    return
+                run_module._work(plan, folder, self._do_shards, SimpleNamespace(), overwrite=True)
+        except FolderGoneError as error:
+            if not self.is_finished(plan):
+                raise StorageError("the folder was removed while this job was working in it") from error
+
+    def _do_shards(self, plan: _Plan, folder: JobFolder, book: object) -> None:
+        worker_module.work_on_shards(plan, folder, num_workers=1, tell=lambda *_, **__: None)
+
+    def other_job_in_folder(self, plan: _Plan) -> bool:
+        """Whether the folder is that of an unfinished job with other inputs, which stays."""
+        try:
+            return json.loads(self.world.disk.bytes_at(f"{_JOB}/job.json") or b"{}")["inputs"] != plan.fingerprint
+        except (ValueError, KeyError):
+            return False
+
+    def check_strange(self) -> None:
+        if self.late is not None and not self.late.num_links:
+            raise FailedError("a file that came into the folder of the job is gone")
+        for path, data in self.strange.items():
+            if self.world.disk.bytes_at(path) != data:
+                places = [path for path in _all_files(self.world) if self.world.disk.bytes_at(path) == data]
+                raise FailedError(f"{path}, which is no part of a job, is gone; it is at {places}")
+
+
+class _Worker:
+    """`ShardWorker`, without tokenising."""
+
+    def __init__(self, jobs: _Jobs, plan: _Plan) -> None:
+        self._jobs, self._plan = jobs, plan
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, shard: SimpleNamespace, part_prefix: str, *, progress: Callable[..., None]) -> ShardReport:
+        with PendingFile(f"{part_prefix}_0.bin", durable=False) as file:
+            file.write(self._plan.part(shard))
+        report = ShardReport(
+            key=shard.key,
+            slice_rows=(1,),
+            num_documents=1,
+            num_blank_lines=0,
+            num_rejected=0,
+            num_doubled=0,
+            num_text_bytes=1,
+            num_tokens=1,
+            hashes_crc32=None,
+            engine="none",
+            engine_reason="",
+            seconds=0.0,
+            boot_id="",
+        )
+        publish_bytes(f"{part_prefix}.json", report.to_json())
+        return report
+
+
+def _all_files(world: World, folder: str = "/out") -> list[str]:
+    inode = world.disk.look(folder)
+    found = []
+    for name, entry in sorted(inode.entries.items() if inode else ()):
+        path = f"{folder}/{name}"
+        found += _all_files(world, path) if entry.is_folder else [path]
+    return found
+
+
+def _strangers(world: World, jobs: _Jobs) -> None:
+    """Puts files about that are not of the job, as users and other tools do."""
+    for path in ("/out/set.job.removed/notes", "/out/set.jsonl", "/out/set.job/notes"):
+        if world.rng.random() < 0.15:
+            jobs.strange[path] = f"a stranger's {path}".encode()
+            world.disk.put(path, jobs.strange[path])
+
+
+def _comes_late(world: World, jobs: _Jobs) -> None:
+    """Somebody else, who puts a file into the folder of the job while it is there."""
+    for _ in range(world.rng.randrange(60)):
+        world.call("waits for a moment")
+        world.wait(None, seconds=0.002)
+    folder = world.disk.look(_JOB)
+    if folder is not None and "late" not in folder.entries:
+        world.disk.put(f"{_JOB}/late", b"late")
+        world.tell("puts a file into the folder of the job")
+        jobs.late = folder.entries["late"]
+
+
+def run(world: World) -> None:
+    """One run of the scenario."""
+    world.disk.put_folder("/out")
+    world.has_unnamed_files = world.rng.random() < 0.5
+    jobs = _Jobs(world)
+    _strangers(world, jobs)
+    world.watch = jobs.check_strange
+    is_blocked = "/out/set.job/notes" in jobs.strange
+    timeout = world.rng.choice((0.5, 3.0))
+    plans = [_Plan(number, world.rng.randrange(1, 4), timeout) for number in range(2)]
+    with simulated(world, (folder_module,)), _WorkOf(jobs):
+        for boot in range(world.rng.randrange(1, 4)):
+            works: dict[str, Callable[[], None]] = {}
+            restarts = world.rng.choice((0.05, 0.3, 0.7))
+            plan = world.rng.choice((plans[0], plans[0], plans[1]))
+            for number in range(world.rng.randrange(1, 5)):
+                restart = world.rng.random() < restarts
+                works[f"p{boot}{number}"] = lambda plan=plan, restart=restart: jobs.write(plan, restart=restart)
+            if world.rng.random() < 0.15:
+                works["stranger"] = lambda: _comes_late(world, jobs)
+                is_blocked = True
+            for actor in world.run(works, Faults.drawn(world.rng)):
+                if actor.error is not None and not issubclass(actor.error_kind or object, (StorageError, ConfigError)):
+                    raise FailedError(f"{actor.name} ended with {actor.error}")
+            if any(actor.succeeded for actor in world.actors if actor.name != "stranger"):
+                _require_success(world.run({"reader": lambda: recover(_KEY)})[0])
+                _check_output(world, plan)
+        _check_last(world, jobs, plans[0], is_blocked=is_blocked)
+
+
+def _require_success(actor: Actor) -> None:
+    if actor.error is not None:
+        raise FailedError(f"nobody disturbs, and yet: {actor.error}")
+
+
+def _check_output(world: World, plan: _Plan) -> None:
+    if world.disk.bytes_at(_KEY) != plan.content() or world.disk.bytes_at(_OUTPUT) != plan.content():
+        found = {path: world.disk.bytes_at(path) for path in (_KEY, _OUTPUT)}
+        raise FailedError(f"somebody succeeded, and the output holds {found}")
+
+
+def _check_last(world: World, jobs: _Jobs, plan: _Plan, *, is_blocked: bool) -> None:
+    """Runs the job once more, undisturbed; nothing of it is left then but what it made."""
+    last = world.run({"at last": lambda: jobs.write(plan, restart=False)})[0]
+    if is_blocked or (last.error_kind is ConfigError and "unfinished job with other inputs" in (last.error or "")):
+        return
+    _require_success(last)
+    _check_output(world, plan)
+    left = [path for path in _all_files(world) if path not in {*jobs.strange, _KEY, _OUTPUT}]
+    if jobs.other_job_in_folder(plan):
+        left = [path for path in left if not path.startswith(f"{_JOB}/")]
+    if left := [path for path in left if not path.endswith((".tmp", ".lock", "/late"))]:
+        raise FailedError(f"left after the end: {left}")
+
+
+class _Counts:
+    """`Counts`, of nothing."""
+
+    @staticmethod
+    def of_report(*_: object) -> None:
+        return None
+
+
+class _WorkOf:
+    """Puts the work of a simulation in the place of tokenising, assembling and checking parts."""
+
+    def __init__(self, jobs: _Jobs) -> None:
+        self._changes = [
+            (worker_module, "ShardWorker", jobs.worker),
+            (worker_module, "Counts", _Counts),
+            (run_module, "damaged_parts", jobs.damaged_parts),
+            (run_module, "assemble", jobs.assemble),
+            (folder_module, "boot_id", lambda: f"boot{0 if jobs.world.lost_power else 1}"),
+        ]
+
+    def __enter__(self) -> None:
+        self._before = [(module, name, getattr(module, name)) for module, name, _ in self._changes]
+        for module, name, value in self._changes:
+            setattr(module, name, value)
+
+    def __exit__(self, *_: object) -> None:
+        for module, name, value in self._before:
+            setattr(module, name, value)

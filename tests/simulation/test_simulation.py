@@ -1,0 +1,154 @@
+"""Some fresh seeds of each scenario, and the bugs that the simulation must find."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.simulation.runner import SCENARIOS, run_seed, run_seeds
+from tests.simulation.scheduler import FailedError, World
+from tokenloom.corpus import folder
+from tokenloom.distributed import seat
+from tokenloom.order import cache
+from tokenloom.storage import atomic, publishing
+from tokenloom.storage import journal as journals
+
+SECONDS_EACH = float(os.environ.get("TOKENLOOM_SIMULATE_SECONDS", "1.5"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_promises_hold_for_fresh_seeds(scenario):
+    first = random.SystemRandom().randrange(1 << 40)
+    tally = run_seeds(scenario, range(first, first + 1_000_000), seconds=SECONDS_EACH, most_failures=5)
+    print(f"{scenario}: {tally}")
+    stories = [
+        f"python -m tests.simulation --scenario {scenario} --seed {seed}  # {problem}"
+        for seed, problem in tally.failures.items()
+    ]
+    assert not stories, "\n".join(stories)
+    assert tally.num_runs > 10
+    assert tally.num_steps >= tally.num_runs
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_seed_is_a_run(scenario):
+    seed = random.SystemRandom().randrange(1 << 40)
+    (first, one), (second, other) = (run_seed(scenario, seed, tells=True) for _ in range(2))
+    assert first.trace == second.trace, seed
+    assert first.trace
+    assert one == other
+
+
+def index_first(monkeypatch):
+    def complete(self):
+        for file in reversed(self._group.files):
+            file.place()
+
+    monkeypatch.setattr(publishing._Exchange, "complete", complete)
+
+
+def journal_goes_first(monkeypatch):
+    real = publishing.undo
+
+    def undo(journal):
+        content = publishing.read_journal(journal)
+        journals.remove_file(journal)
+        if content is not None:
+            publishing.write_journal(journal, content, durable=False)
+            real(journal)
+
+    monkeypatch.setattr(publishing, "undo", undo)
+
+
+def no_lock(monkeypatch):
+    monkeypatch.setattr(publishing, "_acquire", lambda path, key: None)
+
+
+def no_sync_of_files(monkeypatch):
+    def sync(self):
+        with atomic.storage_errors("write", self.path):
+            self.stream.flush()
+
+    monkeypatch.setattr(atomic.PendingFile, "sync", sync)
+
+
+def no_sync_between_folders(monkeypatch):
+    for module in (publishing, journals):
+        monkeypatch.setattr(module, "other_folders", lambda key, paths: [])
+
+
+def old_files_stay_in_place(monkeypatch):
+    monkeypatch.setattr(atomic, "_rename_to_new", lambda source, path: atomic.os.replace(source, path))
+    monkeypatch.setattr(publishing._Exchange, "_begin", lambda self: None)
+
+
+def identity_is_not_checked(monkeypatch):
+    real = cache.IndexCache.load
+    monkeypatch.setattr(cache.IndexCache, "load", lambda self, specs, check, identity=None: real(self, specs, check))
+
+
+def description_first(monkeypatch):
+    real = cache.IndexCacheWriter.__enter__
+
+    def enter(self):
+        entered = real(self)
+        cache.publish_bytes(self._cache.path(cache.DESCRIPTION), b"")
+        return entered
+
+    monkeypatch.setattr(cache.IndexCacheWriter, "__enter__", enter)
+    monkeypatch.setattr(cache.IndexCache, "_record", lambda self: None)
+
+
+def folder_is_emptied_whatever_is_in_it(monkeypatch):
+    def remove_all(path):
+        with atomic.suppress(OSError):
+            for entry in list(folder.os.scandir(path)):
+                folder.os.unlink(folder.os.path.join(path, entry.name))
+            folder.os.rmdir(path)
+
+    monkeypatch.setattr(folder, "_remove_own", remove_all)
+
+
+def lock_of_a_removed_folder_counts(monkeypatch):
+    monkeypatch.setattr(folder, "_is_at", lambda descriptor, path: True)
+
+
+def silence_is_not_judged(monkeypatch):
+    monkeypatch.setattr(seat.Seat, "_judge_silence", lambda self: None)
+
+
+def ends_of_links_do_not_count(monkeypatch):
+    monkeypatch.setattr(seat.Seat, "lose", lambda self, rank: None)
+    monkeypatch.setattr(seat.Seat, "_judge_silence", lambda self: None)
+
+
+PLANTED = [
+    ("publish", index_first),
+    ("publish", journal_goes_first),
+    ("publish", no_lock),
+    ("publish", no_sync_of_files),
+    ("publish", no_sync_between_folders),
+    ("publish", old_files_stay_in_place),
+    ("cache", identity_is_not_checked),
+    ("cache", description_first),
+    ("job", folder_is_emptied_whatever_is_in_it),
+    ("job", lock_of_a_removed_folder_counts),
+    ("ranks", silence_is_not_judged),
+    ("ranks", ends_of_links_do_not_count),
+]
+
+
+@pytest.mark.parametrize(("scenario", "plant"), PLANTED, ids=lambda value: getattr(value, "__name__", value))
+def test_planted_bugs_are_found(scenario, plant, monkeypatch):
+    plant(monkeypatch)
+    tally = run_seeds(scenario, range(100_000), seconds=60, most_failures=1)
+    print(f"{plant.__name__}: found after {tally.num_runs} seeds: {tally.failures}")
+    assert tally.failures
+
+
+def test_processes_that_wait_for_each_other_are_found():
+    world = World("any")
+    with pytest.raises(FailedError, match="deadlock: one wait for ever"):
+        world.run({"one": lambda: world.wait(lambda: False)})

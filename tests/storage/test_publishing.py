@@ -1,0 +1,330 @@
+"""Files that appear together, or not at all, whatever fails or dies meanwhile."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.faults import dies_at, failing
+
+from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.journal import journal_path
+from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
+
+NAMES = ("data.bin", "data.extra", "data.idx")
+
+
+def contents(folder):
+    """Everything in a folder by name; hidden names included."""
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def group(folder, text, names=NAMES):
+    files = []
+    for name in names:
+        file = PendingFile(folder / name, durable=False)
+        file.write(f"{text} {name}".encode())
+        files.append(file)
+    return FileGroup(key=str(folder / names[-1]), files=files, names=[str(folder / name) for name in NAMES])
+
+
+def publish(folder, text, *, replace=True, names=NAMES):
+    one = group(folder, text, names)
+    with OutputLock(one.key):
+        publish_together([one], replace=replace, durable=False, locked=[one.key])
+
+
+def whole(text, names=NAMES):
+    return {name: f"{text} {name}".encode() for name in names}
+
+
+def test_files_appear_together(tmp_path):
+    publish(tmp_path, "new", replace=False)
+    assert contents(tmp_path) == whole("new")
+
+
+def test_what_is_there_is_replaced_as_a_whole(tmp_path):
+    publish(tmp_path, "old")
+    publish(tmp_path, "new", names=("data.bin", "data.idx"))
+    assert contents(tmp_path) == whole("new", ("data.bin", "data.idx"))
+
+
+def test_what_is_there_is_not_replaced_unasked(tmp_path):
+    (tmp_path / "data.extra").write_bytes(b"mine")
+    with pytest.raises(OutputExistsError, match=r"`.*data\.extra` exists, and was not made by this very job") as error:
+        publish(tmp_path, "new", replace=False)
+    assert "overwrite" in error.value.hint
+    assert contents(tmp_path) == {"data.extra": b"mine"}
+
+
+def test_what_appears_meanwhile_is_not_replaced(tmp_path):
+    one = group(tmp_path, "new")
+    with OutputLock(one.key):
+        original = one.files[0].place
+
+        def place():
+            (tmp_path / "data.bin").write_bytes(b"theirs")  # a writer that knows of no locks
+            original()
+
+        one.files[0].place = place
+        with pytest.raises(StorageError, match=r"cannot publish `.*data\.bin`: File exists"):
+            publish_together([one], replace=False, durable=False, locked=[one.key])
+        assert contents(tmp_path).get("data.bin") == b"theirs"
+    assert contents(tmp_path) == {"data.bin": b"theirs"}
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
+@pytest.mark.parametrize("old", [True, False])
+def test_a_failure_at_any_call_leaves_what_was_there(tmp_path, error, old):
+    for number in count():
+        if old:
+            publish(tmp_path, "old")
+        before = contents(tmp_path)
+        with failing(tmp_path, number, error) as was_reached:
+            try:
+                publish(tmp_path, "new")
+            except (OSError, KeyboardInterrupt):
+                assert was_reached()
+                recover(str(tmp_path / "data.idx"))
+                after = {name: data for name, data in contents(tmp_path).items() if name != ".data.idx.lock"}
+                is_late = error is not None and after == whole("new")  # as the old files go
+                assert is_late or after == before, number
+                OutputLock(str(tmp_path / "data.idx")).release()
+            else:
+                if was_reached():  # of the clean-up at the end, which the next writer goes on with
+                    recover(str(tmp_path / "data.idx"))
+        if not was_reached():
+            break
+        after = contents(tmp_path)
+        after.pop(".data.idx.lock", None)
+        assert after in (before, whole("new")), number
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert number > 8
+    assert contents(tmp_path) == whole("new")
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_death_at_any_call_leaves_old_or_new(tmp_path, old):
+    for number in count():
+        if old:
+            publish(tmp_path, "old")
+        before = contents(tmp_path)
+        died = dies_at(tmp_path, number, lambda: publish(tmp_path, "new"))
+        if (tmp_path / "data.idx").exists():  # whoever knows of no journal finds files of one side, or no index
+            assert {name: data for name, data in contents(tmp_path).items() if name[0] != "."} in (
+                whole("old"),
+                whole("new"),
+            ), number
+        recover(str(tmp_path / "data.idx"))
+        found = contents(tmp_path)
+        found.pop(".data.idx.lock", None)
+        assert found in (before, whole("new")), number
+        publish(tmp_path, "again")
+        assert contents(tmp_path) == whole("again"), number
+        if not died:
+            break
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert number > 8
+
+
+def test_several_groups_are_undone_together(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for folder in folders:
+        folder.mkdir()
+        publish(folder, "old")
+    last = group(folders[2], "new")
+    last.files[1].discard()
+    with pytest.raises(StorageError, match="already published or discarded"):
+        publish_together([group(folders[0], "new"), group(folders[1], "new"), last], replace=True)
+    assert [contents(folder) for folder in folders] == [whole("old")] * 3
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_several_groups_die_together(tmp_path, old):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+
+    def publish_all(text):
+        groups = [group(folder, text) for folder in folders]
+        with OutputLock(groups[0].key):  # the second has none
+            publish_together(groups, replace=True, durable=False, locked=[groups[0].key])
+
+    def found():
+        for folder in first_opened:
+            recover(str(folder / "data.idx"))
+        return [contents(folder) for folder in folders]
+
+    sides = set()
+    for number in count():
+        first_opened = folders if number % 2 else folders[::-1]
+        if old:
+            publish_all("old")
+        died = dies_at(tmp_path, number, lambda: publish_all("new"))
+        after = [{name: data for name, data in each.items() if not name.endswith(".lock")} for each in found()]
+        assert after in ([whole("old") if old else {}] * 2, [whole("new")] * 2), number
+        sides.add("data.bin" in after[0] and after[0]["data.bin"] == whole("new")["data.bin"])
+        if not died:
+            break
+        for path in tmp_path.glob("*/*"):
+            path.unlink()
+    assert sides == {True, False}
+    assert number > 20
+
+
+def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenloom.storage.publishing._PATIENCE_SECONDS", 0.1)
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    groups = [group(folder, "new") for folder in folders]
+    original, seen = groups[1].files[-1].place, []
+
+    def place():
+        for each in groups:
+            with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
+                recover(each.key)
+            with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
+                OutputLock(each.key)
+            seen.append(each.key)
+        original()
+
+    groups[1].files[-1].place = place
+    with OutputLock(groups[0].key):
+        publish_together(groups, replace=False, durable=False, locked=[groups[0].key])
+    assert len(seen) == 2
+    assert [contents(folder) for folder in folders] == [whole("new")] * 2
+
+
+def test_an_undone_undoing_is_done_by_who_opens_it_next(tmp_path):
+    publish(tmp_path, "old")
+    one = group(tmp_path, "new")
+
+    def fail():
+        for path in tmp_path.glob(".*.old"):
+            path.rename(path.with_suffix(".away"))  # neither placing nor undoing can go on
+        (tmp_path / "data.idx").mkdir()
+
+    one.files[1].place = fail
+    with OutputLock(one.key), pytest.raises(StorageError):
+        publish_together([one], replace=True, durable=False, locked=[one.key])
+    (tmp_path / "data.idx").rmdir()
+    for path in tmp_path.glob(".*.away"):
+        path.rename(path.with_suffix(".old"))
+    if os.path.lexists(journal_path(one.key)):
+        assert recover(one.key)
+    found = contents(tmp_path)
+    assert {name: data for name, data in found.items() if not name.startswith(".")} in (whole("old"), {})
+
+
+def test_one_writer_at_a_time(tmp_path):
+    key = str(tmp_path / "data.idx")
+    with OutputLock(key):
+        with pytest.raises(OutputBusyError, match=rf"`.*data\.idx` is being written by process {os.getpid()} on "):
+            OutputLock(key)
+        with ThreadPoolExecutor() as pool, pytest.raises(OutputBusyError):
+            pool.submit(OutputLock, key).result()
+    with OutputLock(key):
+        pass
+    assert contents(tmp_path) == {}
+
+
+def test_a_fork_does_not_let_go_of_the_lock(tmp_path):
+    key = str(tmp_path / "data.idx")
+    lock = OutputLock(key)
+    child = os.fork()
+    if child == 0:
+        lock.release()
+        del lock
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(OutputBusyError):
+        OutputLock(key)
+    lock.release()
+
+
+def test_the_lock_of_a_dead_process_is_free(tmp_path):
+    key = str(tmp_path / "data.idx")
+    child = os.fork()
+    if child == 0:
+        lock = OutputLock(key)
+        os._exit(0 if lock else 1)
+    os.waitpid(child, 0)
+    assert contents(tmp_path) != {}
+    with OutputLock(key):
+        pass
+    assert contents(tmp_path) == {}
+
+
+def test_a_damaged_journal_is_named(tmp_path):
+    Path(journal_path(str(tmp_path / "data.idx"))).write_bytes(b"{")
+    with pytest.raises(StorageError, match=r"`.*\.data\.idx\.replacing` is damaged"):
+        recover(str(tmp_path / "data.idx"))
+
+
+def test_a_group_over_two_folders_is_recovered_through_a_link_to_one_of_them(tmp_path):
+    places = [tmp_path / name for name in ("deep/down/keys", "tokens")]
+    for place in places:
+        place.mkdir(parents=True)
+    keys = tmp_path / "keys"
+    keys.symlink_to(places[0])
+    names = [str(places[1] / "data.bin"), str(keys / "data.idx")]
+
+    def write(text):
+        files = [PendingFile(name) for name in names]
+        for file in files:
+            file.write(text)
+        with OutputLock(names[-1]):
+            one = FileGroup(key=names[-1], files=files, names=names)
+            publish_together([one], replace=True, locked=names[-1:])
+
+    write(b"old")
+    write(b"new")
+    assert contents(places[1]) == {"data.bin": b"new"}
+    assert contents(places[0]) == {"data.idx": b"new"}
+
+
+@pytest.mark.parametrize("name", ["data.idx", "./data.idx", "sub//data.idx", "link/data.idx", "sub/../data.idx"])
+def test_a_death_is_recovered_from_under_another_path(tmp_path, monkeypatch, name):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "sub")
+    monkeypatch.chdir(tmp_path)
+    folder = os.path.dirname(name)
+
+    def publish_there(text):
+        files = []
+        for each in NAMES:
+            files.append(PendingFile(os.path.join(folder, each) if folder else each, durable=False))
+            files[-1].write(f"{text} {each}".encode())
+        names = [file.path for file in files[:-1]]
+        with OutputLock(name):
+            one = FileGroup(key=name, files=files, names=[*names, name])
+            publish_together([one], replace=True, durable=False, locked=[name])
+
+    for number in count():
+        publish_there("old")
+        died = dies_at("", number, lambda: publish_there("new"))
+        monkeypatch.chdir("/")
+        recover(os.path.join(tmp_path.resolve(), "sub" if "sub/" in name and ".." not in name else folder, "data.idx"))
+        monkeypatch.chdir(tmp_path)
+        found = {path.name: path.read_bytes() for path in Path(folder or ".").iterdir() if path.is_file()}
+        found.pop(".data.idx.lock", None)
+        assert found in (whole("old"), whole("new")), number
+        publish_there("again")
+        if not died:
+            break
+    assert number > 8
+
+
+def test_a_foreign_journal_is_named(tmp_path):
+    (tmp_path / ".data.idx.replacing").write_bytes(b'{"key": 1}')
+    with pytest.raises(StorageError, match=r"\.data\.idx\.replacing` is damaged") as error:
+        OutputLock(str(tmp_path / "data.idx"))
+    assert "look beside it" in error.value.hint
+    with pytest.raises(StorageError, match=r"what it left cannot be put in order") as error:
+        recover(str(tmp_path / "data.idx"))
+    assert (tmp_path / ".data.idx.replacing").exists()

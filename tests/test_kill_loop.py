@@ -1,0 +1,19 @@
+"""A sample of the kill loop, see `make kill-loop`."""
+
+import random
+
+from tests.kill_cases import CASES
+from tests.kill_loop import run_loop
+
+KILLS, FAULTS = 24, 16
+
+
+def test_what_is_killed_or_fails_leaves_old_or_new(tmp_path):
+    seed = random.SystemRandom().randrange(1 << 32)
+    names = random.Random(seed).sample(list(CASES), 8)
+    print(f"seed {seed}")
+    loop = run_loop(tmp_path, kills=KILLS, faults=FAULTS, seed=seed, names=names)
+    assert loop.problems == []
+    ends = [end for (_, fault, end), number in loop.results.items() for _ in range(number) if fault == "kill"]
+    assert ends.count("killed") > KILLS // 2
+    assert sum(loop.results.values()) == KILLS + FAULTS

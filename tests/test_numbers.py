@@ -1,0 +1,210 @@
+"""Numbers as users write and pass them."""
+
+# ruff: noqa: RUF001 - digits of other scripts are among what is refused
+
+from __future__ import annotations
+
+import contextlib
+import re
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import make_config
+from tokenloom.blending.spec import get_blend_from_list
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.datasets.splits import parse_and_normalize_split
+from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer, checked_number, parse_bytes, parse_integer, parse_number
+from tokenloom.storage.settings import ObjectStorageSettings
+
+
+def refusal(call, *arguments, **settings):
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments, **settings)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("90,abc,5", "split '90,abc,5': item 2 'abc' at column 4 is no number"),
+        ("0.5;0.5", "split '0.5;0.5': item 1 '0.5;0.5' at column 1 is no number"),
+        ("nan,1,1", "split 'nan,1,1': item 1 'nan' at column 1 is no number"),
+        ("90,,5", "split '90,,5': item 2 '' at column 4 is empty"),
+        (",90", "split ',90': item 1 '' at column 1 is empty"),
+        ("1_0,1", "split '1_0,1': item 1 '1_0' at column 1 is no number"),
+        ("１２,1", "split '１２,1': item 1 '１２' at column 1 is no number"),
+        ("1e3,1", "split '1e3,1': item 1 '1e3' at column 1 is no plain number"),
+        ("+1,1", "split '+1,1': item 1 '+1' at column 1 is no plain number"),
+        ("0x1,1", "split '0x1,1': item 1 '0x1' at column 1 is no number"),
+        ("99%,1%", "split '99%,1%': item 1 '99%' at column 1 is no number"),
+        (" 90 ,\t5x", "split ' 90 ,\\t5x': item 2 '5x' at column 7 is no number"),
+        (".,1", "split '.,1': item 1 '.' at column 1 is no number"),
+        ("inf", "split 'inf': item 1 'inf' at column 1 is no number"),
+        ("0,0", "expected at least one weight above 0 in the split, found '0,0'"),
+        ("1,2,3,4", "expected 1 to 3 weights in the split, found 4 in '1,2,3,4'"),
+        ("", "expected 1 to 3 weights in the split, found 0 in ''"),
+        ([99, 1], "expected a text such as '99,1,0' as the split, found [99, 1]"),
+    ],
+)
+def test_a_split_names_its_fault(text, message):
+    assert refusal(parse_and_normalize_split, text) == message
+
+
+@pytest.mark.parametrize(
+    "text", ["99,1,0", "969, 30, 1", "3/1", "1", ".5,.5", "5.,1", "90 5 5", "90\t5", "1,", "007,3", "90 / 5,5 "]
+)
+def test_what_the_reference_takes_goes_on_to_mean_the_same(text):
+    weights = [float(found) for found in re.findall(r"[.0-9]+", text)]
+    array = np.array(weights + [0.0] * (3 - len(weights)))
+    assert parse_and_normalize_split(text) == (array / np.sum(array)).tolist()
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from("0123456789.eE+-_ ,/１٣nanif%"), st.characters()), max_size=30))
+def test_any_text_is_what_decimal_says_or_an_error(text):
+    for parse in (
+        lambda: parse_number(text, "it"),
+        lambda: float(parse_integer(text, "it")),
+    ):
+        try:
+            found = parse()
+        except ConfigError:
+            continue
+        assert found == float(Decimal(text))
+        assert text.isascii()
+    for other in (
+        parse_and_normalize_split,
+        parse_bytes,
+        BadRecordBudget.parse,
+        lambda given: get_blend_from_list([given, "a"]),
+    ):
+        with contextlib.suppress(ConfigError):
+            other(text)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9))
+def test_every_decimal_is_read(number):
+    assert parse_number(str(number), "it") == float(number)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1", 1), ("10GB", 10**10), ("1.5KiB", 1536), ("8 MiB", 8 << 20), ("0.0015KB", 1)]
+)
+def test_bytes_are_counted_exactly(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "0", "1e400", "nan", "10 gigabytes", "1_000", "１GB", "0.5", "9" * 39 + "TB", "1,5GB", "inf"]
+)
+def test_other_sizes_are_refused(text):
+    assert refusal(parse_bytes, text) == f"expected a number of bytes such as 500MB or 10GiB, found {text!r}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nan%", "it is no number"),
+        ("-1%", "it is not from 0% to 100%"),
+        ("1e400%", "it is too large for double precision"),
+        ("%", "it is empty"),
+        ("1.5", "it is no whole number"),
+        ("-1", "it is less than 0"),
+        ("9" * 5000, "it does not fit 64 bits"),
+    ],
+)
+def test_budgets_are_numbers_or_percentages(text, reason):
+    assert refusal(BadRecordBudget.parse, text).endswith(f": {reason}")
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 512.0, "512", None, np.float32(3), [1]])
+def test_integers_are_integers(value):
+    assert refusal(checked_integer, "it", value) == f"expected an integer as it, found {value!r}"
+
+
+def test_integers_of_numpy_become_integers():
+    assert [type(checked_integer("it", kind(3))) for kind in (np.int8, np.uint64, np.array)] == [int] * 3
+
+
+@pytest.mark.parametrize("value", [True, "0.5", None, float("nan"), float("inf"), 10**400, -0.5, 1j])
+def test_numbers_are_finite_and_in_range(value):
+    assert refusal(checked_number, "it", value, at_least=0).startswith("expected ")
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["1_000", "a"], "entry 1 '1_000' in the blend is no number of plain digits"),
+        (["1", "a", "１２", "b"], "entry 3 '１２' in the blend is no number of plain digits"),
+        (["1e400", "a"], "entry 1 '1e400' in the blend is too large for double precision"),
+        ([True, "a"], "expected prefixes and weights in the blend, found True"),
+        ([[0.3, "a"], [0.7]], "expected prefixes and weights in the blend, found [0.7]"),
+        ([["a", "b"], ["c", "d"]], "expected prefixes and weights in the blend, found ['a', 'b']"),
+    ],
+)
+def test_weights_of_a_list_name_their_entry(entries, message):
+    assert refusal(get_blend_from_list, entries) == message
+
+
+def test_pairs_are_a_blend():
+    expected = ["a", "b"], [0.3, 0.7]
+    assert get_blend_from_list([[0.3, "a"], [0.7, "b"]]) == expected
+    assert get_blend_from_list([("0.3", "a"), ("0.7", "b")]) == expected
+    assert make_config(None, blend=[[0.3, "a"], [0.7, "b"]], split="1").blend == expected
+    assert make_config(None, blend=[["a", "b"], [0.3, 0.7]], split="1").blend == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sequence_length": True}, "expected an integer as sequence_length, found True"),
+        ({"sequence_length": 512.0}, "expected an integer as sequence_length, found 512.0"),
+        ({"sequence_length": "512"}, "expected an integer as sequence_length, found '512'"),
+        ({"random_seed": -1}, "expected random_seed in [0, 2**32), found -1"),
+        ({"random_seed": 2**80}, f"expected random_seed in [0, 2**32), found {2**80}"),
+        ({"mid_level_dataset_surplus": "0.1"}, "expected a number as mid_level_dataset_surplus, found '0.1'"),
+        ({"mid_level_dataset_surplus": float("nan")}, "expected mid_level_dataset_surplus of at least 0, found nan"),
+        ({"reset_position_ids": "False"}, "expected reset_position_ids to be True or False, found 'False'"),
+        ({"num_dataset_builder_threads": 0}, "expected num_dataset_builder_threads of at least 1, found 0"),
+        ({"split": [99, 1]}, "expected a text as split, found [99, 1]"),
+        ({"blend": (["a"], [True])}, "expected a finite weight above 0 for `a` in `blend`, found True"),
+        ({"blend": (["a"], ["1"])}, "expected a finite weight above 0 for `a` in `blend`, found '1'"),
+        ({"blend": ["a", "b"]}, "expected (prefixes, weights or None) as `blend`, found ['a', 'b']"),
+        ({"blend": "a"}, "expected (prefixes, weights or None) as `blend`, found 'a'"),
+        (
+            {"path_to_cache": "s3://bucket/indices"},
+            "expected a local folder as path_to_cache, found the address 's3://bucket/indices'",
+        ),
+        ({"path_to_cache": "s3:/x"}, "expected a local folder as path_to_cache, found the address 's3:/x'"),
+        ({"path_to_cache": ""}, "expected a local folder as path_to_cache, found an empty text"),
+    ],
+)
+def test_settings_of_a_dataset_have_their_types(settings, message):
+    assert refusal(make_config, None, **{"blend": (["a"], None), "split": "1", **settings}) == message
+
+
+def test_integers_of_numpy_are_settings():
+    config = make_config(None, random_seed=np.int64(3), sequence_length=np.uint16(8))
+    assert (type(config.random_seed), type(config.sequence_length)) == (int, int)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cache_bytes": "8GB"}, "expected an integer as cache_bytes, found '8GB'"),
+        ({"concurrency": True}, "expected an integer as concurrency, found True"),
+        ({"timeout_seconds": float("nan")}, "expected timeout_seconds above 0, found nan"),
+        ({"cache_path": "gs://b/c"}, "expected a local folder as cache_path, found the address 'gs://b/c'"),
+    ],
+)
+def test_settings_of_object_storage_have_their_types(settings, message):
+    assert refusal(ObjectStorageSettings, **settings) == message
+
+
+def test_shares_of_a_corpus_are_numbers():
+    shares = {"train": 0.999, "valid": float("nan")}
+    assert refusal(CorpusSettings, shares=shares) == "expected a finite share of 'valid', found nan"

@@ -1,0 +1,735 @@
+"""A class that overrides a method is asked in every path that gives samples, or refused: all show what items do."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
+
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, make_varlen, write_conversations
+from tests.support import (
+    MASKING,
+    StandInTokenizer,
+    StandInWordPieces,
+    make_config,
+    write_corpus,
+    write_sentences,
+)
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.filled import FilledSamples
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
+from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
+from tokenloom.datasets.sft import SFTDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
+from tokenloom.datasets.varlen import VarlenDataset
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inspect.show import conversation_pieces, sample_pieces
+from tokenloom.loading.digest import digest_of_samples
+from tokenloom.loading.loader import build_dataloader, collate
+from tokenloom.loading.samplers import (
+    HybridCPMegatronPretrainingSampler,
+    MegatronFullValidationSampler,
+    MegatronPretrainingSampler,
+)
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.exchange import wrap_data_iterator
+from tokenloom.packing.known_lengths import wrap_dataset
+from tokenloom.packing.schedulers import DpBalancedScheduler
+
+POSITIONS = [3, 0, 2, 1]
+DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]
+SENTENCES = [[[10, 11], [12, 13, 14], [15]], [[20, 21]], [[30, 31], [32], [33], [34, 35, 36]]] * 2
+CHATS = [conversation((PROMPT, [first, 12]), (ANSWER, [13] * (first % 3 + 1) + [9])) for first in range(20, 30)]
+
+
+class Fim(StandInTokenizer):
+    def tokenize(self, text):
+        return [ord(char) for char in text]
+
+    def detokenize(self, ids):
+        return "".join(map(chr, ids))
+
+
+# --- every kind of dataset, made of a class over it -------------------------------------------------------------------
+
+
+def pair(cls, data, indices, config):
+    return cls(data, data.path_prefix, np.arange(indices, dtype=np.int32), 8, Split.train, config)
+
+
+def make_gpt(cls, folder, **changes):
+    prefix = write_corpus(folder / "gpt", DOCUMENTS)
+    config = make_config(prefix, path_to_cache=f"{folder}/cache", **changes)
+    return pair(cls, IndexedDataset(prefix, mmap=config.mmap_bin_files), len(DOCUMENTS), config)
+
+
+def make_fim(cls, folder):
+    tokens = {"prefix": 91, "middle": 92, "suffix": 93}
+    prefix = write_corpus(folder / "fim", DOCUMENTS)
+    config = make_config(None, tokenizer=Fim(), path_to_cache=f"{folder}/cache")
+    settings = {name: getattr(config, name) for name in GPTDatasetConfig.__dataclass_fields__ if hasattr(config, name)}
+    settings = {name: settings[name] for name in ("random_seed", "sequence_length", "tokenizer", "path_to_cache")}
+    booleans = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
+    fim = GPTFIMDatasetConfig(
+        **settings, **dict.fromkeys(booleans, False), fim_rate=1.0, fim_spm_rate=0.5, fim_extra_tokens=tokens
+    )
+    return pair(cls, IndexedDataset(prefix), len(DOCUMENTS), fim)
+
+
+def make_mock(cls, folder):
+    low_level = MockGPTLowLevelDataset(StandInTokenizer())
+    return cls(low_level, None, np.arange(9, dtype=np.int32), 8, Split.train, make_config(None))
+
+
+def make_multimodal(cls, folder, **changes):
+    config = make_config(None)
+    names = ("random_seed", "sequence_length", "tokenizer", "create_attention_mask", "eod_mask_loss")
+    settings = {name: getattr(config, name) for name in (*names, "reset_position_ids", "reset_attention_mask")}
+    images = MultimodalDatasetConfig(**settings, image_h=1, image_w=2, **changes)
+    low_level = MockGPTLowLevelDataset(StandInTokenizer())
+    return cls(low_level, None, np.arange(9, dtype=np.int32), 8, Split.train, images)
+
+
+def make_masked(cls, folder, config_class, **settings):
+    prefix = write_sentences(folder / "masked", SENTENCES)
+    config = config_class(
+        **MASKING, **settings, blend=([prefix], None), split="1", sequence_length=12, tokenizer=StandInWordPieces()
+    )
+    return pair(cls, IndexedDataset(prefix), len(SENTENCES), config)
+
+
+def make_chat(cls, folder, make):
+    made = make(write_conversations(folder / "chat", CHATS), num_samples=8)
+    return cls(made.dataset, made.dataset_path, made.indices, 8, Split.train, made.config)
+
+
+KINDS = {
+    "gpt": (GPTDataset, make_gpt),
+    "gpt read by position": (GPTDataset, functools.partial(make_gpt, mmap_bin_files=False)),
+    "gpt with masks": (GPTDataset, functools.partial(make_gpt, create_attention_mask=True)),
+    "fim": (GPTFIMDataset, make_fim),
+    "mock": (MockGPTDataset, make_mock),
+    "multimodal": (MockMultimodalDataset, make_multimodal),
+    "bert": (
+        BERTMaskedWordPieceDataset,
+        functools.partial(make_masked, config_class=BERTMaskedWordPieceDatasetConfig, classification_head=False),
+    ),
+    "t5": (
+        T5MaskedWordPieceDataset,
+        functools.partial(make_masked, config_class=T5MaskedWordPieceDatasetConfig, sequence_length_decoder=20),
+    ),
+    "sft": (SFTDataset, functools.partial(make_chat, make=make_sft)),
+    "varlen": (VarlenDataset, functools.partial(make_chat, make=make_varlen)),
+}
+
+
+# --- every way to change what a class gives ---------------------------------------------------------------------------
+
+
+def changed(sample):
+    """Returns a sample with another loss, as recipes do; twice is another one than once."""
+    sample["loss_mask"] = sample["loss_mask"] + 7
+    sample["extra"] = np.array([5, 6])
+    return sample
+
+
+def by_item(base):
+    class Mine(base):
+        def __getitem__(self, idx):
+            return changed(super().__getitem__(idx))
+
+    return Mine
+
+
+def by_item_over_sample(base):
+    class Mine(base):
+        def __getitem__(self, idx):
+            return {name: torch.as_tensor(array) for name, array in changed(self.sample(idx)).items()}
+
+    return Mine
+
+
+def by_sample(base):
+    class Mine(base):
+        def sample(self, idx):
+            return changed(super().sample(idx))
+
+    return Mine
+
+
+def by_mixin(base):
+    class Mixin:
+        def __getitem__(self, idx):
+            return changed(super().__getitem__(idx))
+
+    class Mine(Mixin, base):
+        pass
+
+    return Mine
+
+
+def by_a_grandchild(base):
+    class Child(by_item(base)):
+        def __getitem__(self, idx):
+            return {**super().__getitem__(idx), "more": np.array([1])}
+
+        def batch(self, positions, **given):
+            raise AssertionError("the batches of a class that another one has changed since")
+
+        def __getitems__(self, positions):
+            return [self[position] for position in positions]
+
+    class Mine(Child):
+        def __getitem__(self, idx):
+            return super().__getitem__(idx) | {"more": np.array([2])}
+
+    return Mine
+
+
+def by_a_decorator(base):
+    def decorated(method):
+        @functools.wraps(method)
+        def wrapper(self, idx):
+            return changed(method(self, idx))
+
+        return wrapper
+
+    class Mine(base):
+        __getitem__ = decorated(base.__getitem__)
+
+    assert Mine.__getitem__.__module__.startswith("tokenloom.")
+    return Mine
+
+
+def by_a_partial_method(base):
+    def item(self, other, idx):
+        return other(super(Mine, self).__getitem__(idx))
+
+    class Mine(base):
+        __getitem__ = functools.partialmethod(item, changed)
+
+    return Mine
+
+
+WAYS = [by_item, by_item_over_sample, by_sample, by_mixin, by_a_grandchild, by_a_decorator, by_a_partial_method]
+
+
+# --- every path that gives samples: each returns samples at POSITIONS, in order ---------------------------------------
+
+
+def rows_of(batch):
+    if isinstance(batch, list):
+        return batch
+    return [{name: values[row] for name, values in batch.items()} for row in range(len(POSITIONS))]
+
+
+def first_batch(loader):
+    return rows_of(next(iter(loader)))
+
+
+def each(samples):
+    return samples
+
+
+def of_blend(path):
+    def follow(dataset):
+        blend = BlendedDataset([dataset, dataset], [4, 4], None, make_config(None))
+        where = {(int(blend.dataset_index[k]), int(blend.dataset_sample_index[k])): k for k in range(8)}
+        positions = [where[number % 2, k] for number, k in enumerate(POSITIONS)]
+        found = path(blend, positions)
+        for number, sample in enumerate(found):
+            assert int(sample["dataset_id"]) == number % 2
+        return [{name: value for name, value in sample.items() if name != "dataset_id"} for sample in found]
+
+    return follow
+
+
+def sampled(dataset, **options):
+    return first_batch(build_dataloader(dataset, [POSITIONS], **options))
+
+
+def digests(dataset):
+    assert len({digest_of_samples(dataset, [k]) for k in range(4)}) == 4
+
+
+PATHS = {
+    "sample": lambda dataset: [dataset.sample(k) for k in POSITIONS],
+    "batch": lambda dataset: rows_of(dataset.batch(POSITIONS)),
+    "items": lambda dataset: list(dataset.__getitems__(POSITIONS)),
+    "data loader": lambda dataset: first_batch(DataLoader(dataset, batch_sampler=[POSITIONS], collate_fn=each)),
+    "subset": lambda dataset: first_batch(
+        DataLoader(Subset(dataset, POSITIONS), batch_size=4, collate_fn=each),
+    ),
+    "concatenated": lambda dataset: first_batch(
+        DataLoader(ConcatDataset([dataset, dataset]), batch_sampler=[POSITIONS], collate_fn=each)
+    ),
+    "our loader": sampled,
+    "threads": lambda dataset: first_batch(ThreadLoader(dataset, [POSITIONS])),
+    "ring": lambda dataset: first_batch(ThreadLoader(dataset, [POSITIONS], reuse_after=1)),
+    "narrow": lambda dataset: first_batch(ThreadLoader(dataset, [POSITIONS], integer_dtype="int32")),
+    "given arrays": lambda dataset: rows_of(dataset.batch(POSITIONS, out=dataset.allocate_batch(4))),
+    "blend": of_blend(lambda blend, positions: [blend[k] for k in positions]),
+    "blend, sample": of_blend(lambda blend, positions: [blend.sample(k) for k in positions]),
+    "blend, batch": of_blend(lambda blend, positions: rows_of(blend.batch(positions))),
+    "blend, items": of_blend(lambda blend, positions: list(blend.__getitems__(positions))),
+    "blend, given arrays": of_blend(
+        lambda blend, positions: rows_of(blend.batch(positions, out=blend.allocate_batch(4)))
+    ),
+    "blend, threads": of_blend(lambda blend, positions: first_batch(ThreadLoader(blend, [positions]))),
+    "blend, subset": of_blend(
+        lambda blend, positions: first_batch(DataLoader(Subset(blend, positions), batch_size=4, collate_fn=each))
+    ),
+}
+MAY_REFUSE = {"ring", "narrow", "given arrays", "blend, given arrays"}
+
+
+def as_lists(samples):
+    return [{name: np.asarray(value).tolist() for name, value in sample.items()} for sample in samples]
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def assert_path_shows_the_items(dataset, path, expected):
+    if path in MAY_REFUSE:
+        with pytest.raises(ConfigError, match=r"Mine|preprocess_func"):
+            PATHS[path](dataset)
+    elif isinstance(dataset, VarlenDataset) and path in ("batch", "blend, batch"):
+        with pytest.raises(ConfigError, match=r"in length|in names or shapes"):
+            PATHS[path](dataset)
+    else:
+        assert as_lists(PATHS[path](dataset)) == expected, path
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        pytest.param(kind, way, id=f"{kind}, {way.__name__}")
+        for kind in KINDS
+        for way in (WAYS if kind == "gpt" else WAYS[:3])
+    ],
+)
+def test_every_path_shows_what_items_do(tmp_path, kind, way):
+    base, make = KINDS[kind]
+    dataset = make(way(base), tmp_path)
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    assert all(sample["extra"] == [5, 6] and max(sample["loss_mask"]) in (7, 8) for sample in expected)
+    for path in PATHS:
+        if path == "given arrays" and not isinstance(dataset, FilledSamples):
+            continue
+        if path in ("batch", "given arrays") and way is by_a_grandchild:  # a method of its own, which nothing else asks
+            continue
+        assert_path_shows_the_items(dataset, path, expected)
+    if kind != "varlen":
+        digests(dataset)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes_of_our_own_keep_their_fast_paths(tmp_path, kind):
+    base, make = KINDS[kind]
+    dataset = make(type("Mine", (base,), {}), tmp_path)
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    refused = {path for path in PATHS if path in MAY_REFUSE} if not isinstance(dataset, FilledSamples) else set()
+    for path in PATHS:
+        if path in refused or (kind == "varlen" and path in ("batch", "threads", "blend, batch", "blend, threads")):
+            continue
+        assert as_lists(PATHS[path](dataset)) == expected, path
+
+
+# --- other ways, other paths ------------------------------------------------------------------------------------------
+
+
+class Doubled(GPTDataset):
+    """Importable, so that it can be pickled."""
+
+    def __getitem__(self, idx):
+        sample = super().__getitem__(idx)
+        sample["tokens"] *= 2
+        return sample
+
+
+class DoubledBlend(BlendedDataset):
+    def __getitem__(self, idx):
+        sample = super().__getitem__(idx)
+        return sample | {"tokens": sample["tokens"] * 2}
+
+
+def blend_of(dataset, cls=BlendedDataset):
+    return cls([dataset, dataset], [4, 4], None, make_config(None))
+
+
+def test_worker_processes_ask_items_too(tmp_path):
+    dataset = make_gpt(Doubled, tmp_path)
+    for data in (dataset, blend_of(dataset)):
+        pickled = pickle.loads(pickle.dumps(Subset(data, range(4))))  # as processes that do not fork get it
+        for loader in (
+            DataLoader(data, batch_size=2, num_workers=1, multiprocessing_context="fork"),
+            build_dataloader(data, [[0, 1]], num_workers=2, multiprocessing_context="fork"),
+            DataLoader(pickled, batch_size=2),
+        ):
+            batch = next(iter(loader))
+            assert batch["tokens"].tolist() == [data[k]["tokens"].tolist() for k in (0, 1)]
+    assert dataset[0]["tokens"].tolist() == [
+        2 * token for token in make_gpt(GPTDataset, tmp_path)[0]["tokens"].tolist()
+    ]
+
+
+def test_a_blend_of_a_users_own_is_asked(tmp_path):
+    blend = blend_of(make_gpt(GPTDataset, tmp_path), DoubledBlend)
+    expected = as_lists([blend[k] for k in POSITIONS])
+    for path in ("sample", "batch", "items", "data loader", "subset", "our loader", "threads"):
+        assert as_lists(PATHS[path](blend)) == expected, path
+    for path in ("ring", "narrow", "given arrays"):
+        with pytest.raises(ConfigError, match=r"DoubledBlend.__getitem__"):
+            PATHS[path](blend)
+
+    class Sampled(BlendedDataset):
+        def sample(self, idx):
+            return changed(super().sample(idx))
+
+    with pytest.raises(
+        ConfigError, match=r"`Sampled` overrides `sample`, but not `__getitem__`, which would show other"
+    ):
+        blend_of(blend.datasets[0], Sampled)
+
+
+def test_what_is_put_into_a_class_or_an_object_later_is_seen(tmp_path, monkeypatch):
+    dataset = make_gpt(GPTDataset, tmp_path)
+    before, inherited = as_lists([dataset[k] for k in POSITIONS]), GPTDataset.__getitem__
+    loader = ThreadLoader(dataset, [POSITIONS])
+    ring = ThreadLoader(dataset, [POSITIONS], reuse_after=1)
+    assert as_lists(first_batch(loader)) == as_lists(first_batch(ring)) == before
+    monkeypatch.setattr(GPTDataset, "__getitem__", lambda self, idx: changed(inherited(self, idx)))
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    assert expected != before
+    assert as_lists(first_batch(loader)) == expected
+    with pytest.raises(ConfigError, match=r"whose samples are those of `GPTDataset.__getitem__`"):
+        first_batch(ring)
+    for path in PATHS:
+        if path not in MAY_REFUSE:
+            assert as_lists(PATHS[path](dataset)) == expected, path
+    monkeypatch.undo()
+    assert as_lists(first_batch(ring)) == before
+    inner = dataset.sample
+    dataset.sample = lambda idx: changed(inner(idx))
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    for path in PATHS:
+        if path not in MAY_REFUSE:
+            assert as_lists(PATHS[path](dataset)) == expected, path
+
+
+def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
+    class Mine(GPTDataset):
+        fills_batches = True
+        asked = 0
+
+        def __getitem__(self, idx):
+            raise AssertionError("the slow way")
+
+        def batch(self, positions, *, out=None):
+            self.asked += 1
+            batch = super().batch(positions, out=out)
+            batch["loss_mask"] *= 3
+            return batch
+
+    dataset = make_gpt(Mine, tmp_path)
+    for path in ("batch", "items", "our loader", "threads", "ring", "narrow", "blend, batch"):
+        assert {max(sample["loss_mask"].tolist()) for sample in PATHS[path](dataset)} == {3}, path
+    with pytest.raises(ConfigError, match=r"for filling given arrays, found Mine with `Mine.__getitem__`"):
+        PATHS["blend, given arrays"](dataset)
+
+
+@pytest.mark.parametrize("name", ["batch", "__getitems__", "fill_rows"])
+def test_a_fast_way_alone_is_refused(tmp_path, name):
+    mine = type("Mine", (GPTDataset,), {name: lambda self, *given, **named: getattr(super(), name)(*given, **named)})
+    text = (
+        f"^`Mine` overrides `{name}`, but not `__getitem__`, which would show other data\nhint: override `__getitem__`"
+    )
+    with pytest.raises(ConfigError, match=text):
+        make_gpt(mine, tmp_path)
+    dataset = make_gpt(GPTDataset, tmp_path)
+    if name == "batch":
+        dataset.batch = lambda positions: {}
+        with pytest.raises(ConfigError, match=r"`GPTDataset` overrides `batch`, but not `__getitem__`"):
+            PATHS["threads"](dataset)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_build_document_sample_shuffle_indices",
+        "_get_num_epochs",
+        "_get_num_tokens_per_epoch",
+        "_build_document_index",
+        "_build_shuffle_index",
+        "_get_ltor_masks_and_position_ids",
+        "spans",
+        "span_batch",
+    ],
+)
+def test_methods_that_nothing_calls_are_refused(tmp_path, name):
+    mine = type("Mine", (GPTDataset,), {name: lambda self, *given: None})
+    with pytest.raises(ConfigError, match=f"^`Mine` overrides `{name}`, which tokenloom does not call\nhint: "):
+        make_gpt(mine, tmp_path)
+
+
+def test_methods_of_other_classes_that_nothing_calls_are_refused(tmp_path):
+    masked = functools.partial(make_masked, config_class=BERTMaskedWordPieceDatasetConfig, classification_head=False)
+    for base, name, make in (
+        (BERTMaskedWordPieceDataset, "_get_token_mask", lambda cls: masked(cls, tmp_path)),
+        (BERTMaskedWordPieceDataset, "_create_masked_lm_predictions", lambda cls: masked(cls, tmp_path)),
+        (
+            BlendedMegatronDatasetBuilder,
+            "build_generic_dataset",
+            lambda cls: cls(GPTDataset, [1, 1, 1], lambda: True, make_config(None)),
+        ),
+        (
+            BlendedMegatronDatasetBuilder,
+            "_build_megatron_dataset_splits",
+            lambda cls: cls(GPTDataset, [1, 1, 1], lambda: True, make_config(None)),
+        ),
+        (
+            HybridCPMegatronPretrainingSampler,
+            "get_start_end_idx_global_batch",
+            lambda cls: cls(8, 0, 1, 2, 0, 1),
+        ),
+    ):
+        make(type("Fine", (base,), {}))
+        mine = type("Mine", (base,), {name: lambda *given: None})
+        with pytest.raises(ConfigError, match=f"^`Mine` overrides `{name}`, which tokenloom does not call"):
+            make(mine)
+    mine = type("Mine", (DpBalancedScheduler,), {"get_groups_and_subsamples": lambda self, lengths: []})
+    with pytest.raises(ConfigError, match=r"`Mine.get_groups_and_subsamples` overrides what packs are not planned by"):
+        mine(8, 1, 1)
+
+
+def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
+    class Mine(GPTDataset):
+        def _query_document_sample_shuffle_indices(self, idx):
+            text, documents = super()._query_document_sample_shuffle_indices(idx)
+            return text[::-1], documents
+
+    plain, dataset = make_gpt(GPTDataset, tmp_path), make_gpt(Mine, tmp_path)
+    assert_the_text_is_reversed(plain, dataset)
+    assert dataset._query_document_sample_shuffle_indices(0)[1].tolist() == plain.spans(0).documents.tolist()
+    with pytest.raises(ConfigError, match=r"showing its spans, found Mine with `Mine._query_document_sample_shuffle"):
+        sample_pieces(dataset, 0, None)
+    patched = make_gpt(GPTDataset, tmp_path)
+    patched[0]
+    query = patched._query_document_sample_shuffle_indices
+    patched._query_document_sample_shuffle_indices = lambda idx: (query(idx)[0][::-1], None, None)
+    assert_the_text_is_reversed(plain, patched)
+    Mine._query_document_sample_shuffle_indices = lambda self, idx: (np.arange(6), None)
+    with pytest.raises(
+        ConfigError, match=r"at most 5 tokens of a sample from `Mine._query_document_sample_shuffle_ind"
+    ):
+        dataset[0]
+    with pytest.raises(ConfigError, match=r"leaves texts alone, for `inter_document_masking`, found `Mine._query_doc"):
+        make_gpt(Mine, tmp_path, inter_document_masking=True)[0]
+
+
+def assert_the_text_is_reversed(plain, dataset):
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    for sample, k in zip(expected, POSITIONS, strict=True):
+        text = plain._query_document_sample_shuffle_indices(k)[0].tolist()
+        assert text == [*plain[k]["tokens"].tolist(), int(plain[k]["labels"][-1])]
+        assert (sample["tokens"], sample["labels"]) == (text[:0:-1], text[-2::-1])
+    for path in PATHS:
+        assert as_lists(PATHS[path](dataset)) == expected, path
+
+
+def test_lengths_of_a_users_own_are_used(tmp_path):
+    class Long(GPTDataset):
+        def __len__(self):
+            return 3 * super().__len__()
+
+        def __getitem__(self, idx):
+            return super().__getitem__(idx % super().__len__())
+
+    dataset = make_gpt(Long, tmp_path)
+    last = len(dataset) - 1
+    assert dataset.batch([last, 0])["tokens"].tolist() == [
+        dataset[last]["tokens"].tolist(),
+        dataset[0]["tokens"].tolist(),
+    ]
+    assert digest_of_samples(dataset, [last])
+
+
+def test_packing_asks_items(tmp_path):
+    class Mine(VarlenDataset):
+        def __getitem__(self, idx):
+            sample = super().__getitem__(idx)
+            return sample | {"loss_mask": sample["loss_mask"] + 7}
+
+    dataset = make_chat(Mine, tmp_path, make_varlen)
+    config = PackingConfig(max_seqlen_per_dp_cp_rank=64, sequence_packing_scheduler="dp_balanced")
+    iterator, *_ = wrap_dataset(dataset, range(4), config)
+    assert {min(pack["loss_mask"].tolist()) for pack in iterator} == {7}
+
+    class OnlyNext:
+        def __init__(self):
+            self.samples = iter(build_dataloader(dataset, [[0, 1], [2, 3]]))
+
+        def __next__(self):
+            return next(self.samples)
+
+    wrapped, *_ = wrap_data_iterator(OnlyNext(), config, 2)
+    assert {min(pack["loss_mask"].tolist()) for pack in wrapped} == {7}
+    for refused in (lambda: dataset.ledger(), lambda: conversation_pieces(dataset, 0, None)):
+        with pytest.raises(ConfigError, match=r"found Mine with `Mine.__getitem__`"):
+            refused()
+
+
+def test_samples_that_are_preprocessed_are_so_in_every_path(tmp_path):
+    dataset = make_multimodal(MockMultimodalDataset, tmp_path, preprocess_func=changed)
+    expected = as_lists([dataset[k] for k in POSITIONS])
+    for path in PATHS:
+        assert_path_shows_the_items(dataset, path, expected)
+
+
+def test_an_item_that_asks_for_itself_is_an_error(tmp_path):
+    class Mine(GPTDataset):
+        pass
+
+    Mine.__getitem__ = lambda self, idx: self.sample(idx)
+    dataset = make_gpt(Mine, tmp_path)
+    with pytest.raises(ConfigError, match=r"`Mine.__getitem__` asks for samples in a way that asks it again"):
+        dataset[0]
+
+
+def test_samples_without_a_batch_axis_are_an_error(tmp_path):
+    class Mine(GPTDataset):
+        def __getitem__(self, idx):
+            return {"tokens": super().__getitem__(idx)["tokens"][: 1 + idx % 2]}
+
+    dataset = make_gpt(Mine, tmp_path)
+    with pytest.raises(ConfigError, match=r"^samples of Mine differ in names or shapes and make no batch of arrays"):
+        dataset.batch([0, 1])
+    assert dataset.batch([0, 2])["tokens"].shape == (2, 1)
+    assert dataset.batch([]) == {}
+
+
+def test_masks_that_samples_share_are_copied_for_a_class_that_may_write(tmp_path):
+    class Mine(GPTDataset):
+        def __getitem__(self, idx):
+            sample = super().__getitem__(idx)
+            sample["attention_mask"][:] = True
+            return sample
+
+    plain = make_gpt(GPTDataset, tmp_path, create_attention_mask=True)
+    assert make_gpt(Mine, tmp_path, create_attention_mask=True)[0]["attention_mask"].all()
+    assert not plain[0]["attention_mask"].all()
+
+
+# --- what collate functions do ----------------------------------------------------------------------------------------
+
+
+def zeroed_in_place(batch):
+    for sample in batch:
+        sample["tokens"][:] = 0
+    return batch
+
+
+def zeroed_by_replacing(batch):
+    for sample in batch:
+        sample["tokens"] = sample["tokens"] * 0
+    return batch
+
+
+def zeroed_by_index(batch):
+    for row in range(len(batch)):
+        batch[row] = {**batch[row], "tokens": torch.zeros_like(batch[row]["tokens"])}
+    return batch
+
+
+def with_masks_written(batch):
+    for sample in batch:
+        sample["attention_mask"][:] = True
+        sample["tokens"].zero_()
+    return batch
+
+
+@pytest.mark.parametrize("write", [zeroed_in_place, zeroed_by_replacing, zeroed_by_index, with_masks_written])
+@pytest.mark.parametrize("collate", [torch.utils.data.default_collate, collate], ids=["torch's", "ours"])
+def test_what_a_collate_function_writes_counts(tmp_path, write, collate):
+    dataset = make_gpt(GPTDataset, tmp_path, create_attention_mask=True)
+    before = as_lists([dataset[k] for k in range(4)])
+    for data in (dataset, Subset(dataset, range(4)), blend_of(dataset)):
+        loader = DataLoader(data, batch_size=4, collate_fn=lambda batch: collate(write(batch)))
+        batch = next(iter(loader))
+        assert batch["tokens"].tolist() == [[0] * 4] * 4
+        assert bool(batch["attention_mask"].all()) == (write is with_masks_written)
+    assert as_lists([dataset[k] for k in range(4)]) == before
+
+
+def test_a_batch_is_a_list_until_and_after_it_is_touched(tmp_path):
+    dataset = make_gpt(GPTDataset, tmp_path)
+    expected = as_lists([dataset[k] for k in POSITIONS])
+
+    def batch():
+        return dataset.__getitems__(POSITIONS)
+
+    assert isinstance(batch(), list)
+    assert len(batch()) == 4
+    assert bool(batch())
+    for look in (
+        list,
+        lambda found: [*found],
+        lambda found: found + [],  # noqa: RUF005 - what is tested
+        lambda found: [] + found,  # noqa: RUF005 - what is tested
+        lambda found: found[:],
+        lambda found: found.copy(),
+        lambda found: (found * 2)[4:],
+        lambda found: list(reversed(found))[::-1],
+        lambda found: [found.pop(0), *found],
+        lambda found: pickle.loads(pickle.dumps(found)),
+        lambda found: [sample for _, sample in zip(range(4), found, strict=True)],
+        lambda found: [0, *found][1:],
+    ):
+        assert as_lists(look(batch())) == expected
+    touched = batch()
+    touched[0]["tokens"][:] = 0
+    assert touched.tensors["tokens"][0].tolist() == [0] * 4
+    assert as_lists(pickle.loads(pickle.dumps(touched)))[1:] == expected[1:]
+    del touched[1:]
+    assert touched.tensors["tokens"].shape == (1, 4)
+    extended = batch()
+    extended.append({"tokens": 1})
+    assert len(extended) == 5
+    assert random_split(dataset, [0.5, 0.5])[0].__getitems__([0])[0].keys() == expected[0].keys()
+
+
+# --- samplers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sampler_may_choose_its_part_of_a_chunk_and_its_length():
+    class Reversed(MegatronPretrainingSampler):
+        def get_start_end_idx(self):
+            first = (self.data_parallel_size - 1 - self.data_parallel_rank) * self.micro_batch_size
+            return first, first + self.micro_batch_size
+
+        def __len__(self):
+            return self.total_samples
+
+    assert list(Reversed(10, 0, 2, 0, 2)) == [[2, 3], [6, 7]]
+    assert list(MegatronPretrainingSampler(10, 0, 2, 1, 2, drop_last=False)) == [[2, 3], [6, 7], []]
+    assert MegatronPretrainingSampler(10, 0, 2, 1, 2).get_start_end_idx() == (2, 4)
+    counted = type("Counted", (MegatronFullValidationSampler,), {"__len__": lambda self: 1})
+    assert list(counted(3, 0, 2)) == [[0], [2]]
