@@ -5,13 +5,19 @@ STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt
 PYTHON ?= python3
 
-.PHONY: demo test lint types bench stub clean
+.PHONY: demo test simulate lint types bench stub sanitize fuzz fuzz-repro kill-loop clean
 
 demo: $(STAMP)
 	$(BIN)/tokenloom demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# Processes, disk and clock in one process: what fails is printed with the command that tells its story.
+SEEDS ?= 20000
+SECONDS_EACH ?= 1000000
+simulate: $(STAMP)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --seconds $(SECONDS_EACH)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -24,6 +30,26 @@ types: $(STAMP)
 BENCH ?= full
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py --mode $(BENCH)
+
+# The kernels' tests with address, undefined-behaviour and thread sanitizers; all of it lies in build/.
+sanitize: $(STAMP)
+	sanitize/run $(TESTS)
+
+# Fuzzes each of the targets in fuzz/targets for so long: `make fuzz FUZZ_SECONDS=600 TARGETS="idx roles"`.
+FUZZ_SECONDS ?= 60
+fuzz: $(STAMP)
+	fuzz/prepare
+	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS) $(if $(TARGETS),--targets $(TARGETS)) $(FUZZ_OPTIONS)
+
+fuzz-repro: $(STAMP)
+	fuzz/prepare
+	$(BIN)/python -m fuzz.run --targets $(TARGET) --input $(INPUT)
+
+# Kills all writers of datasets at random, and lets their calls fail; then looks whether what opens is old or new.
+KILLS ?= 1000
+FAULTS ?= $(KILLS)
+kill-loop: $(STAMP)
+	$(BIN)/python -m tests.kill_loop --kills $(KILLS) --faults $(FAULTS)
 
 # The committed stub of the compiled module; a test fails when it is out of date.
 stub: $(STAMP)
