@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 import tokenloom
 
 LAYERS = [
@@ -81,49 +79,60 @@ def layer_of(module: str) -> str:
     return module.split(".")[1]
 
 
-OWN_IMPORTS = [
-    pytest.param(module, imported, id=f"{module}:{imported.line}:{imported.name}")
-    for module, path in MODULES.items()
-    for imported in imports_of(path)
-    if imported.module.split(".")[0] == "tokenloom" and module != "tokenloom"
-]
+def own_imports() -> Iterator[tuple[str, Import]]:
+    """Yields every import of ours, with the module that it stands in."""
+    for module, path in MODULES.items():
+        if module != "tokenloom":
+            yield from ((module, found) for found in imports_of(path) if found.module.split(".")[0] == "tokenloom")
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "tokenloom"])
-def test_every_module_has_a_layer(module):
-    assert layer_of(module) in LAYERS, f"add `{layer_of(module)}` to the list of layers"
+def early_imports(module: str) -> set[str]:
+    """Returns the libraries that are loaded with a module."""
+    found = imports_of(MODULES[module])
+    return {imported.module.split(".")[0] for imported in found if not imported.deferred and imported.module}
 
 
-@pytest.mark.parametrize(("module", "imported"), OWN_IMPORTS)
-def test_imports_go_down(module, imported):
-    assert imported.target != "tokenloom", "inside the package, import from the module that defines the name"
-    below, own = LAYERS.index(layer_of(imported.target)), LAYERS.index(layer_of(module))
-    assert below <= own, f"`{layer_of(module)}` is below `{layer_of(imported.target)}`"
+def at(module: str, imported: Import) -> str:
+    return f"{MODULES[module].relative_to(ROOT)}:{imported.line}: {imported.module}.{imported.name}"
 
 
-@pytest.mark.parametrize(("module", "imported"), OWN_IMPORTS)
-def test_private_names_stay_private(module, imported):
-    if imported.target == "tokenloom._native":
-        assert layer_of(module) == "kernels", "the extension is imported through tokenloom.kernels"
-        return
-    private = [part for part in f"{imported.module}.{imported.name}".split(".") if part.startswith("_")]
-    assert [part for part in private if part not in ("__all__", "__version__")] == []
+def test_every_module_has_a_layer():
+    assert {layer_of(module) for module in MODULES if module != "tokenloom"} | {"_native"} == set(LAYERS)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_heavy_libraries_are_imported_where_they_are_used(module):
-    early = {
-        imported.module.split(".")[0]
-        for imported in imports_of(MODULES[module])
-        if not imported.deferred and imported.module
-    }
+def test_imports_go_down():
+    faults = []
+    for module, imported in own_imports():
+        if imported.target == "tokenloom":
+            faults.append(f"{at(module, imported)}: inside the package, import from the module that defines the name")
+        elif LAYERS.index(layer_of(imported.target)) > LAYERS.index(layer_of(module)):
+            faults.append(f"{at(module, imported)}: `{layer_of(module)}` is below `{layer_of(imported.target)}`")
+    assert faults == []
+
+
+def test_private_names_stay_private():
+    faults = []
+    for module, imported in own_imports():
+        if imported.target == "tokenloom._native":
+            if layer_of(module) != "kernels":
+                faults.append(f"{at(module, imported)}: the extension is imported through tokenloom.kernels")
+            continue
+        parts = f"{imported.module}.{imported.name}".split(".")
+        if any(part.startswith("_") and part not in ("__all__", "__version__") for part in parts):
+            faults.append(f"{at(module, imported)}: private")
+    assert faults == []
+
+
+def test_heavy_libraries_are_imported_where_they_are_used():
     tokenizers = {"tokenizers", "gigatoken", "sentencepiece", "tiktoken", "nupunkt"}
-    assert early & {*tokenizers, "torch", "rich", "pyarrow", "jinja2", "boto3", "obstore"} == set()
+    heavy = {*tokenizers, "torch", "rich", "pyarrow", "jinja2", "boto3", "obstore"}
+    found = {module: early_imports(module) & heavy for module in MODULES}
+    assert {module: libraries for module, libraries in found.items() if libraries} == {}
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "tokenloom.cli.console"])
-def test_only_the_console_knows_rich(module):
-    assert not [imported for imported in imports_of(MODULES[module]) if imported.module.split(".")[0] == "rich"]
+def test_only_the_console_knows_rich():
+    knows = {m for m, path in MODULES.items() if any(i.module.split(".")[0] == "rich" for i in imports_of(path))}
+    assert knows == {"tokenloom.cli.console"}
 
 
 def test_the_lowest_layer_imports_nothing_of_ours():
