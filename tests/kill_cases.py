@@ -16,9 +16,9 @@ from tests.support import StandInTokenizer, make_dataset
 from tokenloom import build_catalogue, merge_datasets, write_concatenated
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.counts import sequence_counts
-from tokenloom.indexed.selection import ConcatenatedPart
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.tokenizers import load_tokenizer

@@ -11,8 +11,8 @@ import numpy as np
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 
 EOD = 9
 """The end-of-document id of most tests."""

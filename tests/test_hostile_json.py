@@ -13,7 +13,7 @@ from tokenloom import IndexedDataset, build_catalogue
 from tokenloom.blending.spec import parse_blend
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import TokenloomError
-from tokenloom.indexed.manifest_file import read_manifest
+from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.preprocess.tiktoken_ranks import read_description
 
 HOSTILE = {

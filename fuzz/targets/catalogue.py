@@ -10,9 +10,9 @@ from tests.indexed.pairs import write_two_pairs
 from fuzz.inputs import Scratch
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.catalogue import parse_catalogue
-from tokenloom.indexed.catalogue_builder import build_catalogue
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 from tokenloom.storage.addresses import is_remote
 
 _SCRATCH = Scratch()

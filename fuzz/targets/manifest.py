@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from tests.indexed.manifests import make_manifest, write_recorded
+from tests.indexed.manifest.manifests import make_manifest, write_recorded
 
 from fuzz.inputs import Scratch
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest_file import (
+from tokenloom.indexed.manifest.file import (
     manifest_bytes,
     manifest_path,
     parse_manifest,

@@ -75,17 +75,17 @@ if TYPE_CHECKING:
         UntrainableWarning,
         WorkerError,
     )
-    from tokenloom.indexed.builder import IndexedDatasetBuilder
-    from tokenloom.indexed.catalogue_builder import build_catalogue
-    from tokenloom.indexed.concatenate import write_concatenated
     from tokenloom.indexed.counts import sequence_counts
     from tokenloom.indexed.dataset import IndexedDataset
     from tokenloom.indexed.layout import DType
-    from tokenloom.indexed.merge import merge_datasets
-    from tokenloom.indexed.selection import ConcatenatedPart
     from tokenloom.indexed.statistics import DatasetStatistics
     from tokenloom.indexed.verification import Verification
     from tokenloom.indexed.verify import VerifyReport, verify_dataset
+    from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+    from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+    from tokenloom.indexed.writing.concatenate import write_concatenated
+    from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
+    from tokenloom.indexed.writing.merge import merge_datasets
     from tokenloom.loading.digest import check_same_batches
     from tokenloom.loading.loader import build_dataloader
     from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
@@ -308,7 +308,7 @@ _HOMES = {
     "ChangedFileError": "errors",
     "ChatLedger": "datasets.ledger",
     "ChatSummary": "preprocess.chat",
-    "ConcatenatedPart": "indexed.selection",
+    "ConcatenatedPart": "indexed.writing.kept_documents",
     "ConfigError": "errors",
     "CorpusProgress": "corpus.progress",
     "CorpusSettings": "corpus.settings",
@@ -336,7 +336,7 @@ _HOMES = {
     "IgnoredSettingWarning": "errors",
     "IndexCacheError": "errors",
     "IndexedDataset": "indexed.dataset",
-    "IndexedDatasetBuilder": "indexed.builder",
+    "IndexedDatasetBuilder": "indexed.writing.builder",
     "InputError": "errors",
     "MaskedWordPieceDataset": "datasets.masked",
     "MaskedWordPieceDatasetConfig": "datasets.masked",
@@ -402,7 +402,7 @@ _HOMES = {
     "broadcast_tensor": "packing.exchange",
     "broadcast_to_pp_group": "packing.exchange",
     "build_blocks_mapping": "order.sentences",
-    "build_catalogue": "indexed.catalogue_builder",
+    "build_catalogue": "indexed.writing.catalogue_builder",
     "build_dataloader": "loading.loader",
     "build_mapping": "order.sentences",
     "build_packed_microbatches": "packing.batch",
@@ -418,7 +418,7 @@ _HOMES = {
     "load_tokenizer": "preprocess.tokenizers",
     "loader_statistics": "loading.read_ahead",
     "measure_traffic": "distributed.collectives",
-    "merge_datasets": "indexed.merge",
+    "merge_datasets": "indexed.writing.merge",
     "pack_report": "packing.report",
     "parse_blend": "blending.spec",
     "plan_build": "blending.plan",
@@ -437,7 +437,7 @@ _HOMES = {
     "verify_dataset": "indexed.verify",
     "wrap_data_iterator": "packing.exchange",
     "wrap_dataset": "packing.known_lengths",
-    "write_concatenated": "indexed.concatenate",
+    "write_concatenated": "indexed.writing.concatenate",
 }
 """The module of each public name, below `tokenloom`; the imports above say the same to type checkers."""
 

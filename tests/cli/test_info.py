@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.indexed.manifests import write_recorded
+from tests.indexed.manifest.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDataset, cli

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.indexed.manifests import write_recorded
+from tests.indexed.manifest.manifests import write_recorded
 from tests.support import MASKING, write_corpus
 
 import tokenloom

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.indexed.manifests import write_recorded
+from tests.indexed.manifest.manifests import write_recorded
 from tests.indexed.pairs import write_pair
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 
 from tokenloom import cli, load_tokenizer
-from tokenloom.indexed.tokenizer_identity import SpecialToken, identity_of
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, identity_of
 
 TEXTS = ["def first():\n\treturn 1", "", "class Second:\n    ...", "third = 'naïve \x1b[31m ✓'"]
 

@@ -16,8 +16,8 @@ from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import AmbiguousPadWarning, UntrainableWarning
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.roles import RolesWriter
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 
 Parts = list[tuple[int, int, int]]
 Conversation = tuple[list[int], Parts]

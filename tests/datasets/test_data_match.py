@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from tests.indexed.manifests import make_tokenizer_identity, write_recorded
+from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
 from tests.support import MASKING, StandInTokenizer, StandInWordPieces, make_config, make_dataset
 
 from tokenloom import (

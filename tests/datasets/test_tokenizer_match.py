@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.indexed.manifests import SHA256, make_manifest, make_tokenizer_identity, write_recorded
+from tests.indexed.manifest.manifests import SHA256, make_manifest, make_tokenizer_identity, write_recorded
 from tests.support import (
     MASKING,
     StandInTokenizer,
@@ -39,9 +39,9 @@ from tokenloom import (
     VarlenDatasetConfig,
     verify_dataset,
 )
-from tokenloom.indexed import manifest_file
-from tokenloom.indexed.manifest import DocumentLedger
-from tokenloom.indexed.manifest_file import manifest_path, read_manifest_head, write_manifest
+from tokenloom.indexed.manifest import file as manifest_file
+from tokenloom.indexed.manifest.contents import DocumentLedger
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest_head, write_manifest
 from tokenloom.indexed.tally import PairTally
 
 OTHER = "cd" * 32

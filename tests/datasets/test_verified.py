@@ -12,13 +12,13 @@ import sys
 
 import numpy as np
 import pytest
-from tests.indexed.manifests import write_recorded
+from tests.indexed.manifest.manifests import write_recorded
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed import verification as verification_module
-from tokenloom.indexed.builder import IndexedDatasetBuilder
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.preprocess.plain import NullTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::tokenloom.errors.TokenizerMismatchWarning")

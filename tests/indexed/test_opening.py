@@ -14,10 +14,10 @@ from tests.support import write_corpus
 
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError, StorageError
-from tokenloom.indexed.concatenate import write_pending
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.selection import ConcatenatedPart
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.writing.concatenate import write_pending
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 
 OLD = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9]]
 OTHERS = {"same size": [[21, 22, 23, 29, 30], [24, 25, 26, 27, 28], [31, 32, 33]], "other size": [[21], [22, 23]]}
@@ -212,7 +212,7 @@ def test_a_copied_piece_belongs_to_the_opened_index(tmp_path, monkeypatch):
         return opened[-1]
 
     monkeypatch.setattr(IndexedDataset, "version_of_section", swap_after)
-    monkeypatch.setattr("tokenloom.indexed.selection._LONG_RUN_BYTES", 0)
+    monkeypatch.setattr("tokenloom.indexed.writing.kept_documents._LONG_RUN_BYTES", 0)
     with pytest.raises(ChangedFileError, match=rf"`{prefix}.bin` was replaced"):
         write_pending([ConcatenatedPart(prefix=prefix)], f"{tmp_path}/out", dtype=np.dtype(np.uint16), multimodal=False)
     assert opened

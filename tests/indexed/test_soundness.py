@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.indexed.manifests import make_manifest, write_recorded
+from tests.indexed.manifest.manifests import make_manifest, write_recorded
 from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
@@ -17,8 +17,8 @@ from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
 from tokenloom.cli import main
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import DocumentLedger, FileChecksum, combine_manifests
-from tokenloom.indexed.manifest_file import read_manifest, write_manifest
+from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum, combine_manifests
+from tokenloom.indexed.manifest.file import read_manifest, write_manifest
 from tokenloom.indexed.roles import roles_checksum
 from tokenloom.indexed.soundness import check_index, check_sum, index_problems
 from tokenloom.indexed.verify import verify_dataset

@@ -17,8 +17,8 @@ import pytest
 from tests.indexed.pairs import pair_bytes
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.preprocess.sentencepiece_model import SentencePieceTokenizer
 from tokenloom.preprocess.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
 from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer

@@ -12,9 +12,9 @@ from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_
 
 from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.indexed.layout import idx_path
-from tokenloom.indexed.manifest import DocumentLedger, InputRecord
-from tokenloom.indexed.manifest_file import manifest_path, read_manifest
-from tokenloom.indexed.tokenizer_identity import SpecialToken
+from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.inputs import InputFile

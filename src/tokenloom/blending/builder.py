@@ -22,7 +22,7 @@ from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_h
 from tokenloom.distributed.building import Builders, build_together
 from tokenloom.distributed.sameness import Description
 from tokenloom.errors import OversampledError
-from tokenloom.indexed.manifest_file import ManifestHead
+from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.lazy import LazyIndices, NotBuiltError, nothing_is_built
 from tokenloom.overrides import refuse_uncalled
 from tokenloom.storage.addresses import is_remote

@@ -16,7 +16,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import index_start_crc32
+from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.order.keys import describe
 from tokenloom.storage.addresses import is_remote
 

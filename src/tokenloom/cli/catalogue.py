@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes
-from tokenloom.indexed.catalogue_builder import build_catalogue
+from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 
 
 def add_parser(commands: Any) -> None:

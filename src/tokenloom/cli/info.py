@@ -9,11 +9,11 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import Manifest
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.manifest_file import manifest_document
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import Manifest
+from tokenloom.indexed.manifest.file import manifest_document
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.soundness import check_index
-from tokenloom.indexed.tokenizer_identity import SpecialToken
 
 
 def add_parser(commands: Any) -> None:

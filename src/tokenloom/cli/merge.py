@@ -10,7 +10,7 @@ from tokenloom.cli import console
 from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes
 from tokenloom.cli.values import byte_count
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.merge import merge_datasets
+from tokenloom.indexed.writing.merge import merge_datasets
 
 
 def add_parser(commands: Any) -> None:

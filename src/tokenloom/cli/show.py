@@ -16,7 +16,7 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest_file import read_manifest
+from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.inspect.show import Piece, conversation_pieces, document_pieces, sample_pieces
 from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.tokenizers import load_tokenizer

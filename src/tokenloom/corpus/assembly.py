@@ -20,14 +20,14 @@ from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
 from tokenloom.corpus.summary import OutputSummary, dataset_summary
 from tokenloom.errors import InputError
-from tokenloom.indexed.concatenate import check_inputs, write_pending
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.manifest_file import manifest_bytes
-from tokenloom.indexed.outputs import PendingDataset, publish_datasets, should_seal
-from tokenloom.indexed.selection import ConcatenatedPart
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
+from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets, should_seal
 from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.preprocess.selection import first_occurrences, split_of
 from tokenloom.storage.addresses import is_remote

@@ -8,9 +8,9 @@ from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, OutputSummar
 from tokenloom.errors import InputError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path
-from tokenloom.indexed.manifest import Manifest
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.outputs import existing_path
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import Manifest
+from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.recording import is_of_same_run
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.storage.publishing import exists_error, tidy

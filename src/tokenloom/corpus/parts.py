@@ -15,7 +15,7 @@ from tokenloom.corpus.shard import hashes_path, part_hashes, part_pair
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path
-from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.tally import PairTally
 from tokenloom.preprocess.rejected import rejected_path
 

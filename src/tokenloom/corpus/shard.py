@@ -23,9 +23,9 @@ from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport, boot_id
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import StuckRecordError
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest import DocumentLedger
+from tokenloom.indexed.manifest.contents import DocumentLedger
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.bundles import bundled
 from tokenloom.preprocess.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call

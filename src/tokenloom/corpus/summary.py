@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenloom.corpus.plan import CorpusPlan, PlannedDataset
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import DocumentLedger
+from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.preprocess.rejected import rejected_path
 
 

@@ -15,9 +15,9 @@ from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetCo
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError, DataMismatchWarning, MissingEodWarning
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest_check import manifest_head_of
-from tokenloom.indexed.manifest_file import ManifestHead
-from tokenloom.indexed.tokenizer_identity import optional_number
+from tokenloom.indexed.manifest.check import manifest_head_of
+from tokenloom.indexed.manifest.file import ManifestHead
+from tokenloom.indexed.manifest.tokenizer_identity import optional_number
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 

@@ -18,9 +18,9 @@ from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.errors import TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest_check import manifest_head_of
-from tokenloom.indexed.manifest_file import ManifestHead, read_manifest_head
-from tokenloom.indexed.tokenizer_identity import SpecialToken, fingerprint_of, identity_of, optional_number
+from tokenloom.indexed.manifest.check import manifest_head_of
+from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, fingerprint_of, identity_of, optional_number
 from tokenloom.storage.addresses import is_remote
 
 

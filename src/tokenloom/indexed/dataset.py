@@ -24,7 +24,7 @@ from tokenloom.indexed.layout import (
     parse_index,
     prefix_of,
 )
-from tokenloom.indexed.manifest_file import ManifestHead, read_manifest_head, read_manifest_head_once
+from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
 from tokenloom.indexed.token_source import SLICES, mapped_bytes

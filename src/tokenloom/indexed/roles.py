@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import FileChecksum
+from tokenloom.indexed.manifest.contents import FileChecksum
 from tokenloom.indexed.tally import FileTally
 from tokenloom.kernels import RoleParts, Watch, crc32
 from tokenloom.storage.atomic import PendingFile

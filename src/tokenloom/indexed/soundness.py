@@ -18,8 +18,8 @@ from tokenloom import kernels
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Index, bin_path, idx_path
-from tokenloom.indexed.manifest import FileChecksum
-from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import FileChecksum
 from tokenloom.indexed.roles import has_roles, role_problems, roles_checksum, roles_path
 
 _ROWS = 1 << 20

@@ -12,8 +12,8 @@ from typing import Any
 from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.manifest_file import manifest_path
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.file import manifest_path
 from tokenloom.indexed.roles import roles_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest_audit import ManifestAudit
+from tokenloom.indexed.manifest.audit import ManifestAudit
 from tokenloom.indexed.soundness import all_role_problems, index_problems
 from tokenloom.storage.extents import ExtentSource
 

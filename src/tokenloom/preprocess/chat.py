@@ -23,13 +23,13 @@ from tokenloom.errors import (
     OutputExistsError,
     RefusedTextError,
 )
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, bin_path, idx_path
-from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.outputs import existing_path
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.roles import PartKind, RolesWriter, read_roles
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
 from tokenloom.preprocess.inputs import STDIN

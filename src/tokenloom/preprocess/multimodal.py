@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, InputError
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest import DocumentLedger, Manifest, PairFacts
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.outputs import existing_path, is_published
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.indexed.writing.outputs import existing_path, is_published
 from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.inputs.detect import inspect_input
 from tokenloom.preprocess.inputs.limits import ReadLimits

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from tokenloom.indexed.manifest import DocumentLedger, InputRecord, Manifest, PairFacts
-from tokenloom.indexed.tokenizer_identity import SpecialToken, identity_of
+from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, identity_of
 from tokenloom.preprocess.inputs import STDIN, InputFile
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from tokenloom.indexed.outputs import REJECTED_SUFFIX
+from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.preprocess.records import BadLine
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject

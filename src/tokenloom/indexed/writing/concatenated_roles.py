@@ -9,9 +9,9 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest import FileChecksum
+from tokenloom.indexed.manifest.contents import FileChecksum
 from tokenloom.indexed.roles import RolesWriter, SequenceRoles, read_roles, roles_path
-from tokenloom.indexed.selection import ConcatenatedPart, Selection
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.local import ByteSource

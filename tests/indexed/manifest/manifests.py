@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.indexed.builder import IndexedDatasetBuilder
-from tokenloom.indexed.manifest import DocumentLedger, FileChecksum, InputRecord, Manifest, PairFacts
-from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
+from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum, InputRecord, Manifest, PairFacts
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 
 SHA256 = "ab" * 32
 

@@ -10,11 +10,11 @@ from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, word_level_json, write_lines
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.catalogue_builder import build_catalogue
-from tokenloom.indexed.manifest import DocumentLedger
-from tokenloom.indexed.manifest_file import manifest_path, read_manifest
-from tokenloom.indexed.merge import merge_datasets
+from tokenloom.indexed.manifest.contents import DocumentLedger
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+from tokenloom.indexed.writing.merge import merge_datasets
 
 
 @pytest.fixture

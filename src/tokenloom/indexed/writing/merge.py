@@ -10,7 +10,12 @@ from contextlib import ExitStack
 from typing import overload
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.indexed.concatenate import (
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest.combining import combined_manifest
+from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
+from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.writing.concatenate import (
     check_inputs,
     check_output,
     is_there,
@@ -18,13 +23,8 @@ from tokenloom.indexed.concatenate import (
     write_concatenated,
     write_pending,
 )
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest import CopiedTokens, Manifest, PairFacts
-from tokenloom.indexed.manifest_concatenation import combined_manifest
-from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
-from tokenloom.indexed.selection import ConcatenatedPart
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
+from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import is_missing, names_in

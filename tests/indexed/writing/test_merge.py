@@ -22,8 +22,8 @@ from tests.indexed.pairs import (
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError, StorageError
-from tokenloom.indexed.merge import merge_datasets
 from tokenloom.indexed.prefixes import prefixes_in
+from tokenloom.indexed.writing.merge import merge_datasets
 
 
 @pytest.fixture

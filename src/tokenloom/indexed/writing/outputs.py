@@ -12,7 +12,7 @@ import numpy as np
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest_file import manifest_path
+from tokenloom.indexed.manifest.file import manifest_path
 from tokenloom.indexed.roles import roles_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, PendingLink

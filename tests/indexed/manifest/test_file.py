@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.indexed.manifests import SHA256, make_facts, make_manifest, make_tokenizer_identity
+from tests.indexed.manifest.manifests import SHA256, make_facts, make_manifest, make_tokenizer_identity
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed import manifest_file
 from tokenloom.indexed.checksums import joined_crc32
-from tokenloom.indexed.manifest import (
+from tokenloom.indexed.manifest import file as manifest_file
+from tokenloom.indexed.manifest.contents import (
     DocumentLedger,
     FileChecksum,
     InputRecord,
@@ -24,7 +24,7 @@ from tokenloom.indexed.manifest import (
     check_one_tokenizer,
     combine_manifests,
 )
-from tokenloom.indexed.manifest_file import (
+from tokenloom.indexed.manifest.file import (
     HEAD_BYTES,
     manifest_bytes,
     parse_manifest,
@@ -32,7 +32,7 @@ from tokenloom.indexed.manifest_file import (
     read_manifest_head,
     write_manifest,
 )
-from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
 
 LITERAL = """\
 {

@@ -17,17 +17,17 @@ import numpy as np
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.index_writer import IndexWriter
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest import Manifest, PairFacts
-from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.manifest.contents import Manifest, PairFacts
+from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.outputs import PendingDataset, existing_path, holds, is_same_file, publish_datasets
 from tokenloom.indexed.roles import roles_path
-from tokenloom.indexed.roles_concatenation import ConcatenatedRoles
-from tokenloom.indexed.selection import ConcatenatedPart, FilePiece, Piece, Selection
 from tokenloom.indexed.soundness import check_index, check_roles, check_tokens
 from tokenloom.indexed.tally import PairTally
+from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
+from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, FilePiece, Piece, Selection
+from tokenloom.indexed.writing.outputs import PendingDataset, existing_path, holds, is_same_file, publish_datasets
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject

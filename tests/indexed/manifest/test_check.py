@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.faults import dies_at
-from tests.indexed.manifests import make_manifest, make_tokenizer_identity, write_recorded
+from tests.indexed.manifest.manifests import make_manifest, make_tokenizer_identity, write_recorded
 from tests.indexed.pairs import read_pair, write_pair
 
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import DocumentLedger, combine_manifests
-from tokenloom.indexed.manifest_check import manifest_head_of, manifest_of
-from tokenloom.indexed.manifest_file import manifest_path, read_manifest, write_manifest
+from tokenloom.indexed.manifest.check import manifest_head_of, manifest_of
+from tokenloom.indexed.manifest.contents import DocumentLedger, combine_manifests
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest, write_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 
 CORPUS = [[[10, 11, 12], [13]], [[14]]]
 OTHER = [[[20, 21, 22], [23]], [[24]]]

@@ -1,6 +1,6 @@
 """What a pair was made of: tokenizer, options, ledger of documents, checksums and input files.
 
-`PREFIX.manifest.json` holds it, see `indexed/manifest_file.py` and FORMAT.md. Later stages compare their tokenizer with
+`PREFIX.manifest.json` holds it, see `indexed/manifest/file.py` and FORMAT.md. Later stages compare their tokenizer with
 it, `tokenloom verify` the bytes of both files.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType, Header
-from tokenloom.indexed.tokenizer_identity import TokenizerIdentity
+from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""

@@ -13,8 +13,8 @@ from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, 
 
 from tokenloom import ConcatenatedPart, IndexedDataset, build_catalogue, write_concatenated
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed import selection
 from tokenloom.indexed.roles import RolesWriter, read_roles, roles_path
+from tokenloom.indexed.writing import kept_documents
 
 CORPUS = [[[1, 2], [3]], [], [[4]], [[], [5, 6]]]
 
@@ -82,7 +82,7 @@ def test_bytes_and_prefixes_are_told(tmp_path, prefix):
 
 def test_verifying_finds_a_byte_that_was_copied_wrongly(tmp_path, prefix, monkeypatch):
     before = files_of(tmp_path)
-    monkeypatch.setattr(selection, "_LONG_RUN_BYTES", 1)
+    monkeypatch.setattr(kept_documents, "_LONG_RUN_BYTES", 1)
     write = os.copy_file_range
 
     def badly(source, target, count, offset):
@@ -106,7 +106,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, prefix, monkeypatc
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = files_of(tmp_path)
-    monkeypatch.setattr(selection, "_LONG_RUN_BYTES", 1)
+    monkeypatch.setattr(kept_documents, "_LONG_RUN_BYTES", 1)
     monkeypatch.setattr(os, name, full)
     with pytest.raises(StorageError, match="No space left on device") as caught:
         write_concatenated([part(prefix)] * 2, f"{tmp_path}/all")
@@ -201,9 +201,9 @@ def test_any_selection_is_what_the_builder_writes(tmp_path_factory, data, dtype,
         parts.append(part(prefixes[number], documents=range(start, stop), kept=kept))
         expected += [corpus[row] for row in range(start, stop) if kept is None or kept[row]]
     with pytest.MonkeyPatch.context() as patch:  # so that a few tokens are long runs, and many blocks
-        patch.setattr(selection, "_LONG_RUN_BYTES", data.draw(st.sampled_from([1, 16, 1 << 20])))
-        patch.setattr(selection, "_GATHERED_BYTES", data.draw(st.sampled_from([8, 1 << 20])))
-        patch.setattr(selection, "_BLOCK_ROWS", data.draw(st.sampled_from([1, 3, 1 << 20])))
+        patch.setattr(kept_documents, "_LONG_RUN_BYTES", data.draw(st.sampled_from([1, 16, 1 << 20])))
+        patch.setattr(kept_documents, "_GATHERED_BYTES", data.draw(st.sampled_from([8, 1 << 20])))
+        patch.setattr(kept_documents, "_BLOCK_ROWS", data.draw(st.sampled_from([1, 3, 1 << 20])))
         write_concatenated(parts, f"{folder}/all", multimodal=multimodal, verify=data.draw(st.booleans()))
     whole = write_pair(folder / "whole", expected, dtype=dtype, multimodal=multimodal)
     assert pair_bytes(f"{folder}/all") == pair_bytes(whole)

@@ -1,11 +1,11 @@
-"""Whether a manifest is that of the pair beside it, at a glance; `manifest_audit` looks at every byte."""
+"""Whether a manifest is that of the pair beside it, at a glance; `audit` looks at every byte."""
 
 from __future__ import annotations
 
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest import Manifest, index_start_crc32
-from tokenloom.indexed.manifest_file import ManifestHead, manifest_path, read_manifest
+from tokenloom.indexed.manifest.contents import Manifest, index_start_crc32
+from tokenloom.indexed.manifest.file import ManifestHead, manifest_path, read_manifest
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:

@@ -9,8 +9,14 @@ from functools import partial
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest import CopiedTokens, Manifest, PairFacts, check_one_tokenizer, combine_manifests
-from tokenloom.indexed.manifest_check import manifest_of
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import (
+    CopiedTokens,
+    Manifest,
+    PairFacts,
+    check_one_tokenizer,
+    combine_manifests,
+)
 
 _LOGGER = logging.getLogger(__name__)
 

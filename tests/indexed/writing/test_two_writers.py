@@ -18,8 +18,8 @@ from tests.preprocess.corpus import write_lines
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets, verify_dataset
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError
-from tokenloom.indexed.builder import IndexedDatasetBuilder
 from tokenloom.indexed.opening import DatasetFiles
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.preprocess.tokenizers import load_tokenizer
 
 ROUNDS = int(os.environ.get("TWO_WRITERS_ROUNDS", "6"))

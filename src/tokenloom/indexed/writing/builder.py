@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
-from tokenloom.indexed.concatenate import open_checked, put_piece
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.index_writer import IndexWriter
 from tokenloom.indexed.layout import DType, Header, prefix_of
-from tokenloom.indexed.manifest import CopiedTokens, Manifest, PairFacts
-from tokenloom.indexed.manifest_check import manifest_of
-from tokenloom.indexed.manifest_file import manifest_bytes
-from tokenloom.indexed.outputs import PendingDataset, publish_datasets
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
+from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.roles import RolesWriter
-from tokenloom.indexed.selection import byte_pieces
 from tokenloom.indexed.tally import PairTally
+from tokenloom.indexed.writing.concatenate import open_checked, put_piece
+from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.kept_documents import byte_pieces
+from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject

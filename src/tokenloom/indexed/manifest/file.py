@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
-from tokenloom.indexed.manifest import (
+from tokenloom.indexed.manifest.contents import (
     DocumentLedger,
     FileChecksum,
     InputRecord,
     Manifest,
     PairFacts,
 )
-from tokenloom.indexed.manifest_json import JsonRecord, damage_hint, parse_manifest_json
-from tokenloom.indexed.tokenizer_identity import SpecialToken, TokenizerIdentity
+from tokenloom.indexed.manifest.json_records import JsonRecord, damage_hint, parse_manifest_json
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
 from tokenloom.storage.resolve import open_pending, read_start

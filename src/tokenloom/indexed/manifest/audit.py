@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest import FileChecksum, PairFacts
-from tokenloom.indexed.manifest_file import manifest_path, read_manifest
+from tokenloom.indexed.manifest.contents import FileChecksum, PairFacts
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.soundness import checksum_problem
 from tokenloom.indexed.tally import PairTally
 

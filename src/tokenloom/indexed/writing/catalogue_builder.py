@@ -10,17 +10,17 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
-from tokenloom.indexed.concatenate import check_output, checked_inputs, tell_nothing_to_do
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.index_writer import IndexWriter
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest_concatenation import combined_manifest
-from tokenloom.indexed.manifest_file import manifest_bytes
+from tokenloom.indexed.manifest.combining import combined_manifest
+from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.outputs import PendingDataset, is_published, publish_datasets
-from tokenloom.indexed.roles_concatenation import ConcatenatedRoles
-from tokenloom.indexed.selection import ConcatenatedPart, Selection
 from tokenloom.indexed.tally import PairTally
+from tokenloom.indexed.writing.concatenate import check_output, checked_inputs, tell_nothing_to_do
+from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
+from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
+from tokenloom.indexed.writing.outputs import PendingDataset, is_published, publish_datasets
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import OutputLock

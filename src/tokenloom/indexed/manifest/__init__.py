@@ -1,0 +1,1 @@
+"""What a dataset was made of, in the file beside it."""
