@@ -21,8 +21,8 @@ from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.multimodal import preprocess_multimodal
-from tokenloom.preprocess.tokenizers import load_tokenizer
 from tokenloom.storage.atomic import PendingFile
+from tokenloom.tokenizers.load import load_tokenizer
 
 KINDS = ("new", "same", "other")
 """Of inputs: those of the run that is killed, others that come to as many bytes, and others altogether."""

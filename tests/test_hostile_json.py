@@ -14,7 +14,7 @@ from tokenloom.blending.spec import parse_blend
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.manifest.file import read_manifest
-from tokenloom.preprocess.tiktoken_ranks import read_description
+from tokenloom.tokenizers.tiktoken_ranks import read_description
 
 HOSTILE = {
     "deep": "[" * 900 + "]" * 900,

@@ -21,6 +21,8 @@ LAYERS = [
     "storage",
     "indexed",
     "order",
+    "inputs",
+    "tokenizers",
     "preprocess",
     "corpus",
     "datasets",

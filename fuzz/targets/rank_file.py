@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from fuzz.inputs import Bytes, Scratch, join
 from tokenloom.errors import TokenloomError
-from tokenloom.preprocess.tiktoken_ranks import TiktokenTokenizer, read_description
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer, read_description
 
 _SCRATCH = Scratch()
 _PATH = str(_SCRATCH.path / "ranks.tiktoken")

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from tokenloom.indexed.writing.concatenate import write_concatenated
     from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
     from tokenloom.indexed.writing.merge import merge_datasets
+    from tokenloom.inputs.find import find_inputs
     from tokenloom.loading.digest import check_same_batches
     from tokenloom.loading.loader import build_dataloader
     from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
@@ -129,14 +130,15 @@ if TYPE_CHECKING:
     )
     from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
     from tokenloom.preprocess.document_tokens import DocumentTokens
-    from tokenloom.preprocess.inputs.find import find_inputs
     from tokenloom.preprocess.preview import DocumentPreview, preview_documents
     from tokenloom.preprocess.selection import first_occurrences, split_of
     from tokenloom.preprocess.sentences import SentenceSplitter
     from tokenloom.preprocess.template_limits import RenderLimits
-    from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, load_tokenizer
     from tokenloom.storage.settings import ObjectStorageSettings
     from tokenloom.storage.statistics import SourceStatistics, storage_statistics
+    from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+    from tokenloom.tokenizers.load import load_tokenizer
+    from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 __all__ = [
     "AccessDeniedError",
@@ -330,7 +332,7 @@ _HOMES = {
     "GPTFIMDataset": "datasets.fim",
     "GPTFIMDatasetConfig": "datasets.fim",
     "GlobalBatch": "packing.exchange",
-    "HuggingFaceTokenizer": "preprocess.tokenizers",
+    "HuggingFaceTokenizer": "tokenizers.huggingface",
     "HybridCPMegatronPretrainingSampler": "loading.samplers",
     "HybridCostBalancedScheduler": "packing.schedulers",
     "IgnoredSettingWarning": "errors",
@@ -383,7 +385,7 @@ _HOMES = {
     "StuckRecordError": "errors",
     "T5MaskedWordPieceDataset": "datasets.t5",
     "T5MaskedWordPieceDatasetConfig": "datasets.t5",
-    "TextTokenizer": "preprocess.tokenizers",
+    "TextTokenizer": "tokenizers.text_tokenizer",
     "ThreadLoader": "loading.thread_loader",
     "TokenRangeError": "errors",
     "TokenizerError": "errors",
@@ -409,13 +411,13 @@ _HOMES = {
     "check_same_batches": "loading.digest",
     "context_parallel_indices": "packing.context_parallel",
     "create_data_iterator": "packing.exchange",
-    "find_inputs": "preprocess.inputs.find",
+    "find_inputs": "inputs.find",
     "find_optimal_workers": "corpus.tuning",
     "first_occurrences": "preprocess.selection",
     "get_batch_and_global_seqlens": "packing.exchange",
     "get_batch_on_this_rank_for_sequence_packing": "packing.batch",
     "get_blend_from_list": "blending.spec",
-    "load_tokenizer": "preprocess.tokenizers",
+    "load_tokenizer": "tokenizers.load",
     "loader_statistics": "loading.read_ahead",
     "measure_traffic": "distributed.collectives",
     "merge_datasets": "indexed.writing.merge",

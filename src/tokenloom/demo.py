@@ -20,8 +20,9 @@ from tokenloom.errors import InputError
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.optional import require
-from tokenloom.preprocess.tokenizers import TextTokenizer, load_tokenizer
 from tokenloom.storage.atomic import PendingFile
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 END_OF_DOCUMENT = "<|endoftext|>"

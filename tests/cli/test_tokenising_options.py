@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tokenloom import cli
-from tokenloom.preprocess.engines import ENGINES
-from tokenloom.preprocess.inputs import INPUT_FORMATS
+from tokenloom.inputs import INPUT_FORMATS
 from tokenloom.preprocess.schemas import SCHEMAS
-from tokenloom.preprocess.text_tokenizer import TOKENIZER_KINDS
+from tokenloom.tokenizers.engines import ENGINES
+from tokenloom.tokenizers.text_tokenizer import TOKENIZER_KINDS
 
 
 @pytest.mark.parametrize(

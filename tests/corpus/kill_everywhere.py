@@ -17,7 +17,7 @@ from typing import Any
 from tests.corpus.jobs import files_of, preprocess
 
 import tokenloom.corpus.ray_runner  # noqa: F401 - with all that a job imports
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
 
 STEPS = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate", "os.scandir"}
 KILLED = -signal.SIGKILL

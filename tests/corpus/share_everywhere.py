@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.corpus.jobs import files_of, preprocess
 
 import tokenloom.corpus.ray_runner  # noqa: F401 - with all that a job imports
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
 
 NUM_ROUNDS = 12
 

@@ -23,8 +23,8 @@ from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import InputError, StuckRecordError, TokenizerError
-from tokenloom.preprocess.plain import ByteTokenizer
-from tokenloom.preprocess.text_tokenizer import Encoded
+from tokenloom.tokenizers.plain import ByteTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -139,7 +139,7 @@ def test_a_frozen_process_loses_its_shard_to_another(tmp_path: Path):
         "import sys\n"
         "from tokenloom.corpus.run import preprocess_corpus\n"
         "from tokenloom.corpus.settings import CorpusSettings\n"
-        "from tokenloom.preprocess.tokenizers import load_tokenizer\n"
+        "from tokenloom.tokenizers.load import load_tokenizer\n"
         "settings = CorpusSettings(worker_timeout_seconds=2, shard_bytes=6_000)\n"
         "tokenizer = load_tokenizer('byte')\n"
         "preprocess_corpus(sys.argv[1:2], sys.argv[2], tokenizer, settings, num_processes=2, num_workers=1)"

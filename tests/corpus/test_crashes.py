@@ -17,7 +17,7 @@ import pytest
 from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
 
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
 
 SHARD_BYTES = 120_000
 COMMAND = [sys.executable, "-m", "tokenloom.cli", "preprocess"]

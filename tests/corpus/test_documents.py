@@ -30,8 +30,8 @@ from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 def test_literal_documents_become_literal_tokens(tmp_path: Path, words):

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.corpus.jobs import preprocess
 from tests.indexed.pairs import pair_bytes
-from tests.preprocess.corpus import EOD
-from tests.preprocess.inputs.corpora import (
+from tests.inputs.corpora import (
     COMPRESSIONS,
     documents,
     json_lines,
@@ -19,11 +18,12 @@ from tests.preprocess.inputs.corpora import (
     write_arrow,
     write_parquet,
 )
+from tests.preprocess.corpus import EOD
 
 from tokenloom.errors import InputError
-from tokenloom.preprocess.inputs.cut import cut_inputs
-from tokenloom.preprocess.inputs.find import find_inputs
-from tokenloom.preprocess.records import BadLine
+from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.rejected import RejectedLines
 
 TEXTS = [

@@ -24,7 +24,7 @@ import sys
 from tests.corpus.jobs import preprocess
 from tokenloom.corpus.ray_runner import RayRunner
 from tokenloom.errors import InputError
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
 
 folder = sys.argv[1]
 tokenizer = load_tokenizer(f"{folder}/tokenizer.json")

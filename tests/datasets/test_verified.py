@@ -19,7 +19,7 @@ from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed import verification as verification_module
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.preprocess.plain import NullTokenizer
+from tokenloom.tokenizers.plain import NullTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::tokenloom.errors.TokenizerMismatchWarning")
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import make_sentencepiece, sentencepiece_model, sources, tiktoken_file
 
-from tokenloom.preprocess.engine_checks import hard_texts
-from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
-from tokenloom.preprocess.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
 
 peer = pytest.importorskip("megatron.core.tokenizers.text.libraries")
 

@@ -19,9 +19,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.preprocess.sentencepiece_model import SentencePieceTokenizer
-from tokenloom.preprocess.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
 
 EOD = "<|endoftext|>"
 

@@ -7,15 +7,15 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.inputs.blocks import LineBlock
+from tokenloom.inputs.parsing import ParsedBlock, Texts
 from tokenloom.preprocess.blocks import BlockTokeniser
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.engines import EngineChoice, choose_engine
-from tokenloom.preprocess.inputs.blocks import LineBlock
-from tokenloom.preprocess.parsing import ParsedBlock, Texts
-from tokenloom.preprocess.plain import ByteTokenizer
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter
-from tokenloom.preprocess.text_tokenizer import Encoded
+from tokenloom.tokenizers.engines import EngineChoice, choose_engine
+from tokenloom.tokenizers.plain import ByteTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
 def tokeniser(

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenloom.inputs.blocks import FileBlock, LineBlock
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.preprocess.bundles import bundled, parse_bundle
-from tokenloom.preprocess.inputs.blocks import FileBlock, LineBlock
-from tokenloom.preprocess.parsing import parse_block
-from tokenloom.preprocess.utf8_texts import Utf8Texts
 
 
 def lines(data: bytes, *, first: int = 1) -> LineBlock:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.indexed.pairs import pair_bytes
+from tests.inputs.corpora import write_arrow
 from tests.preprocess.corpus import (
     EOD,
     byte_level_json,
@@ -22,7 +23,6 @@ from tests.preprocess.corpus import (
     word_level_json,
     write_lines,
 )
-from tests.preprocess.inputs.corpora import write_arrow
 from tests.support import StandInTokenizer
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig
@@ -32,8 +32,8 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.preprocess.chat import preprocess_chat
-from tokenloom.preprocess.inputs.limits import ReadLimits
 
 
 def messages(*contents):

@@ -10,12 +10,12 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
 from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
+from tokenloom.inputs.parsing import UnusableLineError
 from tokenloom.preprocess.chat_templates import JinjaTemplate, load_chat_template
-from tokenloom.preprocess.parsing import UnusableLineError
 from tokenloom.preprocess.schemas import read_record
 from tokenloom.preprocess.template_limits import Meter, RenderLimits
 from tokenloom.preprocess.template_sandbox import sandbox
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
 
 CHATML = (
     "{% for message in messages %}\n"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError, MissingTokenError
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.plain import ByteTokenizer, NullTokenizer
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 
 BOS, EOD = 90, 91
 POLICIES = [DocumentTokens(), DocumentTokens(eod=EOD), DocumentTokens(bos=BOS), DocumentTokens(bos=BOS, eod=EOD)]

@@ -14,7 +14,7 @@ from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, 
 from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
-from tokenloom.preprocess.inputs.limits import ReadLimits
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 
 TOKENIZER = make_tokenizer(byte_level_json())

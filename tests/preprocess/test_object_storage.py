@@ -7,8 +7,8 @@ import json
 
 import pytest
 from tests.corpus.jobs import preprocess
+from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
-from tests.preprocess.inputs.corpora import write_parquet
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.preprocess.chat import preprocess_chat

@@ -3,9 +3,9 @@ from __future__ import annotations
 from tests.preprocess.corpus import EOD, byte_level_json, make_sentencepiece, make_tokenizer
 
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.plain import ByteTokenizer
 from tokenloom.preprocess.preview import DocumentPreview, preview_documents
 from tokenloom.preprocess.sentences import SentenceSplitter
+from tokenloom.tokenizers.plain import ByteTokenizer
 
 
 def test_documents_are_shown_as_they_will_be_stored():

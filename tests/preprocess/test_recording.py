@@ -16,8 +16,8 @@ from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord
 from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.inputs import InputFile
 from tokenloom.preprocess.chat import preprocess_chat
-from tokenloom.preprocess.inputs import InputFile
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.recording import input_record, input_records
 

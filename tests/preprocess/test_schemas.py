@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.parsing import UnusableLineError
+from tokenloom.inputs.parsing import UnusableLineError
 from tokenloom.preprocess.schemas import detect_schema, read_record
 
 SYSTEM = {"role": "system", "content": "s"}

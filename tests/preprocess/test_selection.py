@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.parsing import Texts
+from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import first_occurrences, hash_documents, split_of
 
 hash_rows = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 30), st.just(2)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.preprocess.parsing import Texts
+from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
 
 TEXT = ' He met Dr. Smith at 3.15 p.m. on Monday.\n\nWas it late?  No! "Not at all."\tEnd without a stop\n'

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 
 from tokenloom.preprocess import spans
-from tokenloom.preprocess.engines import choose_engine
 from tokenloom.preprocess.spans import SpanEncoder, token_bytes
+from tokenloom.tokenizers.engines import choose_engine
 
 PARTS = st.lists(st.lists(st.text(st.sampled_from("ab é👍\n\t1한"), max_size=8) | st.just(EOD), max_size=5), max_size=4)
 

@@ -22,8 +22,8 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.tokenizers import load_tokenizer
 from tokenloom.storage.json_files import parse_json
+from tokenloom.tokenizers.load import load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

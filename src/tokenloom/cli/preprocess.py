@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
     from tokenloom.preprocess.preview import DocumentPreview
-    from tokenloom.preprocess.text_tokenizer import TextTokenizer
+    from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _FORMATS = ("jsonl", "text-lines", "text-files", "parquet", "arrow")  # repeated: help must not import the readers
 _SHOWN_CHARACTERS = 200

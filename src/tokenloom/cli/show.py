@@ -18,8 +18,8 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.inspect.show import Piece, conversation_pieces, document_pieces, sample_pieces
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 def add_parser(commands: Any) -> None:

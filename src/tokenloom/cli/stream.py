@@ -18,9 +18,9 @@ from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.preprocess.tokenizers import load_tokenizer
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import SourceStatistics
+from tokenloom.tokenizers.load import load_tokenizer
 
 _MEGABYTE = 1e6
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tokenloom.cli.values import byte_count, signed_number
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.inputs.limits import ReadLimits
-    from tokenloom.preprocess.text_tokenizer import TextTokenizer
+    from tokenloom.inputs.limits import ReadLimits
+    from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 # Repeated: asking for help must not import the engines.
 _ENGINES = ("auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy")
@@ -57,7 +57,7 @@ def add_read_limits(parser: argparse.ArgumentParser) -> None:
 
 def read_limits_of(options: argparse.Namespace) -> ReadLimits:
     """Returns what `add_read_limits` asks for."""
-    from tokenloom.preprocess.inputs.limits import ReadLimits
+    from tokenloom.inputs.limits import ReadLimits
 
     return ReadLimits(
         max_record_bytes=options.max_record_size, max_window_bytes=options.max_window, memory_bytes=options.memory
@@ -95,7 +95,7 @@ def add_document_options(parser: argparse.ArgumentParser) -> None:
 
 def tokenizer_of(options: argparse.Namespace) -> TextTokenizer:
     """Returns the tokenizer that `add_tokenizer_options` asks for."""
-    from tokenloom.preprocess.tokenizers import load_tokenizer
+    from tokenloom.tokenizers.load import load_tokenizer
 
     return load_tokenizer(
         options.tokenizer,

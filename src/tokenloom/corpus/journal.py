@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tokenloom.preprocess.inputs.blocks import Block
+from tokenloom.inputs.blocks import Block
 from tokenloom.preprocess.refusals import Isolating, Made, halved, sole_record
 from tokenloom.storage.locks import write_at
 

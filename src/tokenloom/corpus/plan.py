@@ -17,13 +17,13 @@ import numpy as np
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
+from tokenloom.inputs import STDIN, InputFile, InputSlice
+from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.detect import formats_by_name, split_suffix
+from tokenloom.inputs.find import find_inputs
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.inputs import STDIN, InputFile, InputSlice
-from tokenloom.preprocess.inputs.cut import cut_inputs
-from tokenloom.preprocess.inputs.detect import formats_by_name, split_suffix
-from tokenloom.preprocess.inputs.find import find_inputs
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.storage.secrets import admit
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _FORMAT_VERSION = 1
 """Of the parts in a job's folder: those of another version are not reused."""

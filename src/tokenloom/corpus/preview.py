@@ -11,10 +11,10 @@ from itertools import pairwise
 from tokenloom.corpus.plan import CorpusPlan, plan_corpus
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.shard import choose_engine_of, most_record_bytes, open_planned, splitter_of
-from tokenloom.preprocess.parsing import ParsedBlock, Texts, parse_block
+from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_block
+from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.preview import DocumentPreview, preview_documents
-from tokenloom.preprocess.records import BadLine
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _BLOCK_BYTES = 64 << 10
 

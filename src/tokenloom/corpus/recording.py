@@ -7,7 +7,7 @@ from functools import partial
 
 from tokenloom.corpus.plan import CorpusPlan
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
-from tokenloom.preprocess.inputs import InputFile
+from tokenloom.inputs import InputFile
 from tokenloom.preprocess.recording import input_records, manifest_of_run
 
 

@@ -22,11 +22,11 @@ from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summar
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.numbers import checked_integer
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_THREADS = 8

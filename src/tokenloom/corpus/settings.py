@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError
+from tokenloom.inputs import INPUT_FORMATS, InputFormat
+from tokenloom.inputs.limits import check_limits
 from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
-from tokenloom.preprocess.engines import ENGINES, EngineName
-from tokenloom.preprocess.inputs import INPUT_FORMATS, InputFormat
-from tokenloom.preprocess.inputs.limits import check_limits
 from tokenloom.setting_types import check_types
+from tokenloom.tokenizers.engines import ENGINES, EngineName
 
 _MAX_BLOCK_BYTES = 64 << 20
 _MOST_SPLITS = 127

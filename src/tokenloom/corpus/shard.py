@@ -26,15 +26,14 @@ from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.inputs import InputSlice
+from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.lines import count_lines_before
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.reading import SliceReader, open_slice
+from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
 from tokenloom.preprocess.bundles import bundled
-from tokenloom.preprocess.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
-from tokenloom.preprocess.inputs import InputSlice
-from tokenloom.preprocess.inputs.blocks import MAX_RECORD_BYTES, Block
-from tokenloom.preprocess.inputs.lines import count_lines_before
-from tokenloom.preprocess.inputs.reading import SliceReader, open_slice
-from tokenloom.preprocess.parsing import parse_block
-from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.refusals import Isolating, stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.selection import DocumentHashes
@@ -42,6 +41,7 @@ from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.local import map_file
+from tokenloom.tokenizers.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE_BYTES = 512 << 10

@@ -16,11 +16,11 @@ from tokenloom.corpus.progress import CorpusProgress, ProgressBook
 from tokenloom.corpus.run import local_runner
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
 from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHARDS_PER_PROCESSOR = 4
 

@@ -22,10 +22,10 @@ from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.lazy import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import load_chat_template
-from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 logger = logging.getLogger(__name__)
 

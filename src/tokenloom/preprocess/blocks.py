@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.parsing import ParsedBlock, Texts
+from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.bundles import parse_bundle
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.engine_pool import EnginePool
-from tokenloom.preprocess.engines import EngineChoice
-from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.parsing import ParsedBlock, Texts
-from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
-from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
+from tokenloom.tokenizers.engine_pool import EnginePool
+from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

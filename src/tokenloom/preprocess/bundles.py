@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.parsing import ParsedBlock, Texts, parse_block
-from tokenloom.preprocess.utf8_texts import joined_texts
+from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_block
+from tokenloom.inputs.utf8_texts import joined_texts
 
 
 def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]:

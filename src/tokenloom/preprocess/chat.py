@@ -30,15 +30,14 @@ from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFa
 from tokenloom.indexed.roles import PartKind, RolesWriter, read_roles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.outputs import existing_path
+from tokenloom.inputs import STDIN
+from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.inputs.reading import open_whole
+from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.chat_templates import load_chat_template
-from tokenloom.preprocess.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
-from tokenloom.preprocess.inputs import STDIN
-from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.inputs.detect import inspect_input
-from tokenloom.preprocess.inputs.limits import ReadLimits
-from tokenloom.preprocess.inputs.reading import open_whole
 from tokenloom.preprocess.recording import input_record, is_of_same_run, manifest_of_run
-from tokenloom.preprocess.records import BadLine
 from tokenloom.preprocess.refusals import Isolating, stuck_error
 from tokenloom.preprocess.rejected import RejectedLines, rejected_path
 from tokenloom.preprocess.rendering import RenderedBlock, Renderer, schema_of
@@ -46,9 +45,11 @@ from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.template_limits import RenderLimits
 from tokenloom.preprocess.threads import StuckError, WorkerThreads, in_order, number_of_workers, worker_threads
-from tokenloom.preprocess.tokenizers import HuggingFaceTokenizer, TextTokenizer, require_hugging_face
 from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
+from tokenloom.tokenizers.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer, require_hugging_face
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _BLOCK_BYTES = 256 << 10  # as the slow engines take
 _MOST_HEAD_BLOCKS = 100  # looked at for the schema

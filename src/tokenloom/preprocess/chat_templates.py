@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tokenloom.errors import TokenizerError
+from tokenloom.inputs.records import UnusableLineError
+from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
-from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
-from tokenloom.preprocess.records import UnusableLineError
-from tokenloom.preprocess.refusals import in_words, shortened
 from tokenloom.preprocess.schemas import Conversation, Message
 from tokenloom.preprocess.template_limits import LimitError, Meter, RenderLimits
 from tokenloom.preprocess.template_sandbox import BEGIN, END, has_generation_block, sandbox
-from tokenloom.preprocess.text_tokenizer import encodable
+from tokenloom.tokenizers.failures import in_words, shortened
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
 _TEMPLATE_FILE = "chat_template.jinja"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

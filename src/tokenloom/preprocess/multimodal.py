@@ -25,19 +25,19 @@ from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.outputs import existing_path, is_published
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.inputs.reading import open_whole
+from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
 from tokenloom.numbers import checked_integer
-from tokenloom.preprocess.inputs.detect import inspect_input
-from tokenloom.preprocess.inputs.limits import ReadLimits
-from tokenloom.preprocess.inputs.reading import open_whole
 from tokenloom.preprocess.recording import input_record, is_of_same_run, manifest_of_run
-from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
-from tokenloom.preprocess.refusals import in_words, refusals, require_sound
 from tokenloom.preprocess.rejected import RejectedLines, rejected_path
-from tokenloom.preprocess.text_tokenizer import Encoded, TextTokenizer
 from tokenloom.preprocess.threads import in_order, number_of_workers, worker_threads
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
+from tokenloom.tokenizers.failures import in_words, refusals, require_sound
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18

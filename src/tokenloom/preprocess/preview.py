@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.sentences import SentenceSplitter
-from tokenloom.preprocess.text_tokenizer import TextTokenizer, encodable
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_IDS = 8
 
@@ -62,7 +63,7 @@ def preview_documents(
         TokenizerError: the tokenizer refuses a text.
 
     Example:
-        >>> from tokenloom.preprocess.plain import ByteTokenizer
+        >>> from tokenloom.tokenizers.plain import ByteTokenizer
         >>> [shown] = preview_documents(["hi"], ByteTokenizer(), document_tokens=DocumentTokens(eod=256))
         >>> shown.text, shown.first_ids, shown.num_tokens
         ('hi<eod>', (104, 105, 256), 3)

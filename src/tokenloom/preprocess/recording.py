@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, identity_of
-from tokenloom.preprocess.inputs import STDIN, InputFile
+from tokenloom.inputs import STDIN, InputFile
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile

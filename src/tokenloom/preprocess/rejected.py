@@ -6,7 +6,7 @@ import base64
 import json
 
 from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
-from tokenloom.preprocess.records import BadLine
+from tokenloom.inputs.records import BadLine
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.resolve import open_pending, remove

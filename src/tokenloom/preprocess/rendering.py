@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import PartKind
+from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, records_of
 from tokenloom.preprocess.chat_templates import ChatTemplate
-from tokenloom.preprocess.inputs.blocks import Block
-from tokenloom.preprocess.records import BadLine, UnusableLineError, bad_line, records_of
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
 
 

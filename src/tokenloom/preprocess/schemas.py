@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.records import UnusableLineError, kind_of
-from tokenloom.preprocess.text_tokenizer import encodable
+from tokenloom.inputs.records import UnusableLineError, kind_of
+from tokenloom.inputs.utf8_texts import encodable
 
 Schema = Literal["messages", "sharegpt", "alpaca", "text"]
 SCHEMAS: tuple[Schema, ...] = ("messages", "sharegpt", "alpaca", "text")

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.preprocess.parsing import Texts
-from tokenloom.preprocess.utf8_texts import utf8_of
+from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.utf8_texts import utf8_of
 
 DocumentHashes = NDArray[np.uint64]
 """uint64[num_documents, 2]: 128 bits of BLAKE2b of the texts of each document."""

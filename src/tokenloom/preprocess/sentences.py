@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.inputs.parsing import Texts
 from tokenloom.optional import require
-from tokenloom.preprocess.parsing import Texts
-from tokenloom.preprocess.refusals import refusals
+from tokenloom.tokenizers.failures import refusals
 
 # A run of this many characters without white space is no prose. `nupunkt` looks ahead from each full stop in it to its
 # end: 30 kB of "x.)" take it half a second, 60 kB two. It is shown the ends of such a run.

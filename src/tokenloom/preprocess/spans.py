@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.preprocess.engine_pool import EnginePool
-from tokenloom.preprocess.engines import EngineChoice
-from tokenloom.preprocess.huggingface import HuggingFaceTokenizer
-from tokenloom.preprocess.refusals import refusals, require_sound
-from tokenloom.preprocess.text_tokenizer import Encoded
 from tokenloom.storage.json_files import parse_json
+from tokenloom.tokenizers.engine_pool import EnginePool
+from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.failures import refusals, require_sound
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.preprocess.tokenizers import load_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
 
 ROUNDS = int(os.environ.get("TWO_WRITERS_ROUNDS", "6"))
 REPLACEMENTS = int(os.environ.get("REPLACEMENTS", "60"))

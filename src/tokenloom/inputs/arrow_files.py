@@ -1,0 +1,146 @@
+"""Arrow files and streams as blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tokenloom.errors import InputError
+from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs.arrow_messages import (
+    FILE_MAGIC,
+    CheckedStream,
+    HeldRange,
+    MessageLimits,
+    check_block,
+    file_blocks,
+)
+from tokenloom.inputs.table_sources import columns_of
+from tokenloom.inputs.tables import TableReader
+from tokenloom.optional import require
+from tokenloom.storage.addresses import is_remote
+
+_END_OF_STREAM = b"\0\0\0\0"
+
+
+class ArrowReader(TableReader):
+    """Reads an Arrow file or stream. Memory: a record batch, as large as its writer made it.
+
+    What its messages claim is checked before `pyarrow` believes it.
+    """
+
+    def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
+        self._num_done = 0  # record batches of a file, bytes of a stream
+        self._num_batches = 0
+        self._limits = MessageLimits(max_bytes=self._max_unit_bytes)
+        is_stream = slice_.file.is_stream
+        self._is_file = not is_stream and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
+        with self._named():
+            if self._is_file:
+                self._open_file(keys)
+            else:
+                if not is_stream:
+                    _check_end(self._source, slice_.file)
+                self._open_stream(keys)
+        return 0
+
+    def _open_file(self, keys: Sequence[str] | None) -> None:
+        ipc = require("pyarrow.ipc", extra="parquet")
+        self._held = HeldRange(self._source, num_bytes=self.num_bytes) if is_remote(self._path) else None
+        source = self._source if self._held is None else self._arrow.PythonFile(self._held, mode="r")
+        self._table = ipc.open_file(source)
+        if keys is not None:
+            options = self._options(ipc, columns_of(self._table.schema, keys, self._path))
+            self._table = ipc.open_file(source, options=options)
+        self._blocks = file_blocks(self._source.read_at, self.num_bytes)
+        for place in self._blocks.dictionaries:
+            check_block(self._source.read_at, place, self._limits)
+        self._num_batches = self._table.num_record_batches
+
+    def _open_stream(self, keys: Sequence[str] | None) -> None:
+        ipc = require("pyarrow.ipc", extra="parquet")
+        self._table = ipc.open_stream(self._checked_stream())
+        if keys is not None:
+            names = columns_of(self._table.schema, keys, self._path)
+            if not self._slice.file.is_stream:  # cannot begin anew
+                self._table = ipc.open_stream(self._checked_stream(), options=self._options(ipc, names))
+
+    def _checked_stream(self) -> Any:
+        if not self._slice.file.is_stream:
+            self._source.seek(0)
+        self._stream = CheckedStream(self._source, self._limits)
+        return self._arrow.PythonFile(self._stream, mode="r")
+
+    def _options(self, ipc: Any, names: Sequence[str]) -> Any:
+        """Returns the options that read the columns of these names or paths only."""
+        wanted = {value for name in names for value in (name, name.partition(".")[0])}
+        schema = self._table.schema
+        return ipc.IpcReadOptions(included_fields=[at for at, name in enumerate(schema.names) if name in wanted])
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the file."""
+        return self._slice.file.num_bytes
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file read so far; of a file (not a stream), in proportion to its record batches."""
+        if self._is_file:
+            return self.num_bytes * self._num_done // max(self._num_batches, 1)
+        return min(self._num_done, self.num_bytes)
+
+    def _batches(self) -> Iterator[Any]:
+        if self._is_file:
+            for number in range(self._num_batches):
+                with self._named():
+                    self._check(number)
+                yield _validated(self._table.get_batch(number), self._arrow)
+                self._num_done = number + 1
+            return
+        while True:
+            with self._named():
+                batch = next(iter(self._table), None)
+            if batch is None:
+                break
+            self._num_done = self._stream.tell()
+            yield _validated(batch, self._arrow)
+        self._num_done = self.num_bytes
+
+    def _check(self, number: int) -> None:
+        """Refuses a record batch of a file that takes too much."""
+        place = self._blocks.records[number]
+        if self._held is None:
+            check_block(self._source.read_at, place, self._limits)
+        else:
+            self._held.choose(place)
+            check_block(self._held.read_at, place, self._limits)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Lets errors about messages name the file."""
+        try:
+            yield
+        except InputError as error:
+            if self._path in error.message:
+                raise
+            message = f"`{self._path}`: {error.message}"
+            raise InputError(message, hint=error.hint) from error
+
+
+def _validated(batch: Any, arrow: Any) -> Any:
+    """Returns a record batch whose offsets lie within its bytes; text that is not UTF-8 is its reader's matter."""
+    for column in batch.columns:
+        try:
+            column.validate(full=True)
+        except arrow.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+    return batch
+
+
+def _check_end(source: Any, file: InputFile) -> None:
+    """Refuses a stream on disk that does not end with its end mark: whoever wrote it did not finish."""
+    if source.read_at(4, max(0, file.num_bytes - 4)) != _END_OF_STREAM:
+        message = f"`{file.path}`: the Arrow stream has no end mark"
+        raise InputError(message, hint="the file is truncated or still being written")

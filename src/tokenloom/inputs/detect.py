@@ -1,0 +1,140 @@
+"""What a file is: its format and compression, by its name and its first bytes."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from tokenloom.errors import ConfigError
+from tokenloom.inputs import INPUT_FORMATS, STDIN, Compression, InputFile, InputFormat
+from tokenloom.inputs.decompression import MAGIC_BYTES, SUFFIXES, compression_of
+from tokenloom.inputs.streams import version_of
+from tokenloom.storage.addresses import ObjectVersion, is_remote
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.objects import RemoteFile
+
+FORMAT_SUFFIXES: dict[str, tuple[InputFormat, ...]] = {
+    ".jsonl": ("jsonl",),
+    ".ndjson": ("jsonl",),
+    ".json": ("jsonl",),
+    ".txt": ("text-lines", "text-files"),
+    ".text": ("text-lines", "text-files"),
+    ".parquet": ("parquet",),
+    ".pq": ("parquet",),
+    ".arrow": ("arrow",),
+    ".arrows": ("arrow",),
+    ".feather": ("arrow",),
+    ".ipc": ("arrow",),
+}
+"""The formats that a name may stand for; where these are several, the user says which."""
+
+_FORMAT_MAGIC: dict[bytes, InputFormat] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
+_TABLES: tuple[InputFormat, ...] = ("parquet", "arrow")
+
+
+def check_format(input_format: InputFormat | None) -> None:
+    """Refuses what is no format.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if input_format is not None and input_format not in INPUT_FORMATS:
+        message = f"expected an input format out of {', '.join(INPUT_FORMATS)}, got {input_format!r}"
+        raise ConfigError(message)
+
+
+def split_suffix(path: str) -> tuple[str, Compression]:
+    """Returns a name without the suffix of its compression, and the compression.
+
+    Example:
+        >>> split_suffix("a/part-0.jsonl.gz")
+        ('a/part-0.jsonl', 'gzip')
+    """
+    stem, suffix = os.path.splitext(path)
+    compression = SUFFIXES.get(suffix.lower(), "none")
+    return (path if compression == "none" else stem), compression
+
+
+def formats_by_name(path: str) -> tuple[InputFormat, ...]:
+    """Returns the formats that a name may stand for, none where it tells nothing."""
+    return FORMAT_SUFFIXES.get(os.path.splitext(split_suffix(path)[0])[1].lower(), ())
+
+
+def inspect_input(
+    path: str,
+    *,
+    input_format: InputFormat | None = None,
+    default_format: InputFormat | None = None,
+    version: ObjectVersion | None = None,
+) -> InputFile:
+    """Returns what a file is, as it is now.
+
+    The name tells format and compression; the first bytes tell what it does not, and which format a name for several
+    (`.txt`) is, the caller. Standard input, and a pipe, are JSON lines unless the caller says otherwise.
+
+    Args:
+        path: of a file (not a folder), an address in object storage, or `-`.
+        input_format: of the file; None to tell.
+        default_format: where nothing tells; None to refuse.
+        version: of the object, where it is known.
+
+    Raises:
+        ConfigError: its format cannot be told, or is not what `input_format` says, or is compressed twice.
+        StorageError: it cannot be opened.
+    """
+    check_format(input_format)
+    if not is_remote(path) and (stream := _stream(path, input_format)) is not None:
+        return stream
+    compression = split_suffix(path)[1]
+    names = formats_by_name(path)
+    chosen = input_format or (names[0] if len(names) == 1 else None)
+    num_bytes, change, head = _look(path, version, with_head=chosen not in _TABLES and compression == "none")
+    by_head = next((found for magic, found in _FORMAT_MAGIC.items() if head.startswith(magic)), None)
+    if chosen is None:
+        chosen = by_head or default_format
+    if chosen is None:
+        raise _unknown(path, names)
+    if chosen == "jsonl" and by_head is not None:
+        message = f"expected JSON lines in `{path}`, found {by_head.capitalize()} by its first bytes"
+        raise ConfigError(message, hint=f"name the format {by_head}")
+    if chosen in _TABLES and compression != "none":
+        message = (
+            f"expected {chosen.capitalize()} that compresses inside, found a whole file in {compression}: `{path}`"
+        )
+        raise ConfigError(message, hint="decompress the file")
+    if chosen not in _TABLES and compression == "none":
+        compression = compression_of(head)
+    return InputFile(path=path, format=chosen, compression=compression, num_bytes=num_bytes, version=change)
+
+
+def _unknown(path: str, names: tuple[InputFormat, ...]) -> ConfigError:
+    if names:
+        message = f"`{path}` is text: expected to be told whether a document is a line or a file"
+        return ConfigError(message, hint=f"name the format: {' or '.join(names)}")
+    message = f"neither the name nor the first bytes of `{path}` tell its format"
+    return ConfigError(message, hint=f"name the format: {', '.join(INPUT_FORMATS)}")
+
+
+def _stream(path: str, input_format: InputFormat | None) -> InputFile | None:
+    """Returns what can be read once only; None for other files."""
+    if path != STDIN:
+        with storage_errors("open", path):
+            mode = os.stat(path).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return None
+    found = input_format or "jsonl"
+    if found == "parquet":
+        message = f"`{path}` can be read once only, and Parquet is read from its end"
+        raise ConfigError(message, hint="save it as a file first")
+    return InputFile(path=path, format=found, compression="none", num_bytes=0, version="", is_stream=True)
+
+
+def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple[int, str, bytes]:
+    """Returns the size of a file, what tells its version, and its first bytes if they are asked for."""
+    if is_remote(path):
+        remote = RemoteFile(path, version=version)
+        head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
+        return *version_of(remote.version), head
+    with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
+        status = os.fstat(file.fileno())
+        return status.st_size, str(status.st_mtime_ns), file.read(MAGIC_BYTES)

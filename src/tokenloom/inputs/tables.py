@@ -1,0 +1,158 @@
+"""A table of any format as blocks of rows: what Parquet and Arrow have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import InputError, StorageError
+from tokenloom.inputs import InputSlice
+from tokenloom.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, TableBlock
+from tokenloom.inputs.row_sizes import row_bytes
+from tokenloom.inputs.table_sources import not_a_table, open_table_source
+from tokenloom.optional import require
+
+_MEASURED_ROWS = 64 << 10
+"""At once: a batch of nulls may claim any number of rows."""
+
+
+class TableReader(ABC):
+    """Reads a slice of a table in blocks of rows; a `SliceReader`. Not safe from several threads.
+
+    Args:
+        slice_: of the table.
+        block_bytes: of a block, unless a single row has more; may be changed between blocks.
+        keys: of the texts; only the columns that hold these are read. None for all columns.
+        max_record_bytes: see `TableBlock`.
+        max_unit_bytes: of a page of Parquet, of a record batch of Arrow; larger ones are refused.
+
+    Raises:
+        StorageError: the file cannot be opened.
+        InputError: it is not of its format, or has no column for a key.
+        MissingExtraError: `pyarrow` is not installed.
+    """
+
+    def __init__(
+        self,
+        slice_: InputSlice,
+        *,
+        block_bytes: int,
+        keys: Sequence[str] | None = None,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        max_unit_bytes: int = MAX_UNIT_BYTES,
+    ) -> None:
+        self.block_bytes = block_bytes
+        self.num_text_bytes = 0
+        self.num_rows = 0
+        self._num_read_rows = 0
+        self._arrow = require("pyarrow", extra="parquet")
+        self._path = slice_.file.path
+        self._slice = slice_
+        self._max_record_bytes = max_record_bytes
+        self._max_unit_bytes = max_unit_bytes
+        self._source = open_table_source(slice_.file)
+        try:
+            with self._worded():
+                self._first_record = 1 + self._open(slice_, keys)
+        except BaseException:
+            self._source.close()
+            raise
+
+    @property
+    @abstractmethod
+    def num_bytes(self) -> int:
+        """Size of the slice."""
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """Bytes of the slice read so far."""
+
+    @abstractmethod
+    def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
+        """Opens the table; returns the number of rows before the slice."""
+
+    @abstractmethod
+    def _batches(self) -> Iterator[Any]:
+        """Yields record batches."""
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._source.close()
+
+    def blocks(self) -> Iterator[TableBlock]:
+        """Yields the blocks, in order.
+
+        Raises:
+            InputError: the data is damaged.
+            StorageError: reading failed.
+        """
+        batches = self._batches()
+        pending: list[Any] = []
+        num_pending_bytes = 0
+        while True:
+            with self._worded():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            self._num_read_rows += len(batch)
+            for piece, num_bytes in self._pieces(batch):
+                is_too_long = len(piece) == 1 and num_bytes > self._max_record_bytes
+                if pending and (is_too_long or num_pending_bytes + num_bytes > self.block_bytes):
+                    yield self._block(pending)
+                    pending, num_pending_bytes = [], 0
+                if is_too_long:
+                    yield self._block([piece], too_long=True)
+                    continue
+                pending.append(piece)
+                num_pending_bytes += num_bytes
+            del batch
+        if pending:
+            yield self._block(pending)
+
+    def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
+        """Yields views of the rows of a batch, of a block at most or a single row, each with its bytes as text."""
+        for first in range(0, len(batch), _MEASURED_ROWS):
+            rows = batch.slice(first, _MEASURED_ROWS)
+            with self._worded():
+                ends = np.cumsum(row_bytes(rows))
+            start = before = 0
+            while start < len(rows):
+                most = before + min(self.block_bytes, self._max_record_bytes)
+                stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
+                yield rows.slice(start, stop - start), int(ends[stop - 1]) - before
+                start, before = stop, int(ends[stop - 1])
+
+    def _block(self, batches: list[Any], *, too_long: bool = False) -> TableBlock:
+        block = TableBlock(
+            path=self._path,
+            first_record=self._first_record + self.num_rows,
+            batches=tuple(batches),
+            max_record_bytes=self._max_record_bytes,
+            too_long=too_long,
+        )
+        self.num_rows += sum(map(len, batches))
+        self.num_text_bytes += block.num_text_bytes
+        return block
+
+    @contextmanager
+    def _worded(self) -> Iterator[None]:
+        """Turns what `pyarrow` raises into our errors."""
+        try:
+            yield
+        except (StorageError, InputError):
+            raise
+        except (self._arrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                message = f"cannot read `{self._path}`: {error.strerror or error}"
+                raise StorageError(message) from error
+            kind = self._slice.file.format.capitalize()
+            if not hasattr(self, "_first_record"):
+                raise not_a_table(self._slice.file, error) from error
+            row = self._first_record + self._num_read_rows
+            message = f"`{self._path}` row {row} or later: the {kind} data is damaged: {error}"
+            raise InputError(message) from error

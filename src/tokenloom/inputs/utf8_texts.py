@@ -1,0 +1,81 @@
+"""Texts as the bytes they came as: no Python string is made of one before somebody looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Utf8Texts(Sequence[str]):
+    """Texts in one buffer; a text is decoded each time it is asked for.
+
+    Safe from several threads. Equal to itself only: compare lists.
+
+    Attributes:
+        content: uint8, all texts back to back, each of them valid UTF-8; may be a view of what somebody else holds.
+        offsets: int64[num_texts + 1], rising from 0: text i is `content[offsets[i] : offsets[i + 1]]`.
+
+    Example:
+        >>> texts = Utf8Texts(content=np.frombuffer(b"n\\xc3\\xa9e", dtype=np.uint8), offsets=np.array([0, 3, 4]))
+        >>> texts[0], texts[-1], texts[:1], list(texts)
+        ('né', 'e', ['né'], ['né', 'e'])
+    """
+
+    content: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]  # which counts from the end and raises as lists do
+        return str(self.content.data[self.offsets[number] : self.offsets[number + 1]], "utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(data, "utf-8") for data in self.encoded())
+
+    def encoded(self) -> Iterator[memoryview]:
+        """Yields the UTF-8 of each text, as views."""
+        content = self.content.data
+        return (content[start:stop] for start, stop in pairwise(self.offsets.tolist()))
+
+
+def joined_texts(parts: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Returns the texts of all parts, at least one, one part after the other; strings only if some are strings."""
+    if len(parts) == 1:
+        return parts[0]
+    in_buffers = [part for part in parts if isinstance(part, Utf8Texts)]
+    if len(in_buffers) < len(parts):
+        return [text for part in parts for text in part]
+    starts = np.cumsum([0, *(len(part.content) for part in in_buffers)], dtype=np.int64)
+    offsets = [part.offsets[:-1] + start for part, start in zip(in_buffers, starts, strict=False)]
+    content = np.concatenate([part.content for part in in_buffers])
+    return Utf8Texts(content=content, offsets=np.concatenate([*offsets, starts[-1:]]))
+
+
+def utf8_of(texts: Sequence[str]) -> Iterator[bytes | memoryview]:
+    """Yields the UTF-8 of each text, which must hold no lone surrogates."""
+    return texts.encoded() if isinstance(texts, Utf8Texts) else (text.encode() for text in texts)
+
+
+def encodable(text: str) -> str:
+    """Returns the text with each lone surrogate replaced by `?`, as Python's `errors="replace"` does."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text

@@ -1,0 +1,165 @@
+"""Holding a fast engine to the tokenizer's own library: on hard texts, on a sample of the input, on every block."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tokenloom.errors import RefusedTextError, TokenizerError
+from tokenloom.tokenizers.failures import refusals
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
+
+_LOGGER = logging.getLogger(__name__)
+
+# What engines disagree about: character classes, normalisation, byte fallback, white space, merges over long runs.
+_HARD_TEXTS = (
+    "",
+    " ",
+    "a",
+    "Hello, world! It's 12:30; they'll've said \"no\"...",
+    "  leading,   inner    and trailing   ",
+    "\ttabs\t\tand\nnewlines\n\n\n \r\n\r mixed \n",
+    "\x00\x01\x07\x1b[0m\x7f\x85\x9f control",
+    "\u00a0\u1680\u2003\u200b\u2028\u2029\u202f\u3000\ufeff spaces",
+    "e\u0301 \u00e9 A\u030a \u00c5 \u1e9b\u0323 o\u0302\u0323 \u0915\u094d\u0937\u093f combining",
+    "\ufb01 \u2460 \u33a1 \uff21\uff22\uff23 \u00b2 \u00bd \u2167 compatibility",
+    "Größe, naïve façade, Łódź, İstanbul, ﬁn, ŐŰ",
+    "Привет, мир! Ελληνικά. עברית ושלום. العربية ١٢٣. हिन्दी में। ภาษาไทย",
+    "中文字符没有空格。日本語のテキスト、カタカナ。한국어 문장입니다. 繁體中文",
+    "👍🏽 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 ❤️ ☺ \U0001d56c\U0001d587\U0001d588 𐍈 🫠",
+    "0 12 123 1234 12345678901234567890 1,000.50 1e-5 0xFF 3½ ٣٤",
+    "def f(x):\n    return {'a': [1, 2], \"b\": x**2}  # comment\n\n\nclass A_b: pass\n",
+    "https://example.org/a?b=c&d=%20#e user@example.org C:\\Users\\x /usr/bin/env",
+    "don't DON'T Don\u2019t we're I'M y'all 's 't 'LL",
+    "CamelCaseWords snake_case_words SHOUTING lowerUPPER123mixed",
+    "a" * 3000,
+    " " * 1000,
+    "\n" * 300,
+    "=" * 500 + "-" * 500,
+    "é" * 700,
+    "한" * 500,
+    "abcdefghijklmnopqrstuvwxyz" * 40,
+    "\ufffd\uffff\U0010ffff\ue000 outside",
+)
+
+_SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` needs some 60 ms for them
+_SAMPLE_TEXT_CHARACTERS = 4 << 10
+_RECHECK_CHARACTERS = 1 << 10  # under 2 % of the time of a block
+
+
+class Engine(Protocol):
+    """Turns texts into ids, no special tokens added. Used by one thread at a time; deterministic; not picklable."""
+
+    @property
+    def name(self) -> str:
+        """Of the engine."""
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, which must hold no lone surrogates."""
+
+
+def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
+    """Compares two engines.
+
+    Raises:
+        RefusedTextError: one of them fails on a text.
+        TokenizerError: they give different ids for one of the texts.
+    """
+    found, expected = _encoded(engine, texts), _encoded(truth, texts)
+    if np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.tokens, expected.tokens):
+        return
+    for text in texts:
+        first, second = _encoded(engine, [text]).tokens, _encoded(truth, [text]).tokens
+        if not np.array_equal(first, second):
+            raise _mismatch(engine, truth, text, second.tolist(), first.tolist())
+    message = (
+        f"`{engine.name}` and `{truth.name}` give different ids for {len(texts)} texts together, but for none alone"
+    )
+    raise TokenizerError(message, hint=f"use the engine `{truth.name}`")
+
+
+def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
+    """Compares one text of a block that was just encoded, or the beginning of a long one, with the truth.
+
+    A text that the truth cannot take is not compared: whether a record is bad must not depend on which one is chosen.
+
+    Args:
+        engine: that encoded the block.
+        truth: of the tokenizer's own library.
+        texts: of the block.
+        encoded: their ids.
+        choice: any number; it selects the text.
+
+    Raises:
+        TokenizerError: the ids differ.
+    """
+    if not texts:
+        return
+    index = choice % len(texts)
+    text = texts[index]
+    try:
+        if len(text) > _RECHECK_CHARACTERS:
+            require_equal(engine, truth, [text[:_RECHECK_CHARACTERS]])
+            return
+        expected = _encoded(truth, [text]).tokens
+    except RefusedTextError as error:
+        _LOGGER.warning("a text of `%s` could not be compared: %s", engine.name, error.message)
+        return
+    stop = int(encoded.lengths[: index + 1].sum())
+    found = encoded.tokens[stop - int(encoded.lengths[index]) : stop]
+    if not np.array_equal(found, expected):
+        raise _mismatch(engine, truth, text, expected.tolist(), found.tolist())
+
+
+def texts_taken_by(engine: Engine, texts: Sequence[str]) -> list[str]:
+    """Returns the texts on which an engine does not fail."""
+
+    def takes(some: Sequence[str]) -> bool:
+        try:
+            _encoded(engine, some)
+        except RefusedTextError:
+            return False
+        return True
+
+    return list(texts) if takes(texts) else [text for text in texts if takes([text])]
+
+
+def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
+    with refusals(f"`{engine.name}`"):
+        return engine.encode(texts)
+
+
+def hard_texts(tokenizer: TextTokenizer) -> list[str]:
+    """Returns strings that engines are likely to disagree about, with the special tokens of this tokenizer."""
+    added = list(tokenizer.special_tokens)[:64]
+    return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
+
+
+def pieces_of(sample: Sequence[str]) -> list[str]:
+    """Returns texts spread evenly through the sample, each cut to a length, up to the budget of characters."""
+    wanted = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
+    total = 0
+    pieces: list[str] = []
+    for text in [*sample[:: max(1, len(sample) // wanted)], *sample]:
+        piece = text[:_SAMPLE_TEXT_CHARACTERS]
+        total += len(piece)
+        if total > _SAMPLE_CHARACTERS:
+            break
+        pieces.append(piece)
+    return pieces
+
+
+def _mismatch(engine: Engine, truth: Engine, text: str, expected: list[int], found: list[int]) -> TokenizerError:
+    at = next(
+        (index for index, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b),
+        min(len(expected), len(found)),
+    )
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    message = (
+        f"`{engine.name}` and `{truth.name}` give different ids for {shown!r}: expected {expected[at : at + 4]} "
+        f"from token {at} on, found {found[at : at + 4]}"
+    )
+    return TokenizerError(message, hint=f"use the engine `{truth.name}`")

@@ -1,0 +1,280 @@
+"""Hugging Face tokenizers, by `tokenizers`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import MissingTokenError, TokenizerError
+from tokenloom.inputs.utf8_texts import encodable
+from tokenloom.optional import require
+from tokenloom.storage.json_files import read_json
+from tokenloom.tokenizers.failures import is_failure, refusals
+from tokenloom.tokenizers.text_tokenizer import (
+    WELL_KNOWN_EOD,
+    Encoded,
+    TextTokenizer,
+    TokenizerKind,
+    describe_tokens,
+    joined,
+)
+
+TOKENIZER_FILE = "tokenizer.json"
+_CONFIG_FILE = "tokenizer_config.json"
+_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_WELL_KNOWN_ROLES = {
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+    "bos_token": "[BOS]",
+    "eos_token": "[EOS]",
+}
+"""How word-piece vocabularies spell the special tokens that no `tokenizer_config.json` names."""
+
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
+
+
+class HuggingFaceTokenizer:
+    """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
+
+    Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`, `cls`,
+    `sep`, `mask`) that the tokenizer does not have raises `MissingTokenError` when it is asked for; what
+    `tokenizer_config.json` does not name is looked for under its usual spelling ("[CLS]") among the special tokens.
+    Truncation and padding that the file may ask for are switched off, and no special token is added to a text; one that
+    is spelled out in it becomes its id.
+
+    Args:
+        path: of the `tokenizer.json`, for messages and identity.
+        data: its bytes.
+        eod_token, bos_token: see `load_tokenizer`.
+
+    Raises:
+        TokenizerError: the data is no tokenizer, or it does not know one of the tokens.
+        MissingExtraError: `tokenizers` is not installed.
+    """
+
+    kind: TokenizerKind = "huggingface"
+    engine_name = "tokenizers"
+    bytes_per_text_byte = 250  # measured: 150 for source code, 235 for random characters
+
+    def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
+        self.path = path
+        self.data = data
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        self.backend = _parse(path, data)
+        self.config = _read_config(path)
+        self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
+        self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
+        self._eod = self._choose_eod(eod_token)
+        self._bos = None if bos_token is None else self._id_of(bos_token)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """The largest token id plus one, added tokens included."""
+        largest: int = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        return largest + 1
+
+    @property
+    def eod(self) -> int:
+        """The id that ends a document."""
+        if self._eod is None:
+            found = self._well_known_eods()
+            reason = f"found several: {', '.join(found)}" if found else "found none by name or convention"
+            message = f"tokenizer `{self.path}`: expected one token that ends a document, {reason}"
+            hint = f"name it with `eod_token`; its special tokens are {describe_tokens(list(self.special_tokens))}"
+            raise MissingTokenError(message, hint=hint)
+        return self._eod
+
+    @property
+    def eos(self) -> int:
+        """The id that ends a sequence."""
+        return self._role("eos_token")
+
+    @property
+    def pad(self) -> int:
+        """The id that fills."""
+        return self._role("pad_token")
+
+    @property
+    def bos(self) -> int:
+        """The id that begins a sequence."""
+        return self._role("bos_token") if self._bos is None else self._bos
+
+    @property
+    def cls(self) -> int:
+        """The id that begins a sequence to classify."""
+        return self._role("cls_token")
+
+    @property
+    def sep(self) -> int:
+        """The id that ends a segment."""
+        return self._role("sep_token")
+
+    @property
+    def mask(self) -> int:
+        """The id that stands in for a masked token."""
+        return self._role("mask_token")
+
+    @cached_property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The added tokens, special or not: the spellings that become an id wherever a text has them."""
+        added = sorted(self.backend.get_added_tokens_decoder().items())
+        return {token.content: number for number, token in added}
+
+    @property
+    def draws_at_random(self) -> str | None:
+        """Why the ids of a text differ from time to time, or None if they do not."""
+        dropout = getattr(self.backend.model, "dropout", None)
+        return f"drops merges at random (dropout {dropout})" if dropout else None
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """The id of each spelling, added tokens included; made anew each time."""
+        vocab: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
+        return vocab
+
+    @property
+    def inv_vocab(self) -> dict[int, str]:
+        """The spelling of each id, rising; made anew each time."""
+        return {number: token for token, number in sorted(self.vocab.items(), key=lambda item: item[1])}
+
+    @property
+    def unique_identifiers(self) -> OrderedDict[str, Any]:
+        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
+        return OrderedDict(
+            {
+                "class": type(self).__name__,
+                "tokenizer_path": [self.path],
+                "sha256": self.sha256,
+                "eod": self._eod,
+            }
+        )
+
+    def with_whole_offsets(self) -> Any:
+        """Returns a copy of the backend in whose offsets white space belongs to its token, whatever the file says."""
+        backend = _parse(self.path, self.data)
+        backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
+        return backend
+
+    def tokenize(self, text: str) -> list[int]:
+        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
+        with refusals("`tokenizers`"):
+            ids: list[int] = self.backend.encode(encodable(text), add_special_tokens=False).ids
+        return ids
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, special tokens spelled out."""
+        text: str = self.backend.decode([int(number) for number in ids], skip_special_tokens=False)
+        return text
+
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        """Returns the id of each token of the vocabulary, None for a text that is none."""
+        return [self.backend.token_to_id(token) for token in tokens]
+
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, uint32; the library lets other threads run."""
+        encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return joined([np.array(encoding.ids, dtype=np.uint32) for encoding in encodings], np.uint32)
+
+    def _ids_of_roles(self, config: Mapping[str, Any]) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        for role in _ROLES:
+            token = config.get(role)
+            if isinstance(token, dict):  # older files hold a serialised AddedToken
+                token = token.get("content")
+            if isinstance(token, str) and (number := self.backend.token_to_id(token)) is not None:
+                ids[role] = number
+        return ids
+
+    def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
+        """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
+        named = config.get("additional_special_tokens") or []
+        spellings = [token.get("content") if isinstance(token, dict) else token for token in named]
+        ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
+        if ids:
+            return [number for number in ids if number is not None]
+        matches = {_SENTINEL.fullmatch(token): number for token, number in self._special_ids().items()}
+        return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
+
+    def _special_ids(self) -> dict[str, int]:
+        """Returns the special tokens by spelling."""
+        added = self.backend.get_added_tokens_decoder().items()
+        return {token.content: number for number, token in added if token.special}
+
+    def _choose_eod(self, eod_token: str | None) -> int | None:
+        if eod_token is not None:
+            return self._id_of(eod_token)
+        found = list(self._well_known_eods().values())
+        return self.special_tokens_dict.get("eos_token", found[0] if len(found) == 1 else None)
+
+    def _id_of(self, token: str) -> int:
+        number: int | None = self.backend.token_to_id(token)
+        if number is None:
+            message = f"tokenizer `{self.path}` has no token {token!r}"
+            raise TokenizerError(message, hint=f"its special tokens are {describe_tokens(list(self.special_tokens))}")
+        return number
+
+    def _well_known_eods(self) -> dict[str, int]:
+        added = self.backend.get_added_tokens_decoder().items()
+        return {token.content: number for number, token in added if token.content in WELL_KNOWN_EOD}
+
+    def _role(self, role: str) -> int:
+        if role in self.special_tokens_dict:
+            return self.special_tokens_dict[role]
+        added = self._special_ids()
+        if (spelling := _WELL_KNOWN_ROLES.get(role)) in added:
+            return added[spelling]
+        message = f"tokenizer `{self.path}` has no {role}"
+        raise MissingTokenError(message, hint=f"name it in a `{_CONFIG_FILE}` beside the tokenizer")
+
+
+def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
+    """Returns the tokenizer, which must be one of Hugging Face.
+
+    Raises:
+        TokenizerError: it is of another kind; the message gives the reason why it matters.
+    """
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        return tokenizer
+    message = f"expected a Hugging Face tokenizer, found `{tokenizer.path}` of the kind {tokenizer.kind!r}"
+    raise TokenizerError(message, hint=reason)
+
+
+def _parse(path: str, data: bytes) -> Any:
+    tokenizers = require("tokenizers", extra="preprocess")
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(data)
+    except BaseException as error:  # `tokenizers` raises plain Exception or ValueError, or panics
+        if not is_failure(error):
+            raise
+        message = f"`{path}` is not a tokenizer: {error}"
+        raise TokenizerError(
+            message, hint=f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
+        ) from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _read_config(path: str) -> Mapping[str, Any]:
+    """Returns what `tokenizer_config.json` beside the tokenizer says, empty if there is none."""
+    config_path = os.path.join(os.path.dirname(path), _CONFIG_FILE)
+    try:
+        config = read_json(config_path)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        message = f"cannot read `{config_path}`: {error}"
+        raise TokenizerError(message) from error
+    if not isinstance(config, dict):
+        message = f"`{config_path}`: expected a JSON object, found {type(config).__name__}"
+        raise TokenizerError(message)
+    return config

@@ -1,0 +1,156 @@
+"""Tokenizers that need no file and no library: bytes, and integers that are ids already."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import RefusedTextError, TokenizerError
+from tokenloom.inputs.utf8_texts import encodable
+from tokenloom.tokenizers.text_tokenizer import (
+    Encoded,
+    TokenizerKind,
+    TokenRoles,
+    joined,
+    named_or_well_known,
+    require_known_ids,
+)
+
+_LARGEST_NULL_VOCABULARY = 2**31 - 1  # ids are stored as int32 at most
+_MOST_DIGITS = len(str(_LARGEST_NULL_VOCABULARY))
+_NOT_AN_ID = re.compile(rf"[^0-9 \t\r\n]+|[0-9]{{{_MOST_DIGITS + 1},}}")
+
+
+class ByteTokenizer(TokenRoles):
+    """The UTF-8 bytes of a text are its ids, 0 to 255; behind them eod (256), bos (257) and pad (258).
+
+    A special token is never made from a text, so that every text survives the round trip; the reference's byte-level
+    tokenizer takes ids 0 and 1, which are bytes too, for eod and pad. Picklable; safe from several threads.
+
+    Args:
+        eod_token, bos_token: other special tokens for these roles: `<eod>`, `<bos>` or `<pad>`.
+
+    >>> ByteTokenizer().tokenize("né")
+    [110, 195, 169]
+    """
+
+    kind: TokenizerKind = "byte"
+    engine_name = "numpy"
+    bytes_per_text_byte = 2  # measured
+    vocab_size = 259
+    special_tokens: Mapping[str, int] = MappingProxyType({})
+    _IDS = MappingProxyType({"<eod>": 256, "<bos>": 257, "<pad>": 258})
+
+    def __init__(self, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
+        eod = named_or_well_known("byte", self._IDS, eod_token, ("<eod>",), role="eod")
+        bos = named_or_well_known("byte", self._IDS, bos_token, ("<bos>",), role="bos")
+        assert eod is not None
+        assert bos is not None
+        fingerprint = hashlib.sha256(b"bytes, eod 256, bos 257, pad 258").hexdigest()
+        super().__init__("byte", fingerprint, {"eod": eod, "bos": bos, "pad": self._IDS["<pad>"]})
+        self._options = {"eod_token": eod_token, "bos_token": bos_token}
+
+    def __reduce__(self) -> tuple[Callable[..., ByteTokenizer], tuple[Any, ...]]:
+        return _rebuild_byte, (self._options,)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Returns the bytes of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
+        return list(encodable(text).encode())
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, special tokens spelled out; what is no UTF-8 becomes U+FFFD."""
+        spellings = {number: token.encode() for token, number in self._IDS.items()}
+        numbers = require_known_ids(self.path, ids, self.vocab_size)
+        return b"".join(spellings.get(number) or bytes([number]) for number in numbers).decode(errors="replace")
+
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        """Returns the id of each special token and each ASCII character, None for other texts."""
+        return [self._IDS.get(token, ord(token) if len(token) == 1 and token.isascii() else None) for token in tokens]
+
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, uint8."""
+        rows = [text.encode() for text in texts]
+        return Encoded(np.frombuffer(b"".join(rows), dtype=np.uint8), np.array(list(map(len, rows)), dtype=np.int64))
+
+
+def _rebuild_byte(options: Mapping[str, Any]) -> ByteTokenizer:
+    return ByteTokenizer(**options)
+
+
+class NullTokenizer(TokenRoles):
+    """A text is a list of ids, decimal integers between white space of ASCII: for measuring, or for ids from elsewhere.
+
+    As in the reference, `null:N` has the ids 0 to N - 1 for texts and N for `eod`, so that `vocab_size` is N + 1; a
+    text may have the id of `eod` too. Picklable; safe from several threads.
+
+    Args:
+        num_ids: N.
+
+    Raises:
+        TokenizerError: N is not in [1, 2³¹ - 1).
+
+    >>> NullTokenizer(50).tokenize("7 0 49"), NullTokenizer(50).eod
+    ([7, 0, 49], 50)
+    """
+
+    kind: TokenizerKind = "null"
+    engine_name = "numpy"
+    bytes_per_text_byte = 10  # measured: 8 for ids of one digit
+    special_tokens: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self, num_ids: int) -> None:
+        if not 1 <= num_ids < _LARGEST_NULL_VOCABULARY:
+            message = f"expected a null tokenizer of 1 to {_LARGEST_NULL_VOCABULARY - 1} ids, found {num_ids}"
+            raise TokenizerError(message)
+        self.vocab_size = num_ids + 1
+        fingerprint = hashlib.sha256(f"integers below {num_ids}, eod {num_ids}".encode()).hexdigest()
+        super().__init__(f"null:{num_ids}", fingerprint, {"eod": num_ids})
+
+    def __reduce__(self) -> tuple[type[NullTokenizer], tuple[int]]:
+        return NullTokenizer, (self.vocab_size - 1,)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Returns the integers of a text.
+
+        Raises:
+            TokenizerError: something in it is not an id.
+        """
+        ids: list[int] = self._ids(text).tolist()
+        return ids
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Returns the integers with a space between each two."""
+        return " ".join(map(str, require_known_ids(self.path, ids, self.vocab_size)))
+
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        """Returns each token as an integer, None for a text that is no id."""
+        found: list[int | None] = []
+        for token in tokens:
+            known = token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS and int(token) < self.vocab_size
+            found.append(int(token) if known else None)
+        return found
+
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, int64."""
+        return joined(list(map(self._ids, texts)), np.int64)
+
+    def _ids(self, text: str) -> NDArray[np.int64]:
+        if wrong := _NOT_AN_ID.search(text):
+            raise self._not_an_id(wrong[0])
+        if not text.strip():
+            return np.empty(0, dtype=np.int64)
+        ids: NDArray[np.int64] = np.fromstring(text, dtype=np.int64, sep=" ")  # which takes any white space of ASCII
+        if (largest := int(ids.max())) >= self.vocab_size:
+            raise self._not_an_id(str(largest))
+        return ids
+
+    def _not_an_id(self, found: str) -> RefusedTextError:
+        shown = found if len(found) <= 40 else found[:37] + "..."
+        message = f"expected integers in [0, {self.vocab_size}) between white space, found {shown!r}"
+        return RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")

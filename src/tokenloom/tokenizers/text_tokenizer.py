@@ -1,0 +1,220 @@
+"""What every tokenizer offers, whatever library it comes from, and what the kinds of ours have in common."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import MissingTokenError, TokenizerError
+
+TokenizerKind = Literal["huggingface", "sentencepiece", "tiktoken", "byte", "null"]
+TOKENIZER_KINDS: tuple[TokenizerKind, ...] = ("huggingface", "sentencepiece", "tiktoken", "byte", "null")
+
+WELL_KNOWN_EOD = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
+"""How tokenizers spell the token that ends a document; it counts only where a tokenizer has exactly one of them."""
+
+WELL_KNOWN_BOS = ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>")
+"""The same for the token that begins a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The ids of some texts: `tokens`, unsigned or signed integers, back to back, and `lengths`: int64[num_texts]."""
+
+    tokens: NDArray[Any]
+    lengths: NDArray[np.int64]
+
+
+class TextTokenizer(Protocol):
+    """Text to token ids and back.
+
+    Deterministic; safe from several threads; picklable. No special token is ever added to a text. A role (`eod`, `bos`,
+    `pad`) that the tokenizer does not have raises `MissingTokenError` when it is asked for.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Which kind of tokenizer it is: of `TOKENIZER_KINDS`, or a name of your own."""
+
+    @property
+    def path(self) -> str:
+        """Of its file, or what it was made from without one ("byte")."""
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint, in hexadecimal: what changes the ids of any text changes it."""
+
+    @property
+    def engine_name(self) -> str:
+        """What turns texts into ids in `encode_texts`: the truth that faster engines are held to."""
+
+    @property
+    def bytes_per_text_byte(self) -> int:
+        """Memory that `encode_texts` may need for one text, as a multiple of the text's own UTF-8 bytes."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest token id plus one."""
+
+    @property
+    def eod(self) -> int:
+        """The id that ends a document."""
+
+    @property
+    def bos(self) -> int:
+        """The id that begins a sequence."""
+
+    @property
+    def pad(self) -> int:
+        """The id that fills."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The spellings that become an id of their own wherever a text has them, and these ids."""
+
+    @property
+    def unique_identifiers(self) -> Mapping[str, Any]:
+        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
+
+    def tokenize(self, text: str) -> list[int]:
+        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, special tokens spelled out."""
+
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        """Returns the id of each token of the vocabulary, None for a text that is none."""
+
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, none of which may hold lone surrogates; lets other threads run meanwhile."""
+
+
+class TokenRoles:
+    """The roles, the identity and the errors that the tokenizers of one file or none have in common.
+
+    Args:
+        path: see `TextTokenizer`.
+        sha256: see `TextTokenizer`.
+        roles: the id of each role ("eod", "bos", "pad", …) that there is; "eos" is "eod" unless it is named.
+    """
+
+    def __init__(self, path: str, sha256: str, roles: Mapping[str, int]) -> None:
+        self.path = path
+        self.sha256 = sha256
+        self._roles = {"eos": roles["eod"], **roles} if "eod" in roles else dict(roles)
+
+    @property
+    def eod(self) -> int:
+        """The id that ends a document."""
+        return self._role("eod")
+
+    @property
+    def eos(self) -> int:
+        """The id that ends a sequence."""
+        return self._role("eos")
+
+    @property
+    def bos(self) -> int:
+        """The id that begins a sequence."""
+        return self._role("bos")
+
+    @property
+    def pad(self) -> int:
+        """The id that fills."""
+        return self._role("pad")
+
+    @property
+    def cls(self) -> int:
+        """The id that begins a sequence to classify."""
+        return self._role("cls")
+
+    @property
+    def sep(self) -> int:
+        """The id that ends a segment."""
+        return self._role("sep")
+
+    @property
+    def mask(self) -> int:
+        """The id that stands in for a masked token."""
+        return self._role("mask")
+
+    @property
+    def unique_identifiers(self) -> OrderedDict[str, Any]:
+        """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
+        # No path: byte-level and null tokenizers have none, and the fingerprint says more than a path does.
+        return OrderedDict({"class": type(self).__name__, "sha256": self.sha256, "eod": self._roles.get("eod")})
+
+    def _role(self, role: str) -> int:
+        if role not in self._roles:
+            message = f"tokenizer `{self.path}` has no token for `{role}`"
+            hint = f"name it with `{role}_token`" if role in ("eod", "bos") else None
+            raise MissingTokenError(message, hint=hint)
+        return self._roles[role]
+
+
+def named_or_well_known(
+    path: str, ids: Mapping[str, int], named: str | None, well_known: Sequence[str], *, role: str
+) -> int | None:
+    """Returns the id of the token that was named, else of the only well-known one, else None.
+
+    Args:
+        path: of the tokenizer, for the message.
+        ids: the tokens that may have a role.
+        named: by the user, if so.
+        well_known: spellings.
+        role: of the token, for the message.
+
+    Raises:
+        TokenizerError: the token that was named is not among the ids.
+    """
+    if named is not None:
+        if named not in ids:
+            message = f"tokenizer `{path}` has no token {named!r} for `{role}`"
+            raise TokenizerError(message, hint=f"its special tokens are {describe_tokens(list(ids))}")
+        return ids[named]
+    found = [ids[spelling] for spelling in well_known if spelling in ids]
+    return found[0] if len(found) == 1 else None
+
+
+def well_known_roles(path: str, ids: Mapping[str, int], *, eod: str | None, bos: str | None) -> dict[str, int]:
+    """Returns the roles `eod` and `bos`, each where it was named or only one spelling of it is among the ids.
+
+    Raises:
+        TokenizerError: a token that was named is not among them.
+    """
+    found = {
+        "eod": named_or_well_known(path, ids, eod, WELL_KNOWN_EOD, role="eod"),
+        "bos": named_or_well_known(path, ids, bos, WELL_KNOWN_BOS, role="bos"),
+    }
+    return {role: number for role, number in found.items() if number is not None}
+
+
+def describe_tokens(tokens: Sequence[str]) -> str:
+    """Returns the first ten, as a list in words."""
+    shown = ", ".join(tokens[:10]) or "none"
+    return f"{shown}, and {len(tokens) - 10} more" if len(tokens) > 10 else shown
+
+
+def require_known_ids(path: str, ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Returns ids as plain integers.
+
+    Raises:
+        TokenizerError: one is not in the vocabulary.
+    """
+    numbers = [int(number) for number in ids]
+    for index, number in enumerate(numbers):
+        if not 0 <= number < vocab_size:
+            message = f"tokenizer `{path}`: expected ids in [0, {vocab_size}), found {number} at index {index}"
+            raise TokenizerError(message, hint="were these tokens made by another tokenizer?")
+    return numbers
+
+
+def joined(rows: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Encoded:
+    """Returns the ids of texts that were encoded one by one."""
+    tokens = np.concatenate(rows) if rows else np.empty(0, dtype=dtype)
+    return Encoded(tokens, np.array([len(row) for row in rows], dtype=np.int64))

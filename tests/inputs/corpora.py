@@ -1,0 +1,82 @@
+"""One corpus in many formats, and whole files read through slices."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import itertools
+import json
+import lzma
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from tokenloom.inputs import InputSlice
+from tokenloom.inputs.cut import whole_file
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.parsing import ParsedBlock, parse_block
+from tokenloom.inputs.reading import SliceReader, open_slice
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+def json_lines(records: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+
+
+def write_parquet(path: Path, rows: Any, **options: Any) -> Path:
+    pq.write_table(rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def write_arrow(path: Path, rows: Any, *, batch_rows: int = 1000, stream: bool = False) -> Path:
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows)
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as sink, make(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=batch_rows)
+    return path
+
+
+def open_whole(path: Path, *, input_format: Any = None, block_bytes: int = 1000, **options: Any) -> SliceReader:
+    slice_ = whole_file(inspect_input(str(path), input_format=input_format))
+    return open_slice(slice_, block_bytes=block_bytes, **options)
+
+
+def parse_file(path: Path, keys: Sequence[str] = ("text",), **options: Any) -> list[ParsedBlock]:
+    with closing(open_whole(path, keys=keys, **options)) as reader:
+        return [parse_block(block, keys) for block in reader.blocks()]
+
+
+def parse_slices(slices: Iterable[InputSlice], keys: Sequence[str] = ("text",), **options: Any) -> list[ParsedBlock]:
+    parsed: list[ParsedBlock] = []
+    for slice_ in slices:
+        with closing(open_slice(slice_, keys=keys, **options)) as reader:
+            parsed += [parse_block(block, keys) for block in reader.blocks()]
+    return parsed
+
+
+def documents(parsed: Iterable[ParsedBlock], column: int = 0) -> list[list[str]]:
+    """Returns the texts of each document."""
+    found: list[list[str]] = []
+    for block in parsed:
+        texts, ends = block.columns[column].texts, block.columns[column].document_ends
+        bounds = range(len(texts) + 1) if ends is None else [0, *ends.tolist()]
+        assert len(bounds) == block.num_documents + 1
+        found += [texts[start:stop] for start, stop in itertools.pairwise(bounds)]
+    return found
+
+
+def bad(parsed: Iterable[ParsedBlock]) -> list[tuple[int, str]]:
+    """Returns the number and reason of each bad record."""
+    return [(line.line, line.reason) for block in parsed for line in block.bad_lines]

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import itertools
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.inputs.corpora import (
+    COMPRESSIONS,
+    bad,
+    documents,
+    json_lines,
+    parse_file,
+    parse_slices,
+    write_arrow,
+    write_parquet,
+)
+
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs.cut import Shard, cut_inputs, whole_file
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.reading import open_slice
+
+
+def input_file(path: str, num_bytes: int, **changes: object) -> InputFile:
+    known = {"format": "jsonl", "compression": "none", "version": "1"} | changes
+    return InputFile(path=path, num_bytes=num_bytes, **known)
+
+
+def bounds(shards: tuple[Shard, ...]) -> list[list[tuple[str, int, int]]]:
+    return [[(slice_.file.path, slice_.start, slice_.stop) for slice_ in shard] for shard in shards]
+
+
+def test_lines_are_cut_into_equal_ranges_and_small_files_share_a_shard():
+    files = [input_file("a", 25), input_file("b", 3), input_file("c", 4), input_file("d", 0), input_file("e", 4)]
+    assert bounds(cut_inputs(files, shard_bytes=10)) == [
+        [("a", 0, 8)],
+        [("a", 8, 16)],
+        [("a", 16, 25)],
+        [("b", 0, 3), ("c", 0, 4), ("d", 0, 0)],
+        [("e", 0, 4)],
+    ]
+    assert bounds(cut_inputs(files, shard_bytes=100)) == [
+        [("a", 0, 25), ("b", 0, 3), ("c", 0, 4), ("d", 0, 0), ("e", 0, 4)]
+    ]
+    assert cut_inputs([], shard_bytes=1) == ()
+
+
+def test_what_cannot_be_cut_is_whole():
+    files = [
+        input_file("a.gz", 25, compression="gzip"),
+        input_file("b.arrow", 5, format="arrow"),
+        input_file("c.txt", 5, format="text-files"),
+        input_file("d.xz", 1, format="text-lines", compression="xz"),
+    ]
+    assert bounds(cut_inputs(files, shard_bytes=10)) == [
+        [("a.gz", 0, 1)],
+        [("b.arrow", 0, 1), ("c.txt", 0, 1)],
+        [("d.xz", 0, 1)],
+    ]
+
+
+def test_what_can_be_read_once_is_a_shard_alone():
+    files = [input_file("a", 5), input_file("-", 0, is_stream=True), input_file("b", 5)]
+    assert bounds(cut_inputs(files, shard_bytes=100)) == [[("a", 0, 5)], [("-", 0, 1)], [("b", 0, 5)]]
+
+
+def test_parquet_is_cut_between_row_groups(tmp_path: Path):
+    path = write_parquet(tmp_path / "a.parquet", [{"text": "x" * 100} for _ in range(10)], row_group_size=2)
+    found = find_inputs([str(path)]).files
+    [[(_, start, stop)]] = bounds(cut_inputs(found, shard_bytes=1 << 20))
+    assert (start, stop) == (0, 5)
+    assert [[(start, stop)] for [(_, start, stop)] in bounds(cut_inputs(found, shard_bytes=1))] == [
+        [(number, number + 1)] for number in range(5)
+    ]
+    empty = write_parquet(tmp_path / "b.parquet", pytest.importorskip("pyarrow").table({"text": ["a"]}).slice(0, 0))
+    assert documents(parse_file(empty)) == []
+
+
+def test_shards_must_have_a_size():
+    with pytest.raises(ConfigError, match="expected shard_bytes of at least 1, got 0"):
+        cut_inputs([], shard_bytes=0)
+
+
+def test_a_footer_that_is_cut_is_found_before_the_run(tmp_path: Path):
+    path = write_parquet(tmp_path / "a.parquet", [{"text": "x"}])
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match=r"`.*a\.parquet` is not a Parquet file: ") as caught:
+        cut_inputs(find_inputs([str(path)]).files, shard_bytes=10)
+    assert "truncated" in caught.value.hint
+
+
+LINES = [b"", b"a", b"b" * 3, b"c" * 17, b"\r", b"d\r", b"  ", "\u00e9".encode()]
+
+
+@given(
+    lines=st.lists(st.sampled_from(LINES), max_size=15),
+    ends=st.booleans(),
+    cuts=st.lists(st.integers(0, 80), max_size=6),
+    block_bytes=st.integers(1, 30),
+    limit=st.sampled_from([8, 1000]),
+)
+def test_any_cut_of_lines_gives_the_lines_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[bytes],
+    ends: bool,
+    cuts: list[int],
+    block_bytes: int,
+    limit: int,
+):
+    path = tmp_path_factory.mktemp("cut") / "a.txt"
+    path.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
+    file = inspect_input(str(path), input_format="text-lines")
+    options = {"block_bytes": block_bytes, "max_record_bytes": limit}
+    places = sorted({0, file.num_bytes, *(min(cut, file.num_bytes) for cut in cuts)})
+    slices = [InputSlice(file=file, start=start, stop=stop) for start, stop in itertools.pairwise(places)]
+    whole = parse_slices([whole_file(file)], **options)
+    parts = parse_slices(slices, **options)
+    assert documents(parts) == documents(whole)
+    assert [reason for _, reason in bad(parts)] == [reason for _, reason in bad(whole)]
+    assert sum(part.num_blank_lines for part in parts) == sum(part.num_blank_lines for part in whole)
+    assert documents(whole) == [[line.decode()] for line in lines if line.strip() and len(line) <= limit]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), max_size=12),
+    shard_bytes=st.integers(1, 200),
+    block_bytes=st.integers(1, 400),
+    suffix=st.sampled_from(sorted(COMPRESSIONS)),
+)
+def test_shards_of_any_size_hold_every_line_once(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], shard_bytes: int, block_bytes: int, suffix: str
+):
+    folder = tmp_path_factory.mktemp("cut")
+    texts = [f"{number} " + "x" * length for number, length in enumerate(lengths)]
+    for number in range(2):
+        data = json_lines({"text": text} for text in texts[number::2])
+        (folder / f"{number}.jsonl{suffix}").write_bytes(COMPRESSIONS[suffix](data))
+    shards = cut_inputs(find_inputs([str(folder)]).files, shard_bytes=shard_bytes)
+    found = documents(parse_slices([slice_ for shard in shards for slice_ in shard], block_bytes=block_bytes))
+    assert found == [[text] for text in texts[0::2] + texts[1::2]]
+    if not suffix:
+        assert all(sum(slice_.stop - slice_.start for slice_ in shard) <= shard_bytes for shard in shards)
+
+
+@given(
+    values=st.lists(st.text(max_size=30), min_size=1, max_size=30),
+    rows_per_group=st.integers(1, 8),
+    shard_bytes=st.integers(1, 500),
+    block_bytes=st.integers(1, 300),
+    name=st.sampled_from(["a.parquet", "a.arrow", "a.arrows"]),
+)
+def test_shards_of_any_size_hold_every_row_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    values: list[str],
+    rows_per_group: int,
+    shard_bytes: int,
+    block_bytes: int,
+    name: str,
+):
+    path = tmp_path_factory.mktemp("cut") / name
+    rows = [{"id": number, "text": value} for number, value in enumerate(values)]
+    if name == "a.parquet":
+        write_parquet(path, rows, row_group_size=rows_per_group)
+    else:
+        write_arrow(path, rows, batch_rows=rows_per_group, stream=name == "a.arrows")
+    shards = cut_inputs(find_inputs([str(path)]).files, shard_bytes=shard_bytes)
+    slices = [slice_ for shard in shards for slice_ in shard]
+    assert documents(parse_slices(slices, block_bytes=block_bytes)) == [[value] for value in values]
+
+
+def test_records_of_a_range_of_bytes_count_from_its_start_and_rows_from_the_file(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([{"text": "a"}] * 4))
+    first, second = (slice_ for [slice_] in cut_inputs(find_inputs([str(path)]).files, shard_bytes=30))
+    assert not first.numbers_records_from_its_start
+    assert second.numbers_records_from_its_start
+    with closing(open_slice(second, block_bytes=1)) as reader:
+        assert [block.first_record for block in reader.blocks()] == [1, 2]
+    path = write_parquet(tmp_path / "a.parquet", [{"text": None}] * 6, row_group_size=2)
+    slices = [slice_ for shard in cut_inputs(find_inputs([str(path)]).files, shard_bytes=1) for slice_ in shard]
+    assert not any(slice_.numbers_records_from_its_start for slice_ in slices)
+    assert [number for number, _ in bad(parse_slices(slices, block_bytes=100))] == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from tests.inputs.corpora import write_arrow, write_parquet
+
+from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
+from tokenloom.inputs.find import FoundInputs, find_inputs
+
+LINE = b'{"text": "a"}\n'
+
+
+def write(folder: Path, *names: str, data: bytes = LINE) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def found_in(folder: Path, found: FoundInputs) -> tuple[list[str], list[str]]:
+    """Returns the paths below a folder."""
+    below = [str(os.path.relpath(file.path, folder)) for file in found.files]
+    return below, [str(os.path.relpath(path, folder)) for path in found.ignored]
+
+
+def test_files_come_as_they_are_named(tmp_path: Path):
+    write(tmp_path, "b.jsonl", "a.jsonl")
+    found = find_inputs([str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")])
+    assert found_in(tmp_path, found) == (["b.jsonl", "a.jsonl"], [])
+    [file, _] = found.files
+    status = (tmp_path / "b.jsonl").stat()
+    assert (file.path, file.format, file.compression) == (str(tmp_path / "b.jsonl"), "jsonl", "none")
+    assert (file.num_bytes, file.version, file.is_stream) == (len(LINE), str(status.st_mtime_ns), False)
+
+
+def test_folders_come_sorted_by_path_with_all_folders_in_them_and_list_what_they_leave_out(tmp_path: Path):
+    write(tmp_path, "c/b.jsonl", "c/a/z.ndjson", "c/a.jsonl.gz", "c/10.jsonl", "c/9.jsonl")
+    write(tmp_path, "c/README.md", "c/info.json", "c/_SUCCESS", "c/.hidden.jsonl", "c/.git/x.jsonl", "c/notes.txt")
+    found = find_inputs([str(tmp_path / "c")])
+    assert found_in(tmp_path, found) == (
+        ["c/10.jsonl", "c/9.jsonl", "c/a.jsonl.gz", "c/a/z.ndjson", "c/b.jsonl"],
+        ["c/.git", "c/.hidden.jsonl", "c/README.md", "c/_SUCCESS", "c/info.json", "c/notes.txt"],
+    )
+    assert found == find_inputs([str(tmp_path / "c") + "/"])
+
+
+def test_suffixes_say_which_files_of_a_folder_are_input(tmp_path: Path):
+    write(tmp_path, "part-0", "part-1.gz", "a.dat", "b.jsonl", data=gzip.compress(LINE))
+    chosen = find_inputs([str(tmp_path)], input_format="jsonl", suffixes=["", ".dat"])
+    assert found_in(tmp_path, chosen)[0] == ["a.dat", "b.jsonl", "part-0", "part-1.gz"]
+    assert {file.compression for file in chosen.files} == {"gzip"}
+    assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="jsonl", suffixes=[".dat"]))[0] == ["a.dat"]
+
+
+def test_globs_are_sorted_and_may_go_through_folders(tmp_path: Path):
+    write(tmp_path, "b.jsonl", "a.jsonl", "x/c.jsonl", "x/y/d.jsonl", "note.txt", "[odd].jsonl")
+    assert found_in(tmp_path, find_inputs([f"{tmp_path}/?.jsonl"]))[0] == ["a.jsonl", "b.jsonl"]
+    deep = found_in(tmp_path, find_inputs([f"{tmp_path}/x/**/*.jsonl"]))[0]
+    assert deep == ["x/c.jsonl", "x/y/d.jsonl"]
+    assert found_in(tmp_path, find_inputs([f"{tmp_path}/[odd].jsonl"]))[0] == ["[odd].jsonl"]
+    assert found_in(tmp_path, find_inputs([f"{tmp_path}/x*"]))[0] == deep
+    with pytest.raises(InputError, match=r"no file matches `.*/z\*`"):
+        find_inputs([f"{tmp_path}/z*"])
+
+
+def test_a_list_names_files_folders_and_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path, "b.jsonl", "a.jsonl", "x/c.jsonl", "x/d.jsonl", "@odd.jsonl")
+    (tmp_path / "list.txt").write_text("b.jsonl\n\nx\r\na*\n@odd.jsonl\n")
+    monkeypatch.chdir(tmp_path)
+    names = [file.path for file in find_inputs(["@list.txt"]).files]
+    assert names == ["b.jsonl", "x/c.jsonl", "x/d.jsonl", "a.jsonl", "@odd.jsonl"]
+    with pytest.raises(StorageError, match="cannot open `nowhere`: No such file"):
+        find_inputs(["@nowhere"])
+    (tmp_path / "list.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"the list `list\.txt` is not UTF-8"):
+        find_inputs(["@list.txt"])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.jsonl", LINE, ("jsonl", "none")),
+        ("a.JSON", LINE, ("jsonl", "none")),
+        ("a.jsonl", b"", ("jsonl", "none")),
+        ("a.jsonl", gzip.compress(LINE), ("jsonl", "gzip")),
+        ("a.jsonl.gz", b"not compressed", ("jsonl", "gzip")),
+        ("a.jsonl.zstd", b"", ("jsonl", "zstd")),
+        ("a.ndjson.BZ2", b"", ("jsonl", "bz2")),
+        ("a.jsonl", b"\xfd7zXZ\x00...", ("jsonl", "xz")),
+        ("a.pq", b"", ("parquet", "none")),
+        ("no-suffix", b"PAR1...", ("parquet", "none")),
+        ("no-suffix", b"ARROW1\0\0", ("arrow", "none")),
+        ("no-suffix", b"\xff\xff\xff\xff\0\0\0\0", ("arrow", "none")),
+    ],
+)
+def test_name_and_first_bytes_tell_format_and_compression(tmp_path: Path, name: str, data: bytes, expected):
+    write(tmp_path, name, data=data)
+    [file] = find_inputs([str(tmp_path / name)]).files
+    assert (file.format, file.compression) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "message"),
+    [
+        ("a.dat", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
+        ("a.dat.gz", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
+        ("a.txt", LINE, {}, "`{path}` is text: expected to be told whether a document is a line or a file"),
+        ("a.parquet.gz", LINE, {}, "expected Parquet that compresses inside, found a whole file in gzip: `{path}`"),
+        ("a.jsonl", b"PAR1", {}, "expected JSON lines in `{path}`, found Parquet by its first bytes"),
+        ("a", LINE, {"input_format": "csv"}, "expected an input format out of jsonl, text-lines, text-files, "),
+    ],
+)
+def test_what_cannot_be_told_is_asked_for(tmp_path: Path, name: str, data: bytes, options: dict, message: str):
+    write(tmp_path, name, data=data)
+    with pytest.raises(ConfigError) as caught:
+        find_inputs([str(tmp_path / name)], **options)
+    assert caught.value.message.startswith(message.format(path=tmp_path / name))
+
+
+def test_text_is_what_the_user_says(tmp_path: Path):
+    write(tmp_path, "a.txt", "b.text.gz", "c.md")
+    for chosen in ("text-lines", "text-files"):
+        found = find_inputs([str(tmp_path)], input_format=chosen)
+        assert found_in(tmp_path, found) == (["a.txt", "b.text.gz"], ["c.md"])
+        assert {file.format for file in found.files} == {chosen}
+    assert find_inputs([str(tmp_path / "c.md")], input_format="text-files").files[0].format == "text-files"
+
+
+def test_nothing_found_is_an_error_that_lists_what_there_is(tmp_path: Path):
+    with pytest.raises(InputError, match="found none in nothing"):
+        find_inputs([])
+    with pytest.raises(InputError, match=r"expected input files, found none in `.*`; no other files either"):
+        find_inputs([str(tmp_path)])
+    write(tmp_path, "a.txt", "b.md", "c.jsonl")
+    with pytest.raises(InputError, match=r"expected files of parquet, .*; 3 other files: `.*a\.txt`, `.*b\.md`, "):
+        find_inputs([str(tmp_path)], input_format="parquet")
+
+
+def test_a_folder_of_several_formats_is_refused(tmp_path: Path):
+    write(tmp_path, "a.jsonl", "b.parquet")
+    with pytest.raises(ConfigError, match=r"expected files of one format in `.*`, found jsonl and parquet"):
+        find_inputs([str(tmp_path)])
+    assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="jsonl")) == (["a.jsonl"], ["b.parquet"])
+
+
+def test_a_file_may_be_named_once_whatever_its_names(tmp_path: Path):
+    write(tmp_path, "a.jsonl", "x/b.jsonl")
+    (tmp_path / "link.jsonl").symlink_to("a.jsonl")
+    path = str(tmp_path / "a.jsonl")
+    with pytest.raises(ConfigError, match=rf"`{path}` is named twice\n"):
+        find_inputs([path, str(tmp_path / "x"), path])
+    with pytest.raises(ConfigError, match=rf"`.*/link\.jsonl` is named twice, as `{path}` too"):
+        find_inputs([str(tmp_path)])
+    with pytest.raises(ConfigError, match="`-` is named twice"):
+        find_inputs(["-", "-"])
+
+
+def test_links_are_followed_and_lead_neither_nowhere_nor_in_circles(tmp_path: Path):
+    write(tmp_path, "real/a.jsonl")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "folder").symlink_to("../real")
+    (tmp_path / "c" / "nothing.md").symlink_to("nowhere")
+    assert found_in(tmp_path, find_inputs([str(tmp_path / "c")])) == (["c/folder/a.jsonl"], ["c/nothing.md"])
+    (tmp_path / "c" / "gone.jsonl").symlink_to("nowhere")
+    with pytest.raises(StorageError, match=r"cannot open `.*gone\.jsonl`: No such file"):
+        find_inputs([str(tmp_path / "c")])
+    (tmp_path / "real" / "up").symlink_to("..")
+    with pytest.raises(InputError, match=r"the links in `.*` lead in a circle"):
+        find_inputs([str(tmp_path / "real")])
+
+
+def test_what_cannot_be_read_is_an_error_before_the_run(tmp_path: Path):
+    with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
+        find_inputs([str(tmp_path / "nowhere.jsonl")])
+    write(tmp_path, "a.jsonl")
+    (tmp_path / "a.jsonl").chmod(0)
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    with pytest.raises(StorageError, match=r"cannot open `.*a\.jsonl`: Permission denied"):
+        find_inputs([str(tmp_path / "a.jsonl")])
+
+
+def test_standard_input_and_pipes_are_lines_unless_told(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    files = find_inputs(["-", str(tmp_path / "pipe")]).files
+    assert [(file.format, file.is_stream, file.num_bytes) for file in files] == [("jsonl", True, 0)] * 2
+    assert find_inputs(["-"], input_format="arrow").files[0].format == "arrow"
+    with pytest.raises(ConfigError, match="`-` can be read once only, and Parquet is read from its end"):
+        find_inputs(["-"], input_format="parquet")
+
+
+# Objects.
+
+
+def test_objects_are_found_like_files(bucket, tmp_path: Path):
+    for key in ("c/b.jsonl", "c/a/z.jsonl", "c/a.jsonl", "c/README.md", "c/.x/y.jsonl", "cc/a.jsonl", "top.jsonl"):
+        bucket.put(key, LINE)
+    everything = find_inputs([bucket.url("c/")])
+    urls = [bucket.url(key) for key in ("c/a.jsonl", "c/a/z.jsonl", "c/b.jsonl")]
+    assert [file.path for file in everything.files] == urls
+    assert everything.ignored == (bucket.url("c/.x/y.jsonl"), bucket.url("c/README.md"))
+    assert find_inputs([bucket.url("c")]) == everything
+    assert find_inputs(urls).files == everything.files  # the same etags, listed or asked for one by one
+    assert [file.path for file in find_inputs([bucket.url("c/*.jsonl")]).files] == [urls[0], urls[2]]
+    assert [file.path for file in find_inputs([bucket.url("c/**/[a-z].jsonl")]).files] == urls
+    (tmp_path / "list").write_text("\n".join(urls))
+    assert find_inputs([f"@{tmp_path}/list"]).files == everything.files
+    with pytest.raises(MissingObjectError, match=r"no object `s3://.*/nowhere`"):
+        find_inputs([bucket.url("nowhere")])
+    with pytest.raises(InputError, match=r"found none in `s3://.*/nowhere/`"):
+        find_inputs([bucket.url("nowhere/")])
+    with pytest.raises(InputError, match="no file matches `s3://"):
+        find_inputs([bucket.url("c/*.parquet")])
+
+
+# Datasets that `datasets` saved.
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    library = pytest.importorskip("datasets")
+    library.disable_progress_bars()
+    return library
+
+
+def save(datasets, folder: Path, num_rows: int = 6, **options) -> None:
+    datasets.Dataset.from_dict({"text": [f"t{number}" for number in range(num_rows)]}).save_to_disk(folder, **options)
+
+
+def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path: Path):
+    save(datasets, tmp_path / "x" / "hf", num_shards=3)
+    state = tmp_path / "x" / "hf" / "state.json"
+    names = [f"data-0000{number}-of-00003.arrow" for number in range(3)]
+    write_arrow(tmp_path / "x" / "hf" / "cache-1.arrow", [{"text": "left by a map"}])
+    write_arrow(tmp_path / "x" / "a.arrow", [{"text": "another"}])
+    for folder, others in (("x/hf", []), ("x", ["x/a.arrow"])):
+        found = found_in(tmp_path, find_inputs([str(tmp_path / folder)]))
+        assert found[0] == others + [f"x/hf/{name}" for name in names]
+        assert found[1] == ["x/hf/cache-1.arrow", "x/hf/dataset_info.json", "x/hf/state.json"]
+    state.write_text(
+        state.read_text().replace("00000-of", "X").replace("00002-of", "00000-of").replace("X", "00002-of")
+    )
+    assert found_in(tmp_path, find_inputs([str(tmp_path / "x" / "hf")]))[0] == [f"x/hf/{name}" for name in names[::-1]]
+    (tmp_path / "x" / "hf" / names[1]).unlink()
+    with pytest.raises(
+        InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, the first is '{names[1]}'"
+    ):
+        find_inputs([str(tmp_path / "x" / "hf")])
+
+
+def test_splits_are_named_one_by_one(datasets, tmp_path: Path):
+    part = datasets.Dataset.from_dict({"text": ["a"]})
+    datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "hf")
+    with pytest.raises(ConfigError, match=r"found the saved dataset `.*/hf` with the splits train, test") as caught:
+        find_inputs([str(tmp_path / "hf")])
+    assert caught.value.hint == f"name the folder of each: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
+    found = find_inputs([str(tmp_path / "hf" / "train"), str(tmp_path / "hf" / "test")])
+    assert [file.format for file in found.files] == ["arrow", "arrow"]
+
+
+def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path: Path):
+    save(datasets, tmp_path)
+    state = tmp_path / "state.json"
+    indices = '"_indices_data_files": [{"filename": "indices.arrow"}], "_split"'
+    state.write_text(state.read_text().replace('"_split"', indices))
+    with pytest.raises(InputError, match=r"the rows of the saved dataset `.*` are chosen by indices") as caught:
+        find_inputs([str(tmp_path)])
+    assert "flatten_indices" in caught.value.hint
+    state.write_text("{")
+    with pytest.raises(InputError, match=r"`.*state\.json` is not JSON"):
+        find_inputs([str(tmp_path)])
+
+
+def test_a_saved_dataset_may_lie_in_a_store(datasets, bucket, tmp_path: Path):
+    save(datasets, tmp_path, num_shards=2)
+    for path in tmp_path.iterdir():
+        bucket.put(f"hf/{path.name}", path.read_bytes())
+    found = find_inputs([bucket.url("hf/")])
+    assert [file.path for file in found.files] == [bucket.url(f"hf/data-0000{each}-of-00002.arrow") for each in (0, 1)]
+
+
+def test_tables_of_every_suffix_are_found(tmp_path: Path):
+    write_parquet(tmp_path / "a.parquet", [{"text": "a"}])
+    write_parquet(tmp_path / "b.pq", [{"text": "a"}])
+    assert found_in(tmp_path, find_inputs([str(tmp_path)]))[0] == ["a.parquet", "b.pq"]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tokenloom.inputs.blocks import LineBlock
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.utf8_texts import Utf8Texts
+
+
+def parse(*lines: bytes, keys=("text",), first_line: int = 1):
+    data = b"".join(line + b"\n" for line in lines)
+    return parse_block(LineBlock(path="lines", data=data, first_record=first_line), keys)
+
+
+def texts(parsed, index: int = 0) -> list[str]:
+    return list(parsed.columns[index].texts)
+
+
+def test_each_line_is_a_document():
+    parsed = parse(b'{"text": "a"}', b'{"id": 1, "text": "b\\n"}')
+    assert texts(parsed) == ["a", "b\n"]
+    assert (parsed.num_documents, parsed.num_blank_lines, parsed.bad_lines) == (2, 0, [])
+    assert parsed.columns[0].document_ends is None
+
+
+def test_lists_are_documents_of_several_texts():
+    parsed = parse(b'{"text": ["a", "b"]}', b'{"text": "c"}', b'{"text": []}', b'{"text": ["d", ""]}')
+    assert texts(parsed) == ["a", "b", "c", "d", ""]
+    assert parsed.columns[0].document_ends.tolist() == [2, 3, 3, 5]
+
+
+def is_native(parsed) -> bool:
+    """Whether no text was made a string."""
+    return all(isinstance(column.texts, Utf8Texts) for column in parsed.columns)
+
+
+@pytest.mark.parametrize(
+    ("lines", "keys"),
+    [
+        ([b'{"text": "a"}', b'{"id": 1.5e-3, "text": "\\u00e9\\n", "more": {"x": [null]}}\r'], ("text",)),
+        (['{"é": "字", "b": "👍"}'.encode()] * 3, ("b", "é")),
+        ([], ("text",)),
+    ],
+)
+def test_good_lines_become_no_strings(lines: list[bytes], keys: tuple[str, ...]):
+    parsed = parse(*lines, keys=keys)
+    assert is_native(parsed)
+    for number, key in enumerate(keys):
+        assert texts(parsed, number) == [json.loads(line)[key] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("lines", "keys", "expected"),
+    [
+        ([b'{"a.b": "c"}', b'{"a": {"b": "d"}}'], ("a.b",), ["c", "d"]),
+        ([b'{"te\\u0078t": "a"}', b'{"text": "b", "x": 1e200}'], ("text",), ["a", "b"]),
+        ([b'{"text": "a", "x": ' + b"[" * 100 + b"]" * 100 + b"}"], ("text",), ["a"]),
+        ([b'{"text": "a"}'], ("text", "text"), ["a"]),
+    ],
+)
+def test_what_the_kernel_refuses_is_read_as_ever(lines: list[bytes], keys: tuple[str, ...], expected: list[str]):
+    parsed = parse(*lines, keys=keys)
+    assert not is_native(parsed)
+    assert [texts(parsed, number) for number in range(len(keys))] == [expected] * len(keys)
+
+
+def test_a_key_that_is_no_utf8_is_not_found():
+    [bad_line] = parse(b'{"text": "a"}', keys=("\ud800",)).bad_lines
+    assert bad_line.reason == "no key '\\ud800'; found 'text'"
+
+
+@pytest.mark.parametrize(("data", "native"), [(b"a\n \xc3\xa9\r\nb", True), (b"a\n\nb\n", False), (b"\xe9\na", False)])
+def test_lines_of_text_become_no_strings_unless_one_is_unusual(data: bytes, native: bool):
+    parsed = parse_block(LineBlock(path="lines", data=data, first_record=1, format="text-lines"), ("text",))
+    good = [line for line in data.removesuffix(b"\n").split(b"\n") if line and line != b"\xe9"]
+    assert (is_native(parsed), texts(parsed)) == (native, [line.decode() for line in good])
+    assert (parsed.num_blank_lines, len(parsed.bad_lines)) == (data.count(b"\n\n"), data.count(b"\xe9"))
+
+
+def test_keys_stay_together():
+    parsed = parse(b'{"a": "1", "b": "2"}', b'{"a": "3"}', b'{"b": "4", "a": ["5"]}', keys=("a", "b"))
+    assert texts(parsed, 0) == ["1", "5"]
+    assert texts(parsed, 1) == ["2", "4"]
+    assert [line.line for line in parsed.bad_lines] == [2]
+
+
+def test_blank_lines_are_counted():
+    parsed = parse(b"", b'{"text": "a"}', b"  \t", b"\r")
+    assert (texts(parsed), parsed.num_blank_lines) == (["a"], 3)
+
+
+def test_windows_line_ends_are_white_space():
+    assert texts(parse(b'{"text": "a"}\r', b'{"text": "b"}\r')) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'\xef\xbb\xbf{"text": "after a byte order mark"}', "after a byte order mark"),
+        (b'{"text": "lone \\ud800 surrogate"}', "lone ? surrogate"),
+        (b'{"text": "pair \\ud83d\\ude00"}', "pair \U0001f600"),
+        (b'{"score": NaN, "text": "not a number"}', "not a number"),
+        (b'{"score": -Infinity, "text": "infinite"}', "infinite"),
+        (b'{"id": 123456789012345678901234567890, "text": "long"}', "long"),
+        (b'{"text": "first", "text": "last"}', "last"),
+        (b'{"text": "\\u0000"}', "\0"),
+    ],
+)
+def test_what_json_of_the_standard_library_reads_is_read(line: bytes, expected: str):
+    parsed = parse(line, b'{"text": "x"}')
+    assert (texts(parsed), parsed.bad_lines) == ([expected, "x"], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "not JSON: Expecting property name enclosed in double quotes at column 2"),
+        (b'{"text": "a"} x', "not JSON: Extra data at column 15"),
+        (b'{"text": "a"},{"text": "b"}', "not JSON: Extra data at column 14"),
+        (b'"text"', "expected a JSON object, found a string"),
+        (b"[1]", "expected a JSON object, found an array"),
+        (b"null", "expected a JSON object, found null"),
+        (b"3", "expected a JSON object, found a number"),
+        (b"{}", "no key 'text'; found none"),
+        (b'{"a": 1, "b": 2}', "no key 'text'; found 'a', 'b'"),
+        (b'{"text": null}', "expected a string or an array of strings under 'text', found null"),
+        (b'{"text": 1.5}', "expected a string or an array of strings under 'text', found a number"),
+        (b'{"text": true}', "expected a string or an array of strings under 'text', found a boolean"),
+        (b'{"text": {"text": "a"}}', "expected a string or an array of strings under 'text', found an object"),
+        (b'{"text": ["a", 1]}', "expected a string or an array of strings under 'text', found an array with a number"),
+        (b'{"text": "caf\xe9"}', "not UTF-8: byte 0xe9 at column 14"),
+        (b'{"text": "\xed\xa0\x80"}', "not UTF-8: byte 0xed at column 11"),
+        (b"[" * 100_000, "not JSON that can be read"),
+        (b'{"id": ' + b"9" * 5000 + b', "text": "a"}', "not JSON that can be read"),
+    ],
+)
+def test_bad_line_has_its_number_and_reason(line: bytes, reason: str):
+    parsed = parse(b'{"text": "a"}', line, b'{"text": "b"}', first_line=10)
+    assert texts(parsed) == ["a", "b"]
+    [bad_line] = parsed.bad_lines
+    assert (bad_line.line, bad_line.data) == (11, line)
+    assert bad_line.reason.startswith(reason)
+
+
+def test_line_that_is_too_long_is_bad():
+    parsed = parse_block(LineBlock(path="lines", data=b"xxx", first_record=7, too_long=True), ("a", "b"))
+    assert (parsed.num_documents, len(parsed.columns)) == (0, 2)
+    assert parsed.bad_lines[0].line == 7
+    assert "longer than 268435456 bytes" in parsed.bad_lines[0].reason
+
+
+def test_careful_and_fast_parsing_agree():
+    lines = [json.dumps({"text": f"text {number} é"}).encode() for number in range(50)]
+    fast, careful = parse(*lines), parse(b"", *lines)
+    assert careful.num_blank_lines == 1
+    assert texts(fast) == texts(careful)
+    assert careful.columns[0].document_ends.tolist() == list(range(1, 51))

@@ -1,0 +1,295 @@
+"""Files that change, text without keys, standard input, object storage: what the readers of all formats share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.inputs.corpora import (
+    COMPRESSIONS,
+    bad,
+    documents,
+    json_lines,
+    open_whole,
+    parse_file,
+    parse_slices,
+    write_arrow,
+    write_parquet,
+)
+
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs.cut import cut_inputs, whole_file
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.reading import open_slice
+
+ROWS = [{"id": number, "text": f"text {number}"} for number in range(300)]
+
+
+def write_any(path: Path) -> Path:
+    """Writes the rows in the format of the name."""
+    if path.suffix == ".parquet":
+        return write_parquet(path, ROWS, row_group_size=100)
+    if path.suffix == ".arrow":
+        return write_arrow(path, ROWS, batch_rows=50)
+    data = json_lines(ROWS)
+    path.write_bytes(COMPRESSIONS.get(path.suffix, bytes)(data))
+    return path
+
+
+NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl.bz2", "a.jsonl.xz", "a.parquet", "a.arrow"]
+
+
+# Files that change.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_grew_before_or_while_it_is_read_is_refused(tmp_path: Path, name: str):
+    path = write_any(tmp_path / name)
+    slice_ = whole_file(inspect_input(str(path)))
+    size = slice_.file.num_bytes
+    with closing(open_slice(slice_, block_bytes=500, keys=["text"])) as reader:
+        blocks = reader.blocks()
+        next(blocks)
+        with path.open("ab") as file:
+            file.write(b"more\n")
+        message = f"`{path}` changed after the job was planned: it grew from {size} to {size + 5} bytes"
+        with pytest.raises(InputError) as caught:
+            list(blocks)
+        assert caught.value.message == message
+    with pytest.raises(InputError) as caught:
+        open_slice(slice_, block_bytes=500, keys=["text"])
+    assert caught.value.message == message
+    assert "plan the job anew" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "it shrank from "),
+        (lambda path: os.utime(path, ns=(1, 1)), "it was replaced or written to"),
+        (lambda path: path.unlink(), "it is gone"),
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_is_another_one_now_is_refused(tmp_path: Path, name: str, change, what: str):
+    path = write_any(tmp_path / name)
+    slice_ = whole_file(inspect_input(str(path)))
+    with closing(open_slice(slice_, block_bytes=500)) as reader:
+        blocks = reader.blocks()
+        next(blocks)
+        change(path)
+        with pytest.raises(InputError, match=f"changed after the job was planned: {what}"):
+            list(blocks)
+    with pytest.raises(InputError, match=f"changed after the job was planned: {what}"):
+        open_slice(slice_, block_bytes=500)
+
+
+# Text without keys.
+
+
+def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b'\xef\xbb\xbffirst\n{"text": 1}\r\n\n \t\n\xef\xbb\xbfmark\nnul \0 byte\ncaf\xe9\nlast \xc3\xa9')
+    parsed = parse_file(path, input_format="text-lines")
+    expected = ["first", '{"text": 1}\r', "\ufeffmark", "nul \0 byte", "last é"]
+    assert documents(parsed) == [[text] for text in expected]
+    assert bad(parsed) == [(7, "not UTF-8: byte 0xe9 at column 4")]
+    assert sum(block.num_blank_lines for block in parsed) == 2
+
+
+def test_line_ends_of_windows_stay_in_lines_of_text(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo\r\n")
+    parsed = parse_file(tmp_path / "a.txt", input_format="text-lines")
+    assert documents(parsed) == [["one\r"], ["two\r"]]
+    assert parsed[0].num_blank_lines == 1
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_a_file_of_text_is_a_document_as_it_is(tmp_path: Path, suffix: str):
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESSIONS[suffix]("\ufeffone\r\n\n\0 two\n".encode()))
+    assert documents(parse_file(path, input_format="text-files")) == [["one\r\n\n\0 two\n"]]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"a\ncaf\xe9", "not UTF-8: byte 0xe9 at column 6"),
+        ("text".encode("utf-16"), "expected UTF-8, found the byte order mark of UTF-16"),
+        (b"x" * 3000, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept"),
+    ],
+)
+def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path: Path, data: bytes, reason: str):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    [block] = parse_file(path, input_format="text-files", max_record_bytes=2000)
+    [line] = block.bad_lines
+    assert (line.path, line.unit, line.line, line.reason) == (str(path), "file", 1, reason)
+    assert line.data == data[:1024]
+    assert (block.num_documents, documents([block])) == (0, [])
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\r\n"])
+def test_a_file_of_white_space_is_blank(tmp_path: Path, data: bytes):
+    (tmp_path / "a.txt").write_bytes(data)
+    [block] = parse_file(tmp_path / "a.txt", input_format="text-files")
+    assert (block.num_documents, block.num_blank_lines, block.bad_lines) == (0, 1, [])
+
+
+@pytest.mark.parametrize("input_format", ["jsonl", "text-lines"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+def test_lines_of_utf16_are_refused(tmp_path: Path, input_format: str, encoding: str, block_bytes: int):
+    path = tmp_path / "a"
+    path.write_bytes('\ufeff{"text": "a"}\n'.encode(encoding))
+    with pytest.raises(InputError, match=r"`.*/a`: expected UTF-8, found the byte order mark of UTF-16") as caught:
+        parse_file(path, input_format=input_format, block_bytes=block_bytes)
+    assert "iconv" in caught.value.hint
+
+
+@pytest.mark.parametrize("input_format", ["text-lines", "text-files"])
+def test_text_has_one_key(tmp_path: Path, input_format: str):
+    (tmp_path / "a.txt").write_bytes(b"a\n")
+    with pytest.raises(ConfigError, match=r"expected the key 'text' for `.*/a\.txt`, which is text, got \['body'\]"):
+        parse_file(tmp_path / "a.txt", ["body"], input_format=input_format)
+
+
+def test_mixed_encodings_spoil_their_lines_only(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n' + json_lines([{"text": "é"}]))
+    parsed = parse_file(path)
+    assert documents(parsed) == [["a"], ["é"]]
+    assert bad(parsed) == [(2, "not UTF-8: byte 0xe9 at column 14")]
+
+
+# Nested keys.
+
+
+def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    records = [
+        {"meta": {"text": "inner", "a.b": {"c": "x"}}},
+        {"meta": {"text": "inner"}, "meta.text": "literal"},
+        {"meta": "no object"},
+        {"meta": None},
+    ]
+    path.write_bytes(json_lines(records))
+    parsed = parse_file(path, ["meta.text"])
+    assert documents(parsed) == [["inner"], ["literal"]]
+    assert bad(parsed) == [(3, "no key 'meta.text'; found 'meta'"), (4, "no key 'meta.text'; found 'meta'")]
+    assert documents(parse_file(path, ["meta.text", "meta"])) == []
+    path.write_bytes(json_lines([{"meta": {"text": "a"}, "id": "1"}] * 3))
+    parsed = parse_file(path, ["meta.text", "id"])
+    assert [documents(parsed, number) for number in (0, 1)] == [[["a"]] * 3, [["1"]] * 3]
+
+
+# Standard input and pipes.
+
+PROGRAM = """
+import sys
+from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.parsing import parse_block
+
+[[slice_]] = cut_inputs(find_inputs(["-"], input_format=sys.argv[1]).files, shard_bytes=1)
+reader = open_slice(slice_, block_bytes=100, keys=["text"])
+for block in reader.blocks():
+    print(*parse_block(block, ["text"]).columns[0].texts, sep="\\n")
+reader.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "input_format"),
+    [("a.jsonl", "jsonl"), ("a.jsonl.zst", "jsonl"), ("a.jsonl.gz", "jsonl"), ("a.arrows", "arrow")],
+)
+def test_standard_input_is_read_to_its_end(tmp_path: Path, name: str, input_format: str):
+    path = tmp_path / name
+    data = write_arrow(path, ROWS, stream=True) if name == "a.arrows" else write_any(path)
+    command = [sys.executable, "-c", PROGRAM, input_format]
+    done = subprocess.run(command, input=data.read_bytes(), capture_output=True, check=True)
+    assert done.stdout.decode().split("\n")[:-1] == [row["text"] for row in ROWS]
+
+
+# Object storage.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_objects_are_read_like_files(bucket, tmp_path: Path, name: str):
+    address = bucket.put(name, write_any(tmp_path / name).read_bytes())
+    slices = [slice_ for shard in cut_inputs(find_inputs([address]).files, shard_bytes=1500) for slice_ in shard]
+    assert len(slices) > 1 or name not in ("a.jsonl", "a.parquet")
+    assert documents(parse_slices(slices, block_bytes=700)) == [[row["text"]] for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+def test_an_object_that_is_replaced_is_refused(bucket, tmp_path: Path, name: str):
+    data = write_any(tmp_path / name).read_bytes()
+    slice_ = whole_file(inspect_input(bucket.put(name, data)))
+    bucket.put(name, data + b"x")
+    with pytest.raises(InputError, match=f"changed after the job was planned: it grew from {len(data)} to"):
+        open_slice(slice_, block_bytes=100)
+    bucket.put(name, data)
+    with closing(open_slice(slice_, block_bytes=100)) as reader:
+        blocks = reader.blocks()
+        next(blocks)
+        bucket.put(name, bytes(reversed(data)))
+        with pytest.raises(InputError, match=r"changed after the job was planned: (it|the object) was replaced"):
+            list(blocks)
+    bucket.boto3.delete_object(Bucket=bucket.name, Key=name)
+    with pytest.raises(InputError, match="changed after the job was planned: it is gone"):
+        open_slice(slice_, block_bytes=100)
+
+
+def test_a_range_of_an_object_reads_little_more_than_itself(bucket, tmp_path: Path):
+    data = json_lines({"text": "x" * 1000} for _ in range(20_000))  # several blocks of the storage
+    file = inspect_input(bucket.put("a.jsonl", data))
+    middle = InputSlice(file=file, start=9_000_000, stop=9_500_000)
+    before = bucket.proxy.counts["body_bytes"]
+    found = documents(parse_slices([middle], block_bytes=100_000))
+    assert len(found) == len([at for at in range(0, len(data), 1013) if 9_000_000 <= at < 9_500_000])
+    assert bucket.proxy.counts["body_bytes"] - before < 600_000
+
+
+# Every reader.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_progress_reaches_the_size_of_the_slice(tmp_path: Path, name: str):
+    path = write_any(tmp_path / name)
+    reader = open_whole(path, keys=["text"], block_bytes=2000)
+    positions = []
+    for block in reader.blocks():
+        assert (block.path, block.unit) == (str(path), "line" if "jsonl" in name else "row")
+        positions.append(reader.position)
+    assert positions == sorted(positions)
+    assert reader.position == reader.num_bytes > 0
+    assert reader.num_rows == len(ROWS)
+    assert reader.num_text_bytes >= sum(len(row["text"]) for row in ROWS)
+    reader.close()
+    reader.close()
+    assert reader.position == reader.num_bytes
+
+
+def test_a_block_may_grow_between_blocks(tmp_path: Path):
+    for name in NAMES:
+        with closing(open_whole(write_any(tmp_path / name), keys=["text"], block_bytes=100)) as reader:
+            blocks = reader.blocks()
+            first = next(blocks).num_text_bytes
+            reader.block_bytes = 2000
+            assert max(block.num_text_bytes for block in blocks) > 5 * first
+
+
+def test_what_is_planned_travels(tmp_path: Path):
+    import pickle
+
+    for shard in cut_inputs(find_inputs([str(write_any(tmp_path / "a.parquet"))]).files, shard_bytes=1000):
+        assert pickle.loads(pickle.dumps(shard)) == shard
+        assert isinstance(shard[0].file, InputFile)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.inputs.corpora import (
+    bad,
+    documents,
+    json_lines,
+    open_whole,
+    parse_file,
+    write_arrow,
+    write_parquet,
+)
+
+from tokenloom.errors import InputError
+from tokenloom.inputs.blocks import TableBlock
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.utf8_texts import Utf8Texts
+
+WRITERS = {"a.parquet": write_parquet, "a.arrow": write_arrow}
+
+TEXT = st.text(max_size=20)
+VALUE = st.one_of(TEXT, st.none(), st.lists(st.one_of(TEXT, st.none()), max_size=3))
+
+
+@given(
+    plain=st.lists(st.one_of(TEXT, st.none()), max_size=20),
+    lists=st.booleans(),
+    nested=st.booleans(),
+    block_bytes=st.integers(1, 400),
+    name=st.sampled_from(sorted(WRITERS)),
+    data=st.data(),
+)
+def test_rows_come_to_what_json_comes_to(
+    tmp_path_factory: pytest.TempPathFactory, plain, lists: bool, nested: bool, block_bytes: int, name: str, data
+):
+    folder = tmp_path_factory.mktemp("same")
+    values = plain
+    kind = pa.string()
+    if lists:
+        values = [data.draw(st.one_of(st.none(), st.lists(st.one_of(TEXT, st.none()), max_size=3))) for _ in plain]
+        kind = pa.list_(kind)
+    column, key = pa.array(values, type=kind), "text"
+    records = [{"text": value} for value in values]
+    if nested:
+        column, key = pa.StructArray.from_arrays([column], ["text"]), "meta.text"
+        records = [{"meta": record} for record in records]
+    path = WRITERS[name](folder / name, pa.table({key.split(".")[0]: column, "id": pa.array(range(len(plain)))}))
+    lines = folder / "a.jsonl"
+    lines.write_bytes(json_lines(records))
+    table = parse_file(path, [key], block_bytes=block_bytes)
+    expected = parse_file(lines, [key], block_bytes=block_bytes)
+    assert documents(table) == documents(expected)
+    assert bad(table) == bad(expected)
+    assert [json.loads(line.data) for block in table for line in block.bad_lines] == [
+        json.loads(line.data) for block in expected for line in block.bad_lines
+    ]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", "bc", ""]),
+        pa.array(["a", "bc", ""], type=pa.large_string()),
+        pa.array(["a", "bc", ""]).dictionary_encode(),
+        pa.array([["a"], ["b", "c"], []], type=pa.large_list(pa.large_string())),
+    ],
+)
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_kind_of_text_is_read(tmp_path: Path, name: str, column: pa.Array):
+    path = WRITERS[name](tmp_path / name, pa.table({"text": column}))
+    expected = [value if isinstance(value, list) else [value] for value in column.to_pylist()]
+    assert documents(parse_file(path)) == documents(parse_file(path, block_bytes=1)) == expected
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.string_view()]
+)
+@pytest.mark.parametrize("batches", [[(0, 6)], [(1, 3)], [(3, 0)], [(0, 1), (1, 0), (4, 2)]])
+def test_columns_of_strings_are_read_where_they_are(kind: pa.DataType, batches: list[tuple[int, int]]):
+    values = ["né", "", "字", "a 👍", "", "b"]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values = [values, [], ["c"], [""], ["字", "d"], []]
+    whole = pa.record_batch({"text": pa.array(values, type=kind)})
+    block = TableBlock(path="table", first_record=1, batches=tuple(whole.slice(*batch) for batch in batches))
+    parsed = parse_block(block, ["text"])
+    expected = [value for start, count in batches for value in values[start : start + count]]
+    assert documents([parsed]) == [value if isinstance(value, list) else [value] for value in expected]
+    assert isinstance(parsed.columns[0].texts, list if kind == pa.string_view() else Utf8Texts)
+
+
+@pytest.mark.parametrize("wrong", [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe5\xad"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong: bytes, kind: pa.DataType):
+    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
+    column = pa.array([b"a", wrong, b"b"], type=binary).view(kind)
+    parsed = parse_block(
+        TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),)), ["text"]
+    )
+    assert documents([parsed]) == [["a"], ["b"]]
+    assert bad([parsed]) == [(2, f"not UTF-8: byte 0x{wrong[0]:02x} at column 1")]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_character_that_two_rows_share_is_in_neither(kind: pa.DataType):
+    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
+    column = pa.array([b"\xe5\xad", b"\x97", b"ok"], type=binary).view(kind)
+    parsed = parse_block(
+        TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),)), ["text"]
+    )
+    assert documents([parsed]) == [["ok"]]
+    assert [line for line, _ in bad([parsed])] == [1, 2]
+
+
+BAD_COLUMNS = [
+    (pa.array([1, 2]), "found a number"),
+    (pa.array([True, False]), "found a boolean"),
+    (pa.array([None, None]), "found null"),
+    (pa.array([b"a", b"b"]), "found a value of type bytes"),
+    (pa.array([{"x": "a"}, {"x": "b"}]), "found an object"),
+    (pa.array([[1], [2]]), "found an array with a number"),
+    (pa.array([[["a"]], [["b"]]]), "found an array with an array"),
+]
+
+
+@pytest.mark.parametrize(("column", "found"), BAD_COLUMNS)
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path: Path, name: str, column: pa.Array, found: str):
+    path = WRITERS[name](tmp_path / name, pa.table({"text": column}))
+    parsed = parse_file(path)
+    reason = f"expected a string or an array of strings under 'text', {found}"
+    assert bad(parsed) == [(1, reason), (2, reason)]
+    assert {(line.path, line.unit) for block in parsed for line in block.bad_lines} == {(str(path), "row")}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_null_object_on_the_way_has_no_key(tmp_path: Path, name: str):
+    kind = pa.struct([("text", pa.string())])
+    path = WRITERS[name](tmp_path / name, pa.table({"meta": pa.array([{"text": "a"}, None], type=kind)}))
+    parsed = parse_file(path, ["meta.text"])
+    assert documents(parsed) == [["a"]]
+    assert bad(parsed) == [(2, "no key 'meta.text'; found 'meta'")]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_key_that_holds_the_dot_wins(tmp_path: Path, name: str):
+    table = pa.table({"meta": [{"text": "inner"}], "meta.text": ["literal"], "x.y": ["dot"]})
+    path = WRITERS[name](tmp_path / name, table)
+    parsed = parse_file(path, ["meta.text", "x.y"])
+    assert [documents(parsed, number) for number in range(2)] == [[["literal"]], [["dot"]]]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("key", ["content", "meta.content", "text.more", "meta.text.more"])
+def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str, key: str):
+    path = WRITERS[name](tmp_path / name, [{"text": "a", "meta": {"text": "b"}}])
+    with pytest.raises(InputError) as caught:
+        open_whole(path, keys=[key])
+    assert caught.value.message == f"`{path}`: no column {key!r}; found 'text', 'meta'"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_only_the_columns_of_the_keys_are_read(tmp_path: Path, name: str):
+    rows = [{"big": "x" * 1000, "text": "a", "meta": {"text": "b", "more": "y" * 1000}}] * 50
+    path = WRITERS[name](tmp_path / name, rows)
+    reader = open_whole(path, keys=["text"])
+    assert {tuple(batch.schema.names) for block in reader.blocks() for batch in block.batches} == {("text",)}
+    assert (reader.num_rows, reader.position) == (50, reader.num_bytes)
+    assert reader.num_text_bytes < 1000
+    reader.close()
+
+
+def not_utf8(*values: bytes) -> pa.Array:
+    return pa.array(values, type=pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_text_that_is_not_utf8_is_a_bad_row(tmp_path: Path, name: str):
+    path = WRITERS[name](tmp_path / name, pa.table({"text": not_utf8(b"good", b"caf\xe9", b"too")}))
+    parsed = parse_file(path)
+    assert documents(parsed) == [["good"], ["too"]]
+    assert bad(parsed) == [(2, "not UTF-8: byte 0xe9 at column 4")]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_rows_that_are_too_long_keep_their_beginning(tmp_path: Path, name: str):
+    path = WRITERS[name](tmp_path / name, [{"text": "short"}, {"text": "x" * 5000}, {"text": "y" * 2000}])
+    parsed = parse_file(path, max_record_bytes=2000)
+    assert documents(parsed) == [["short"], ["y" * 2000]]
+    assert bad(parsed) == [(2, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept")]
+    [line] = [line for block in parsed for line in block.bad_lines]
+    assert len(line.data) == 1024
+
+
+def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path: Path):
+    texts = [f"text {number} " + "abcdefgh"[number % 8] * 50 for number in range(400)]
+    path = write_parquet(
+        tmp_path / "a.parquet",
+        [{"text": text} for text in texts],
+        row_group_size=100,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    data = bytearray(path.read_bytes())
+    data[data.index(b"text 250")] ^= 255
+    path.write_bytes(bytes(data))
+    reader = open_whole(path, keys=["text"], block_bytes=500)
+    blocks = []
+    with pytest.raises(InputError) as caught:
+        blocks.extend(reader.blocks())
+    assert caught.value.message.startswith(f"`{path}` row 201 or later: the Parquet data is damaged: ")
+    assert sum(len(batch) for block in blocks for batch in block.batches) >= 190
+
+
+@pytest.mark.parametrize("cut", [0, 3, 100, -1, -9, -200])
+@pytest.mark.parametrize("stream", [True, False])
+def test_arrow_that_is_cut_is_an_error(tmp_path: Path, cut: int, stream: bool):
+    path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 100, batch_rows=10, stream=stream)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(InputError, match=r"`.*a\.arrow`( is not an Arrow file|: the Arrow stream has no end mark)"):
+        parse_file(path)
+
+
+def test_arrow_whose_offsets_lead_astray_is_an_error(tmp_path: Path):
+    path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 9)
+    data = path.read_bytes()
+    good = b"".join(number.to_bytes(4, "little") for number in (50, 100, 150))
+    assert data.count(good) == 1
+    path.write_bytes(data.replace(good, good[:4] + (1 << 30).to_bytes(4, "little") + good[8:]))
+    with pytest.raises(InputError, match="row 1 or later: the Arrow data is damaged"):
+        parse_file(path)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str):
+    (tmp_path / name).write_bytes(b"no table at all, whatever its name says")
+    with pytest.raises(InputError, match=rf"`.*{name}`"):
+        parse_file(tmp_path / name)
+
+
+def test_blocks_gather_small_batches_and_cut_large_ones(tmp_path: Path):
+    path = write_arrow(tmp_path / "small.arrow", [{"text": "x" * 96}] * 100, batch_rows=1)
+    reader = open_whole(path, keys=["text"], block_bytes=1100)
+    assert {len(block.batches) for block in reader.blocks()} == {1, 11}
+    path = write_arrow(tmp_path / "large.arrow", [{"text": "x" * 96}] * 100, batch_rows=100)
+    reader = open_whole(path, keys=["text"], block_bytes=1000)
+    blocks = reader.blocks()
+    first = next(blocks)
+    reader.block_bytes = 2000
+    assert first.num_text_bytes <= 1000
+    assert {block.first_record for block in blocks} >= {1 + first.batches[0].num_rows}

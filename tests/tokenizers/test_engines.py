@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.preprocess.corpus import (
+    EOD,
+    TIKTOKEN_SPECIALS,
+    byte_level_json,
+    make_sentencepiece,
+    make_tiktoken,
+    make_tokenizer,
+    mistaken_json,
+    sources,
+    word_level_json,
+)
+from tokenizers import Tokenizer, models
+
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.inputs.blocks import LineBlock
+from tokenloom.preprocess.blocks import BlockTokeniser
+from tokenloom.tokenizers.engine_checks import recheck, require_equal
+from tokenloom.tokenizers.engine_pool import EnginePool
+from tokenloom.tokenizers.engines import (
+    EngineChoice,
+    GigatokenEngine,
+    ReferenceEngine,
+    choose_engine,
+    max_record_bytes,
+    one_thread_per_call,
+)
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
+
+TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
+
+
+class ForgetfulEngine:
+    """Right, except for texts with a certain word, of which it loses the last token."""
+
+    name = "forgetful"
+
+    def __init__(self, truth: ReferenceEngine) -> None:
+        self._truth = truth
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        rows = [self._truth.encode([text]).tokens for text in texts]
+        rows = [row[:-1] if "forget" in text else row for row, text in zip(rows, texts, strict=True)]
+        return Encoded(
+            np.concatenate([np.empty(0, dtype=np.uint32), *rows]), np.array([len(row) for row in rows], dtype=np.int64)
+        )
+
+
+@pytest.mark.parametrize("engine", [ReferenceEngine, GigatokenEngine])
+def test_engine_gives_the_ids_of_the_tokenizer(engine: type):
+    tokenizer = make_tokenizer(byte_level_json())
+    encoded = engine(tokenizer).encode(TEXTS)
+    expected = [tokenizer.tokenize(text) for text in TEXTS]
+    assert encoded.lengths.tolist() == [len(row) for row in expected]
+    assert encoded.tokens.tolist() == [token for row in expected for token in row]
+
+
+@pytest.mark.parametrize("engine", [ReferenceEngine, GigatokenEngine])
+def test_engine_takes_no_texts_at_all(engine: type):
+    encoded = engine(make_tokenizer(byte_level_json())).encode([])
+    assert (len(encoded.tokens), len(encoded.lengths)) == (0, 0)
+
+
+@given(texts=st.lists(st.text(max_size=60), max_size=6))
+def test_engines_agree(texts: list[str]):
+    tokenizer = make_tokenizer(byte_level_json())
+    require_equal(GigatokenEngine(tokenizer), ReferenceEngine(tokenizer), texts)
+
+
+def test_auto_takes_the_fast_engine_and_says_what_was_checked():
+    choice = choose_engine("auto", make_tokenizer(byte_level_json()), TEXTS)
+    assert (choice.name, choice.create().name, choice.create().name) == ("gigatoken",) * 3
+    assert choice.reason.startswith("same ids as `tokenizers` for ")
+    assert choice.must_agree
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (word_level_json(), 'does not support tokenizer .*: Unsupported model type "WordLevel"'),
+        (mistaken_json(), "`gigatoken` and `tokenizers` give different ids for"),
+    ],
+)
+def test_auto_takes_the_truth_and_says_why(data: str, reason: str):
+    tokenizer = make_tokenizer(data)
+    choice = choose_engine("auto", tokenizer, ["alpha beta"])
+    assert (choice.name, choice.must_agree, choice.fell_back) == ("tokenizers", False, True)
+    with pytest.raises(TokenizerError, match=reason) as caught:
+        choose_engine("gigatoken", tokenizer, ["alpha beta"])
+    assert caught.value.message == choice.reason
+    assert caught.value.hint == "use the engine `tokenizers`"
+
+
+def test_auto_distrusts_the_sentencepiece_side():
+    vocabulary = {"a": 0, "<unk>": 1, **{f"<0x{byte:02X}>": 2 + byte for byte in range(256)}}
+    backend = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    choice = choose_engine("auto", make_tokenizer(backend.to_str()), [])
+    assert (choice.name, "SentencePiece" in choice.reason) == ("tokenizers", True)
+
+
+def test_tokenizers_can_be_asked_for():
+    choice = choose_engine("tokenizers", make_tokenizer(byte_level_json()), TEXTS)
+    assert (choice.name, choice.reason) == ("tokenizers", "asked for")
+
+
+def test_unknown_engine_is_refused():
+    with pytest.raises(ConfigError, match=r"expected an engine out of auto, gigatoken, tokenizers, .*, got 'fast'"):
+        choose_engine("fast", make_tokenizer(byte_level_json()), [])
+
+
+def test_random_merges_are_refused():
+    backend = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
+    with pytest.raises(TokenizerError, match=r"drops merges at random \(dropout 0\.5\)"):
+        choose_engine("tokenizers", make_tokenizer(backend.to_str()), [])
+
+
+def test_mismatch_names_text_and_tokens():
+    truth = ReferenceEngine(make_tokenizer(byte_level_json()))
+    engine = ForgetfulEngine(truth)
+    require_equal(engine, truth, TEXTS)
+    with pytest.raises(
+        TokenizerError, match=r"different ids for 'forget it': expected \[\d+\] from token \d+ on, found \[\]"
+    ):
+        require_equal(engine, truth, [*TEXTS, "forget it", "more"])
+
+
+@pytest.mark.parametrize("choice", range(3))
+def test_recheck_compares_the_text_chosen(choice: int):
+    truth = ReferenceEngine(make_tokenizer(byte_level_json()))
+    engine = ForgetfulEngine(truth)
+    texts = ["good", "forget", "forget " + "x" * 2000]
+    encoded = engine.encode(texts)
+    if choice == 0:
+        recheck(engine, truth, texts, encoded, choice=3)
+        return
+    with pytest.raises(TokenizerError, match="different ids for 'forget"):
+        recheck(engine, truth, texts, encoded, choice=choice + 3)
+
+
+def test_block_with_a_mismatch_is_an_error():
+    tokenizer = make_tokenizer(byte_level_json())
+    engine = ForgetfulEngine(ReferenceEngine(tokenizer))
+    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=lambda: engine, must_agree=True)
+    tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
+    assert tokenise([LineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
+    with pytest.raises(TokenizerError, match="different ids for 'forget'"):
+        tokenise([LineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
+
+
+def recorded_choice(tokenizer: TextTokenizer) -> tuple[EngineChoice, list[ReferenceEngine]]:
+    """Returns a choice, and the engines that it has made so far."""
+    created: list[ReferenceEngine] = []
+
+    def create() -> ReferenceEngine:
+        created.append(ReferenceEngine(tokenizer))
+        return created[-1]
+
+    return EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False), created
+
+
+def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
+    tokenizer = make_tokenizer(byte_level_json())
+    choice, created = recorded_choice(tokenizer)
+    for budget, expected in ((1, 4), (1 << 50, 1)):
+        created.clear()
+        pool = EnginePool(tokenizer, choice, num_workers=1, memory_budget_bytes=budget, renewal_bytes=250)
+        for _ in range(10):
+            pool.encode(["x" * 86], num_bytes=100, number=0)
+        assert len(created) == expected
+
+
+def test_memory_that_was_there_before_the_engines_is_not_theirs():
+    tokenizer = make_tokenizer(byte_level_json())
+    choice, created = recorded_choice(tokenizer)
+    before = np.ones(512 << 20, dtype=np.uint8)
+    pool = EnginePool(tokenizer, choice, num_workers=1, renewal_bytes=0)
+    for _ in range(5):
+        pool.encode(["text"], num_bytes=4, number=0)
+    assert len(created) == 1
+    meanwhile = np.ones(256 << 20, dtype=np.uint8)
+    for _ in range(5):
+        pool.encode(["text"], num_bytes=4, number=0)
+    assert len(created) == 5  # the first of these five goes on with the one that is there
+    assert before[-1] == meanwhile[-1]
+
+
+def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.MonkeyPatch):
+    variable = "TOKENIZERS_PARALLELISM"
+    monkeypatch.delenv(variable, raising=False)
+    with one_thread_per_call():
+        assert os.environ[variable] == "false"
+    assert variable not in os.environ
+    monkeypatch.setenv(variable, "true")
+    with one_thread_per_call():
+        assert os.environ[variable] == "true"
+    assert os.environ[variable] == "true"
+
+
+@pytest.mark.parametrize("pattern", ["r50k", "cl100k", "o200k"])
+def test_rank_files_take_the_fast_engine(pattern: str):
+    tokenizer = make_tiktoken(pattern=pattern)
+    choice = choose_engine("auto", tokenizer, [*TEXTS, *sources()])
+    assert (choice.name, choice.must_agree, choice.fell_back) == ("gigatoken", True, False)
+    assert choice.reason.startswith("same ids as `tiktoken` for ")
+    texts = [*TEXTS, "<|end|><|endof|> <|endoftext|>", *sources()]
+    require_equal(choice.create(), ReferenceEngine(tokenizer), texts)
+
+
+@pytest.mark.parametrize("pattern", ["r50k", "cl100k", "o200k"])
+@given(parts=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(sorted(TIKTOKEN_SPECIALS))), max_size=6))
+def test_engines_of_rank_files_agree(pattern: str, parts: list[str]):
+    fast, truth = engines_of(pattern)
+    require_equal(fast, truth, ["".join(parts), *parts])
+
+
+@functools.cache
+def engines_of(pattern: str) -> tuple[GigatokenEngine, ReferenceEngine]:
+    tokenizer = make_tiktoken(pattern=pattern)
+    return GigatokenEngine(tokenizer), ReferenceEngine(tokenizer)
+
+
+def test_pattern_that_the_fast_engine_does_not_know():
+    tokenizer = make_tiktoken(pattern=r"\p{N}|\P{N}+")
+    choice = choose_engine("auto", tokenizer, TEXTS)
+    assert (choice.name, choice.fell_back) == ("tiktoken", True)
+    assert choice.reason.endswith(r"it does not know the pattern '\\p{N}|\\P{N}+'")
+    with pytest.raises(TokenizerError, match=r"`gigatoken` does not support .*\nhint: use the engine `tiktoken`"):
+        choose_engine("gigatoken", tokenizer, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"),
+    [(make_sentencepiece(), "sentencepiece"), (ByteTokenizer(), "numpy"), (NullTokenizer(9), "numpy")],
+    ids=["sentencepiece", "byte", "null"],
+)
+def test_kinds_of_one_engine(tokenizer: TextTokenizer, name: str):
+    choice = choose_engine("auto", tokenizer, TEXTS)
+    assert (choice.name, choice.create().name, choice.must_agree, choice.fell_back) == (name, name, False, False)
+    assert choice.reason == f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}"
+    assert choose_engine(name, tokenizer, []).reason == "asked for"
+    with pytest.raises(
+        TokenizerError, match=f"not exact for tokenizers of the kind '{tokenizer.kind}'\nhint: .*`{name}`"
+    ):
+        choose_engine("gigatoken", tokenizer, TEXTS)
+    with pytest.raises(
+        ConfigError, match=f"the engine 'tokenizers' does not take .*\nhint: expected auto, gigatoken or {name}"
+    ):
+        choose_engine("tokenizers", tokenizer, [])
+
+
+def test_memory_sets_the_longest_record():
+    slow = choose_engine("tokenizers", make_tokenizer(byte_level_json()), [])
+    fast = choose_engine("gigatoken", make_tokenizer(byte_level_json()), [])
+    assert max_record_bytes(slow, 1 << 30) == (1 << 30) // 250
+    assert max_record_bytes(fast, 1 << 30) == (1 << 30) // 20
+    assert max_record_bytes(fast, 0) == 1
+    assert fast.block_bytes > slow.block_bytes

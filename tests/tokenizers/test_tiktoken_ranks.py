@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, make_tiktoken, sources, tiktoken_file
+from tiktoken_ext import openai_public
+
+from tokenloom.errors import RefusedTextError, TokenizerError
+from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED, pattern_of
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
+
+
+@functools.cache
+def library(pattern: str) -> tiktoken.Encoding:
+    ranks = {}
+    for line in tiktoken_file().splitlines():
+        token, rank = line.split()
+        ranks[base64.b64decode(token)] = int(rank)
+    return tiktoken.Encoding(
+        "test", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens=dict(TIKTOKEN_SPECIALS)
+    )
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_ids_are_those_of_the_library(pattern: str):
+    tokenizer, encoding = make_tiktoken(pattern=pattern), library(pattern)
+    for text in [*hard_texts(tokenizer), *sources()]:
+        ids = encoding.encode(text, allowed_special="all")
+        assert tokenizer.tokenize(text) == ids
+        assert tokenizer.detokenize(ids) == text
+
+
+@functools.cache
+def ours(pattern: str) -> TiktokenTokenizer:
+    return make_tiktoken(pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", ["cl100k", "o200k"])
+@given(parts=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(sorted(TIKTOKEN_SPECIALS))), max_size=6))
+def test_ids_of_any_text_are_those_of_the_library(pattern: str, parts: list[str]):
+    text = "".join(parts)
+    assert ours(pattern).tokenize(text) == library(pattern).encode(text, allowed_special="all")
+
+
+def test_special_tokens_become_their_ids():
+    tokenizer = make_tiktoken()
+    assert tokenizer.tokenize(f"{EOD}<|end|><|endof|>") == [1000, 1003, 1001]
+    assert list(tokenizer.special_tokens.items()) == [(EOD, 1000), ("<|endof|>", 1001), ("<|end|>", 1003)]
+    assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.eos) == (1004, 1000, 1000)
+    assert make_tiktoken(special_tokens={}).tokenize(EOD)[0] < 1000
+
+
+def test_roles_are_described():
+    tokenizer = make_tiktoken(eod_token="<|end|>", bos_token="<|endof|>", pad_token=EOD)
+    assert (tokenizer.eod, tokenizer.bos, tokenizer.pad) == (1003, 1001, 1000)
+    with pytest.raises(
+        TokenizerError, match=r"has no token '</s>' for `bos`\nhint: its special tokens are <\|endoftext"
+    ):
+        make_tiktoken(bos_token="</s>")
+
+
+def test_tokens_are_looked_up():
+    tokenizer = make_tiktoken()
+    assert tokenizer.tokens_to_ids([EOD, "a", "no such token at all", "\ud800"]) == [1000, 255 - 97, None, 255 - 63]
+
+
+def test_fingerprint_is_that_of_what_ids_depend_on():
+    first = make_tiktoken()
+    assert make_tiktoken(pattern=PATTERNS["cl100k"], eod_token="<|end|>").sha256 == first.sha256
+    assert make_tiktoken(pattern="r50k").sha256 == make_tiktoken(pattern="p50k_base").sha256 != first.sha256
+    assert make_tiktoken(special_tokens={EOD: 1000}).sha256 != first.sha256
+    backwards = b"\n".join(reversed(tiktoken_file().splitlines()))
+    description = TiktokenDescription(pattern="cl100k", special_tokens=TIKTOKEN_SPECIALS)
+    assert TiktokenTokenizer("other", backwards, description).sha256 == first.sha256
+    fewer = tiktoken_file().splitlines()[:900]
+    assert TiktokenTokenizer("other", b"\n".join(fewer), description).sha256 != first.sha256
+
+
+def test_text_that_the_expression_gives_up_on_is_named():
+    with pytest.raises(
+        TokenizerError, match=r"cannot encode the text of 1000000 characters that begins '    .*stack size"
+    ):
+        make_tiktoken(pattern="o200k").tokenize(" " * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda lines: [*lines[:300], b"not base64 at all"],
+            "line 301 of `x`: expected a token in base64 and its rank",
+        ),
+        (lambda lines: [*lines, b"YQ== 12.5"], "expected a token in base64 and its rank, found b'YQ== 12.5'"),
+        (lambda lines: [*lines, b"YQ== 5000"], "token b'a' of rank 5000 comes twice"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "token b'aaaaaaaaaaaa' of rank 4 comes twice"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh -1"], "of rank -1 comes twice, or its rank is too large"),
+        (
+            lambda lines: lines[:200],
+            "`x` has no rank for 56 of the 256 bytes, such as 0x00\nhint: was the file cut off?",
+        ),
+        (lambda _: [], "`x` has no rank for 256 of the 256 bytes"),
+    ],
+)
+def test_damaged_ranks_are_named(edit, message: str):
+    data = b"\n".join(edit(tiktoken_file().splitlines()))
+    with pytest.raises(TokenizerError, match=message):
+        TiktokenTokenizer("x", data, TiktokenDescription(pattern="cl100k", special_tokens={}))
+
+
+@pytest.mark.parametrize(
+    "special_tokens", [{"<a>": 5}, {"<a>": -1}, {"<a>": 1000, "<b>": 1000}, {"<a>": 1.5}, {"": 1000}]
+)
+def test_special_tokens_that_cannot_be_are_named(special_tokens: dict):
+    with pytest.raises(TokenizerError, match=r"special token .* cannot have the id"):
+        make_tiktoken(special_tokens=special_tokens)
+
+
+def test_pattern_that_is_none_is_named():
+    with pytest.raises(
+        TokenizerError, match=r"the pattern '\(' is not one of tiktoken's.*\nhint: .*r50k, p50k, cl100k, o200k"
+    ):
+        make_tiktoken(pattern="(")
+
+
+@pytest.mark.parametrize("pattern", ["", "a*", r"\w*", "x{0}", "|a", r"\b|a*"])
+def test_pattern_that_matches_no_character_is_named(pattern: str):
+    with pytest.raises(TokenizerError, match=r"is not one of tiktoken's: .*\nhint: .* that matches no empty text"):
+        make_tiktoken(pattern=pattern)
+
+
+def test_text_on_which_the_library_panics_is_named():
+    tokenizer = make_tiktoken(pattern=r"\w+|(?=!)")
+    assert tokenizer.detokenize(tokenizer.tokenize("fine")) == "fine"
+    with pytest.raises(RefusedTextError, match=r"cannot encode the text of 4 characters that begins 'oh !': Panic"):
+        tokenizer.tokenize("oh !")
+
+
+def test_unused_id_is_named():
+    with pytest.raises(TokenizerError, match="one of the ids is not used by any token"):
+        make_tiktoken().detokenize([1002])
+
+
+@pytest.mark.parametrize("suffix", [".json", ".toml"])
+def test_description_beside_the_file(tmp_path: Path, suffix: str):
+    path = str(tmp_path / "ranks.tiktoken")
+    assert read_description(path, tiktoken_file()) is None
+    text = 'pattern = "o200k"\neod_token = "<x>"\n[special_tokens]\n"<x>" = 2000\n'
+    if suffix == ".json":
+        text = json.dumps({"pattern": "o200k", "eod_token": "<x>", "special_tokens": {"<x>": 2000}})
+    Path(path + suffix).write_text(text, encoding="utf-8")
+    expected = TiktokenDescription(pattern="o200k", special_tokens={"<x>": 2000}, eod_token="<x>")
+    assert read_description(path, tiktoken_file()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot read `.*ranks.json`"),
+        ("[]", "does not describe a rank file: it has no `pattern`\nhint: expected an object with `pattern` and"),
+        ("{}", "it has no `pattern`"),
+        ('{"pattern": "x", "specials": {}}', "'specials' is dict {}"),
+        ('{"pattern": 3}', "'pattern' is int 3"),
+    ],
+)
+def test_description_that_is_none_is_named(tmp_path: Path, text: str, message: str):
+    (tmp_path / "ranks.json").write_text(text, encoding="utf-8")
+    with pytest.raises(TokenizerError, match=message):
+        read_description(str(tmp_path / "ranks"), b"")
+
+
+def test_published_files_are_known_by_their_content(monkeypatch: pytest.MonkeyPatch):
+    [name] = {name for name, encoding in PUBLISHED.items() if encoding.name == "cl100k_base"}
+    assert pattern_of(PUBLISHED[name].pattern) == PATTERNS["cl100k"]
+    assert all(encoding.pattern in PATTERNS for encoding in PUBLISHED.values())
+    changed = {hashlib.sha256(b"its content").hexdigest(): PUBLISHED[name]}
+    monkeypatch.setattr("tokenloom.tokenizers.tiktoken_ranks.PUBLISHED", changed)
+    found = read_description("any name", b"its content")
+    assert found is not None
+    assert found.special_tokens["<|endofprompt|>"] == 100276
+
+
+@pytest.mark.parametrize("encoding", PUBLISHED.values(), ids=lambda encoding: encoding.name)
+def test_published_encodings_are_those_of_the_library(encoding, monkeypatch: pytest.MonkeyPatch):
+    hashes = []
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda _, expected_hash: hashes.append(expected_hash))
+    expected = openai_public.ENCODING_CONSTRUCTORS[encoding.name]()
+    assert PUBLISHED[hashes[0]] == encoding
+    assert (PATTERNS[encoding.pattern], encoding.special_tokens) == (expected["pat_str"], expected["special_tokens"])
+    assert GIGATOKEN_SCHEMES[PATTERNS[encoding.pattern]] in ("gpt2", "gpt4", "o200k")
