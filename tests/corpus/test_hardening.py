@@ -14,10 +14,12 @@ from tests.corpus.jobs import files_of, preprocess
 from tests.corpus.test_jobs import corpus_of, interrupt_after
 from tests.preprocess.corpus import documents_of, leftovers, make_tokenizer, word_level_json, write_lines
 
+from tokenloom import merge_datasets
+from tokenloom.corpus import assembly
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.errors import ConfigError, InputError, OutputExistsError, StorageError
+from tokenloom.errors import ConfigError, InputError, OutputBusyError, OutputExistsError, StorageError
 
 ANY_NUMBER = BadRecordBudget(most=None)
 
@@ -318,3 +320,25 @@ def test_a_file_of_a_users_own_with_the_name_of_ours_stays(tmp_path: Path, words
     with pytest.raises(StorageError, match=r"cannot read `.*job\.json`"):
         preprocess(path, tmp_path / "out", words)
     assert (tmp_path / "out.job" / "job.json").read_bytes() == content
+
+
+def test_nobody_elses_dataset_is_lost_that_comes_while_a_job_assembles(tmp_path: Path, words, monkeypatch):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 3)
+    preprocess(write_lines(tmp_path / "other.jsonl", [{"text": "beta"}]), tmp_path / "other", words)
+    target = str(tmp_path / "out_text_document")
+    output_files = assembly._output_files
+
+    def copied_meanwhile(*arguments):
+        merge_datasets([str(tmp_path / "other_text_document")] * 2, target)
+        return output_files(*arguments)
+
+    monkeypatch.setattr(assembly, "_output_files", copied_meanwhile)
+    with pytest.raises(OutputBusyError, match="is being written by process"):  # of the one who came later
+        preprocess(path, tmp_path / "out", words)
+    monkeypatch.setattr(assembly, "MOST_LOCKED", 0)  # as of jobs with more datasets than that
+    with pytest.raises(OutputExistsError, match="was not made by this very job"):
+        preprocess(path, tmp_path / "out", words)
+    assert documents_of(target) == [[[3]]] * 2
+    monkeypatch.undo()
+    preprocess(path, tmp_path / "out", words, overwrite=True)
+    assert documents_of(target) == [[[2]]] * 3

@@ -27,12 +27,13 @@ from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFa
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
-from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets, should_seal
+from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.preprocess.selection import first_occurrences, split_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import open_pending
 
 Mask = NDArray[np.bool_]
@@ -90,12 +91,15 @@ def assemble(
         OutputExistsError: another job's dataset is there, and no `overwrite`.
         StorageError: reading or writing failed; what was there is there again.
     """
-    require_own_outputs(plan, overwrite=overwrite)
     parts = _parts(plan, folder, reports)
     _require_documents(plan, folder, parts)
     by_number = {part.shard.number: part for part in parts}
     ledgers: list[DocumentLedger] = []
     with ExitStack() as stack:
+        keys = [idx_path(planned.prefix) for output in plan.outputs for planned in output.datasets]
+        # Nobody else's dataset may appear between this look and our own.
+        locks = [stack.enter_context(OutputLock(key)) for key in keys[:MOST_LOCKED]]
+        may_replace = require_own_outputs(plan, overwrite=overwrite)
         new: list[PendingDataset] = []
         for output in plan.outputs:
             mine = [by_number[shard.number] for shard in output.shards]
@@ -105,7 +109,7 @@ def assemble(
                     pending.seal()
                 new.append(pending)
             ledgers.append(_ledger(mine, output.datasets[-1].split_number))
-        publish_datasets(new, overwrite=True)
+        publish_datasets(new, overwrite=may_replace, locks=locks)
     return [
         OutputSummary(
             datasets=tuple(dataset_summary(planned, IndexedDataset(planned.prefix)) for planned in output.datasets),

@@ -79,20 +79,27 @@ def _finished_output(plan: CorpusPlan, output: PlannedOutput) -> tuple[OutputSum
     return OutputSummary(datasets=tuple(datasets), ledger=manifests[0].ledger), manifests[0].engine or "unknown"
 
 
-def require_own_outputs(plan: CorpusPlan, *, overwrite: bool) -> None:
+def require_own_outputs(plan: CorpusPlan, *, overwrite: bool) -> bool:
     """Checks that what is there under the names of the datasets, if anything, was made by this very job.
 
     A job that was killed while its datasets appeared finds some of them.
 
+    Returns:
+        Whether what is there may be replaced: it is of this job, or the caller wants it so.
+
     Raises:
         OutputExistsError: something else is there, and is not to be replaced.
     """
+    may_replace = overwrite
     for output in plan.outputs if not overwrite else ():
         for planned in output.datasets:
-            if (path := existing_path(planned.prefix)) is not None and not _is_own(plan, output, planned):
-                raise exists_error(path)
+            if (path := existing_path(planned.prefix)) is not None:
+                if not _is_own(plan, output, planned):
+                    raise exists_error(path)
+                may_replace = True
         if exists(path := rejected_path(output.prefix)) and existing_path(output.datasets[0].prefix) is None:
             raise exists_error(path)
+    return may_replace
 
 
 def _is_own(plan: CorpusPlan, output: PlannedOutput, planned: PlannedDataset) -> bool:
