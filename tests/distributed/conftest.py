@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import multiprocessing.connection
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import forking_from
 
 PATIENCE_SECONDS = 60
 """Before a case counts as hanging; the slowest takes 3 seconds on an idle machine."""
@@ -62,11 +62,8 @@ def _hear(waiting: dict[int, Any], by_rank: dict[int, Any], case: str) -> None:
 
 @pytest.fixture(scope="module")
 def context():
-    """Processes start as forks of one that has imported torch: 50 ms each instead of 2 s."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.distributed_worker"])
-    yield context
-    multiprocessing.forkserver._forkserver._stop()
+    with forking_from("tests.distributed_worker") as context:
+        yield context
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import multiprocessing.connection
 import os
 import signal
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.packing import pack, part_of, round_up, sample
+from tests.support import forking_from
 
 from tokenloom.packing.schedulers import scheduler_map
 
@@ -90,11 +90,8 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def context():
-    """Processes start as forks of one that has imported torch: 50 ms each instead of 2 s."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.packing_worker"])
-    yield context
-    multiprocessing.forkserver._forkserver._stop()
+    with forking_from("tests.packing_worker") as context:
+        yield context
 
 
 @pytest.fixture(scope="module")
