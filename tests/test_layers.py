@@ -32,14 +32,27 @@ LAYERS = [
     "inspect",
     "demo",
     "cli",
+    "preprocessing",
+    "samplers",
+    "__main__",
 ]
-"""From low to high: a module imports from lower layers and from its own."""
+"""From low to high: a module imports from lower layers and from its own.
+
+The last rows are namespaces for users alone. A package that is a namespace too, such as `packing`, names what is public
+in its `__init__.pyi`.
+"""
 
 ROOT = Path(tokenloom.__file__).parent
 MODULES = {
     ".".join(["tokenloom", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
 }
+STUBS = {
+    ".".join(["tokenloom", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.pyi"))
+    if path.stem != "_native"
+}
+"""The lists of public names, by namespace."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +122,25 @@ def test_imports_go_down():
             faults.append(f"{at(module, imported)}: inside the package, import from the module that defines the name")
         elif LAYERS.index(layer_of(imported.target)) > LAYERS.index(layer_of(module)):
             faults.append(f"{at(module, imported)}: `{layer_of(module)}` is below `{layer_of(imported.target)}`")
+    assert faults == []
+
+
+def test_namespaces_are_for_users():
+    faults = [
+        f"{at(module, imported)}: inside the package, import from the module that defines the name"
+        for module, imported in own_imports()
+        if imported.name and imported.target in STUBS
+    ]
+    assert faults == []
+
+
+def test_namespaces_of_packages_name_what_is_defined_there():
+    faults = [
+        f"{stub.relative_to(ROOT)}:{node.lineno}: expected `from .module import Name as Name`"
+        for stub in STUBS.values()
+        for node in ast.parse(stub.read_text()).body
+        if not isinstance(node, ast.ImportFrom) or node.level != 1 or any(a.name != a.asname for a in node.names)
+    ]
     assert faults == []
 
 

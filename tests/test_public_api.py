@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
+import os
+import pickle
+import pydoc
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import tokenloom
 
-PUBLIC = [getattr(tokenloom, name) for name in tokenloom.__all__]
+NAMESPACES = (
+    *("blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing", "preprocessing"),
+    *("samplers", "storage", "tokenizers"),
+)
+
+ALWAYS_AT_THE_TOP = (
+    *("AccessDeniedError", "AmbiguousPadWarning", "BERTMaskedWordPieceDataset"),
+    *("BERTMaskedWordPieceDatasetConfig", "BadRecordBudget", "BasePackingScheduler", "BatchSizeRampup"),
+    *("BestFitReport", "BlendedDataset", "BlendedMegatronDatasetBuilder", "BlendedMegatronDatasetConfig"),
+    *("BlockShuffle", "BuildError", "BuildPlan", "CacheNotWrittenWarning", "ChangedFileError", "ChatLedger"),
+    *("ChatSummary", "ConcatenatedPart", "ConfigError", "CorpusProgress", "CorpusSettings", "CorpusSummary"),
+    *("CostBalancedScheduler", "DType", "DataMismatchWarning", "DataWait", "DatasetFormatError"),
+    *("DatasetNotFoundError", "DatasetStatistics", "DivergenceError", "DocumentPreview", "DocumentTokens"),
+    *("DpBalancedScheduler", "DuplicateDataWarning", "GPTDataset", "GPTDatasetConfig", "GPTFIMDataset"),
+    *("GPTFIMDatasetConfig", "GlobalBatch", "HuggingFaceTokenizer", "HybridCPMegatronPretrainingSampler"),
+    *("HybridCostBalancedScheduler", "IgnoredSettingWarning", "IndexCacheError", "IndexedDataset"),
+    *("IndexedDatasetBuilder", "InputError", "MaskedWordPieceDataset", "MaskedWordPieceDatasetConfig"),
+    *("MegatronDataset", "MegatronFullValidationSampler", "MegatronPretrainingRandomSampler"),
+    *("MegatronPretrainingSampler", "MissingEodWarning", "MissingExtraError", "MissingObjectError", "Mixing"),
+    *("MockGPTDataset", "MockGPTLowLevelDataset", "MockMultimodalDataset", "MockVarlenDataset"),
+    *("MockVarlenLowLevelDataset", "MultimodalDatasetConfig", "ObjectStorageSettings", "OutputBusyError"),
+    *("OutputExistsError", "OversampledError", "PackPlan", "PackReport", "PackedSeqParams", "PackingConfig"),
+    *("PolynomialCost", "ProcessGroups", "RampupPretrainingSampler", "RayRunner", "RefusedTextError"),
+    *("RenderLimits", "ReplacedObjectError", "SFTDataset", "SFTDatasetConfig", "SFTLowLevelDataset"),
+    *("SampleBatch", "SentenceSplitter", "ShortDatasetWarning", "SizedDataset", "SourceStatistics", "Spans"),
+    *("Split", "StorageError", "StuckRecordError", "T5MaskedWordPieceDataset", "T5MaskedWordPieceDatasetConfig"),
+    *("TextTokenizer", "ThreadLoader", "TokenRangeError", "TokenizerError", "TokenizerMismatchWarning"),
+    *("TokenloomError", "TokenloomWarning", "UnavailableError", "UntrainableWarning", "VarlenDataset"),
+    *("VarlenDatasetConfig", "Verification", "VerifyReport", "WorkerError", "best_fit_report"),
+    *("broadcast_scalars", "broadcast_tensor", "broadcast_to_pp_group", "build_blocks_mapping", "build_catalogue"),
+    *("build_dataloader", "build_mapping", "build_packed_microbatches", "check_same_batches"),
+    *("context_parallel_indices", "create_data_iterator", "find_inputs", "find_optimal_workers"),
+    *("first_occurrences", "get_batch_and_global_seqlens", "get_batch_on_this_rank_for_sequence_packing"),
+    *("get_blend_from_list", "load_tokenizer", "loader_statistics", "measure_traffic", "merge_datasets"),
+    *("pack_report", "parse_blend", "plan_build", "plot_pack_report", "preprocess_chat", "preprocess_corpus"),
+    *("preview_corpus", "preview_documents", "reroute_samples_to_dcp_ranks", "scheduler_map", "sequence_counts"),
+    *("set_rank_silence_seconds", "split_of", "storage_statistics", "verification_of", "verify_dataset"),
+    *("wrap_data_iterator", "wrap_dataset", "write_concatenated"),
+)
+"""What `from tokenloom import NAME` found before there were namespaces; programs are written so."""
+
+PUBLIC = {
+    f"{namespace}.{name}": getattr(module, name)
+    for namespace in NAMESPACES
+    for module in [import_module(f"tokenloom.{namespace}")]
+    for name in dir(module)
+    if not name.startswith("_")
+}
 
 LOADED = """
 import sys
@@ -22,50 +70,129 @@ from tokenloom import *
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
+TYPED = {
+    f"from tokenloom import {', '.join(ALWAYS_AT_THE_TOP)}": None,
+    "import tokenloom": None,
+    "from tokenloom import packing": None,
+    "from tokenloom.samplers import BatchSizeRampup": None,
+    "reveal_type(tokenloom.__version__)": 'note: Revealed type is "str"',
+    "reveal_type(find_inputs([]))": 'note: Revealed type is "tokenloom.inputs.find.FoundInputs"',
+    "plan: PackPlan = 1": 'error: Incompatible types in assignment (expression has type "int"',
+    "plan = packing.PackPlan()": 'error: Missing named argument "num_ranks" for "PackPlan"',
+    "BatchSizeRampup(other=1)": 'error: Unexpected keyword argument "other" for "BatchSizeRampup"',
+    "tokenloom.GptDataset": 'error: Module has no attribute "GptDataset"; maybe "GPTDataset"?',
+    "packing.PackPlans": 'error: Module has no attribute "PackPlans"; maybe "PackPlan"?',
+}
+"""Lines of a user's program, and how begins what a type checker says to each."""
 
-def test_all_is_sorted_and_without_repetitions():
+
+def test_names_at_the_top_are_sorted_and_few():
     assert list(tokenloom.__all__) == sorted(set(tokenloom.__all__))
+    assert len(tokenloom.__all__) <= 44
 
 
 def test_all_is_what_is_visible():
-    assert [name for name in dir(tokenloom) if not name.startswith("_")] == list(tokenloom.__all__)
-    found = {name for name in vars(tokenloom) if not name.startswith("_")}
-    modules = {name for name in found if isinstance(vars(tokenloom)[name], ModuleType)}
-    assert found - modules - {"TYPE_CHECKING", "Any", "import_module"} <= set(tokenloom.__all__)
+    visible = [name for name in dir(tokenloom) if not name.startswith("_")]
+    assert visible == sorted([*tokenloom.__all__, *NAMESPACES])
+    for namespace in NAMESPACES:
+        module = import_module(f"tokenloom.{namespace}")
+        assert module.__doc__
+        assert namespace == "errors" or dir(module) == sorted(module.__all__)
 
 
-def test_type_checkers_see_what_is_found_at_run_time():
-    source = ast.parse(Path(tokenloom.__file__).read_text())
-    (for_types,) = [node for node in source.body if isinstance(node, ast.If)]
-    assert ast.unparse(for_types.test) == "TYPE_CHECKING"
-    homes = {name.name: node.module for node in for_types.body for name in node.names}
-    assert sorted(homes) == list(tokenloom.__all__)
-    found = {name: getattr(tokenloom, name) for name in tokenloom.__all__}
-    assert found == {name: getattr(import_module(home), name) for name, home in homes.items()}
+def test_what_stood_at_the_top_is_found_there():
+    script = f"from tokenloom import {', '.join(ALWAYS_AT_THE_TOP)}"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_every_public_name_has_one_namespace_and_is_found_at_the_top():
+    names = [path.partition(".")[2] for path in PUBLIC]
+    assert sorted(names) == sorted(set(names))
+    assert {*ALWAYS_AT_THE_TOP, *tokenloom.__all__} <= set(names)
+    assert {path: getattr(tokenloom, path.partition(".")[2]) for path in PUBLIC} == PUBLIC
 
 
 def test_names_are_remembered_and_unknown_ones_refused():
     script = """
 import sys, tokenloom
-assert not {"numpy", "tokenloom.datasets.gpt"} & set(sys.modules), "nothing is loaded before it is asked for"
+assert not {"numpy", "lazy_loader", "tokenloom.datasets.gpt"} & set(sys.modules), "nothing is loaded unasked"
 assert "GPTDataset" not in vars(tokenloom)
 from tokenloom import *
-assert vars(tokenloom)["GPTDataset"] is GPTDataset is tokenloom.GPTDataset
+assert vars(tokenloom)["GPTDataset"] is GPTDataset is tokenloom.GPTDataset is tokenloom.datasets.GPTDataset
+assert "tokenloom.packing.report" not in sys.modules
+from tokenloom.packing import PackReport
+assert PackReport is tokenloom.PackReport
 """
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(AttributeError, match=r"module 'tokenloom' has no attribute 'GptDataset'"):
         tokenloom.GptDataset  # noqa: B018 - asking is the test
     with pytest.raises(ImportError, match="cannot import name 'GptDataset'"):
         exec("from tokenloom import GptDataset")
+    with pytest.raises(AttributeError, match=r"No tokenloom.packing attribute PackPlans"):
+        tokenloom.packing.PackPlans  # noqa: B018 - asking is the test
 
 
-@pytest.mark.parametrize("value", PUBLIC, ids=tokenloom.__all__)
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_namespaces_load_whole_where_laziness_is_switched_off(namespace):
+    script = f"import tokenloom.{namespace}, tokenloom; tokenloom.GPTDataset"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "EAGER_IMPORT": "1"}, check=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("tokenloom.GptDataset", "GPTDataset"),
+        ("tokenloom.packings", "packing"),
+        ("tokenloom.packing.PackPlans", "PackPlan"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(asked, meant):
+    done = subprocess.run([sys.executable, "-c", f"import tokenloom; {asked}"], capture_output=True, text=True)
+    assert f"Did you mean: '{meant}'?" in done.stderr
+
+
+def test_public_classes_are_pickled_by_the_module_that_defines_them():
+    for value in PUBLIC.values():
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_help_shows_the_names_at_the_top():
+    page = pydoc.plain(pydoc.render_doc(tokenloom))
+    assert "class GPTDataset(" in page
+    assert "verify_dataset(" in page
+    assert "class PackPlan(" not in page
+    assert "class PackPlan(" in pydoc.plain(pydoc.render_doc(tokenloom.packing))
+
+
+def test_the_version_is_that_of_the_installed_package():
+    script = (
+        "import tokenloom, importlib.metadata; assert tokenloom.__version__ == importlib.metadata.version('tokenloom')"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_type_checkers_see_the_namespaces_and_what_stood_at_the_top(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text("\n".join(TYPED))
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "user.py"]
+    sources = {**os.environ, "MYPYPATH": str(Path(tokenloom.__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, env=sources, capture_output=True, text=True)
+    said: dict[str, str] = {}
+    for line in done.stdout.splitlines()[:-1]:
+        _, number, remark = line.split(":", 2)
+        said.setdefault(list(TYPED)[int(number) - 1], remark.strip())
+    expected = {line: start for line, start in TYPED.items() if start is not None}
+    assert {line: remark[: len(expected.get(line, remark))] for line, remark in said.items()} == expected
+
+
+@pytest.mark.parametrize("value", PUBLIC.values(), ids=PUBLIC)
 def test_public_names_are_documented(value):
     assert value.__doc__
     assert value.__doc__ != getattr(value.__base__, "__doc__", None) if inspect.isclass(value) else True
 
 
-@pytest.mark.parametrize("value", PUBLIC, ids=tokenloom.__all__)
+@pytest.mark.parametrize("value", PUBLIC.values(), ids=PUBLIC)
 def test_public_methods_are_documented(value):
     if not inspect.isclass(value):
         return

@@ -30,8 +30,6 @@ This is the lowest module: it imports nothing of tokenloom.
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
 """
 
-from __future__ import annotations
-
 
 class TokenloomError(Exception):
     """The base of all errors of this package; `hint` says what to do about it, where that is known."""

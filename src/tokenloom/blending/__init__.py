@@ -1,1 +1,5 @@
 """From a configuration to the train, valid and test datasets of a run."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__package__, __file__)

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised
 from tokenloom.errors import ConfigError, TokenloomError
@@ -34,11 +35,31 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Of printing: all other writing words its errors, and names its file."""
 
 
+class ExactParser(argparse.ArgumentParser):
+    """A parser that takes options by their whole names only; the parsers of its commands are of its class.
+
+    An abbreviation would change its meaning with the next option that begins like it, and `--overwrit` is a typing
+    error that would replace data.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version, which is looked up only then: that takes 20 ms."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"tokenloom {version('tokenloom')}")
+        parser.exit()
+
+
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Returns the parser of some commands; only their modules are imported, which takes most of a short run."""
-    parser = argparse.ArgumentParser(
-        prog="tokenloom", description="The data pipeline that feeds large-language-model training."
-    )
+    parser = ExactParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version and stop")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
         import_module(f"{__name__}.{name.replace('-', '_')}").add_parser(commands)
@@ -52,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     141 that nobody read the output any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    named = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
+    first = words[0] if words else ""
+    named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
     try:
         words = [_admitted(word) for word in words]
         options = build_parser(named).parse_args(words)

@@ -1,1 +1,5 @@
 """Whose turn it is, and when: samplers, and the loader that turns positions into batches."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__package__, __file__)

@@ -1,0 +1,7 @@
+"""`python -m tokenloom`, the command line."""
+
+import sys
+
+from tokenloom.cli import main
+
+sys.exit(main())

@@ -1,0 +1,12 @@
+from .counts import sequence_counts as sequence_counts
+from .dataset import IndexedDataset as IndexedDataset
+from .layout import DType as DType
+from .statistics import DatasetStatistics as DatasetStatistics
+from .verification import Verification as Verification
+from .verify import VerifyReport as VerifyReport
+from .verify import verify_dataset as verify_dataset
+from .writing.builder import IndexedDatasetBuilder as IndexedDatasetBuilder
+from .writing.catalogue_builder import build_catalogue as build_catalogue
+from .writing.concatenate import write_concatenated as write_concatenated
+from .writing.kept_documents import ConcatenatedPart as ConcatenatedPart
+from .writing.merge import merge_datasets as merge_datasets

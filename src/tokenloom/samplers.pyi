@@ -1,0 +1,6 @@
+from .loading.rampup import BatchSizeRampup as BatchSizeRampup
+from .loading.rampup import RampupPretrainingSampler as RampupPretrainingSampler
+from .loading.random_sampler import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
+from .loading.samplers import HybridCPMegatronPretrainingSampler as HybridCPMegatronPretrainingSampler
+from .loading.samplers import MegatronFullValidationSampler as MegatronFullValidationSampler
+from .loading.samplers import MegatronPretrainingSampler as MegatronPretrainingSampler
