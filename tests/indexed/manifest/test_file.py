@@ -289,7 +289,7 @@ def changed(**changes):
             "in `ledger`: expected a ledger that balances, found 4 documents read, but 2 kept",
         ),
         (changed(ledger__num_read=5, ledger__num_kept=3), "expected 2 documents kept, those of the pair, found 3"),
-        (changed(inputs=[1]), "expected `inputs` to be an array of objects"),
+        (changed(inputs=[1]), r"expected `inputs\[0\]` to be an object, found 1"),
         (changed(inputs__1__path=None), r"expected `inputs\[1\].path` to be a string, found None"),
         (changed(num_input_bytes=71), "expected 2 inputs of 71 bytes, found 2 of 70"),
     ],

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType, Header
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
+from tokenloom.storage.typed_json import LEFT_OUT_IF_NONE, Crc32
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
@@ -36,7 +37,7 @@ class FileChecksum:
     """How many bytes a file has, and their CRC-32 as zlib computes it."""
 
     num_bytes: int
-    crc32: int
+    crc32: Crc32
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -68,9 +69,9 @@ class PairFacts:
     largest_token: int | None
     tokens: FileChecksum
     index: FileChecksum
-    index_start_crc32: int
-    roles: FileChecksum | None = None
-    copied_tokens: CopiedTokens | None = None
+    index_start_crc32: Crc32
+    roles: FileChecksum | None = field(default=None, metadata=LEFT_OUT_IF_NONE)
+    copied_tokens: CopiedTokens | None = field(default=None, metadata=LEFT_OUT_IF_NONE)
 
     def __post_init__(self) -> None:
         """Checks that the numbers fit together."""
@@ -119,7 +120,7 @@ class DocumentLedger:
 
     def __post_init__(self) -> None:
         """Checks that nothing is missing."""
-        counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        counts = dataclasses.asdict(self)
         _check_counts("ledger", **counts)
         del counts["num_read"]
         if sum(counts.values()) != self.num_read:
@@ -129,8 +130,8 @@ class DocumentLedger:
 
     def __add__(self, other: DocumentLedger) -> DocumentLedger:
         """Returns the ledger of both."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return DocumentLedger(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        counts = dataclasses.asdict(other)
+        return DocumentLedger(**{name: count + counts[name] for name, count in dataclasses.asdict(self).items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,18 +156,18 @@ class Manifest:
         tokenizer: that made the tokens.
         options: what decided the bytes, by name: values of JSON.
         ledger: what became of every document.
-        inputs: the files that were read.
         engine: what tokenised; for information, since it does not change the bytes.
         tokenloom_version: that wrote the pair; likewise.
+        inputs: the files that were read.
     """
 
     pair: PairFacts
     tokenizer: TokenizerIdentity
     options: Mapping[str, Any]
     ledger: DocumentLedger
-    inputs: tuple[InputRecord, ...] = ()
     engine: str | None = None
     tokenloom_version: str
+    inputs: tuple[InputRecord, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks that the parts fit together."""

@@ -1,0 +1,152 @@
+"""Dataclasses as objects of JSON: written member by member, and read strictly by what their fields are annotated with.
+
+Annotations may be `int`, `float`, `str`, `bool`, `Any`, `Mapping[str, Any]`, `Crc32`, a `Literal` of strings (which of
+them, the dataclass checks), a dataclass, a tuple of any number of one of these, and one of these or None. All members
+must be there, but for those that are `LEFT_OUT_IF_NONE`; members that are no fields are left alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from tokenloom.errors import ConfigError
+from tokenloom.storage.json_files import UnusableJsonError
+
+Crc32 = Annotated[int, "8 hexadecimal digits"]
+"""A checksum, which is written so."""
+
+LEFT_OUT_IF_NONE = {"left_out_if_none": True}
+"""Metadata of a field that is no member where it is None; null is read as if it were none."""
+
+_HEX = frozenset("0123456789abcdef")
+
+_EXPECTED = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "an object"}
+
+_MISSING = object()
+
+_MOST_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+T = TypeVar("T")
+
+
+def from_members(kind: type[T], members: Any, name: str = "") -> T:
+    """Returns the dataclass that an object of JSON holds.
+
+    Args:
+        kind: the dataclass.
+        members: what `json` makes of the object.
+        name: of the object in its file; nothing for the outermost.
+
+    Raises:
+        UnusableJsonError: it is no object, a member is missing or of another type, or the dataclass refuses them. The
+            text goes on behind the name of the file.
+    """
+    if type(members) is not dict:
+        raise _wrong(members, name, _EXPECTED[dict])
+    prefix, values = f"{name}." if name else "", {}
+    for member, exact, read, _, is_left_out in _fields_of(kind):
+        value = members.get(member, _MISSING)
+        if type(value) is exact:
+            values[member] = value
+        elif value is not _MISSING:
+            values[member] = read(value, f"{prefix}{member}")
+        elif not is_left_out:
+            message = f": expected `{prefix}{member}`, found none"
+            raise UnusableJsonError(message)
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        message = f" in `{name}`: {error.message}" if name else f": {error.message}"
+        raise UnusableJsonError(message) from error
+
+
+def members_of(record: Any) -> dict[str, Any]:
+    """Returns the members of a dataclass in the order of its fields, for `json`."""
+    values = [(field, getattr(record, field.name)) for field in _fields_of(type(record))]
+    return {
+        field.name: None if value is None else field.write(value)
+        for field, value in values
+        if value is not None or not field.is_left_out
+    }
+
+
+class _Field(NamedTuple):
+    name: str
+    exact: type[Any] | None
+    """Values of this type are as they should be; None if there is more to look at."""
+    read: Callable[[Any, str], Any]
+    """Takes any value of `json`, and the name of the member for errors."""
+    write: Callable[[Any], Any]
+    """Takes any value of the field but None."""
+    is_left_out: bool
+    """Whether it is no member where it is None."""
+
+
+_FIELDS: dict[type[Any], list[_Field]] = {}
+"""Of classes that were asked for."""
+
+
+def _fields_of(kind: type[Any]) -> list[_Field]:
+    if (known := _FIELDS.get(kind)) is not None:
+        return known
+    types = typing.get_type_hints(kind, include_extras=True)
+    _FIELDS[kind] = [
+        _Field(field.name, *_codec(types[field.name]), is_left_out="left_out_if_none" in field.metadata)
+        for field in dataclasses.fields(kind)
+    ]
+    return _FIELDS[kind]
+
+
+def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any], Callable[[Any], Any]]:
+    """Returns what is as it should be, what reads, and what writes values of a type; see `_Field`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation == Crc32:
+        return None, _read_crc32, "{:08x}".format
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return None, functools.partial(from_members, annotation), members_of
+    if type(None) in arguments:
+        exact, read, write = _codec(next(each for each in arguments if each is not type(None)))
+        return exact, lambda value, name: None if value is None else read(value, name), write
+    if origin is tuple:
+        _, read, write = _codec(arguments[0])
+        return None, functools.partial(_read_array, read), lambda values: [write(value) for value in values]
+    if annotation is Any:
+        return None, lambda value, _: value, _same
+    exact = dict if origin is Mapping else str if origin is Literal else annotation
+    return exact, functools.partial(_read_exactly, exact), _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _read_exactly(kind: type[Any], value: Any, name: str) -> Any:
+    """Returns a value of this type and none below; a boolean is no integer."""
+    if type(value) is not kind:
+        raise _wrong(value, name, _EXPECTED[kind])
+    return value
+
+
+def _read_crc32(value: Any, name: str) -> int:
+    if len(_read_exactly(str, value, name)) == 8 and _HEX.issuperset(value):
+        return int(value, 16)
+    raise _wrong(value, name, "8 hexadecimal digits")
+
+
+def _read_array(read: Callable[[Any, str], Any], values: Any, name: str) -> tuple[Any, ...]:
+    if type(values) is not list:
+        raise _wrong(values, name, "an array")
+    return tuple([read(value, f"{name}[{i}]") for i, value in enumerate(values)])
+
+
+def _wrong(value: Any, name: str, expected: str) -> UnusableJsonError:
+    found = repr(value)
+    if len(found) > _MOST_SHOWN:
+        found = f"{found[:_MOST_SHOWN]}…"
+    what = f"`{name}` to be {expected}" if name else expected
+    return UnusableJsonError(f": expected {what}, found {found}")
