@@ -19,9 +19,9 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.leases import Silence, touched
-from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import InputError, StuckRecordError, TokenizerError
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded

@@ -17,8 +17,8 @@ from tests.preprocess.corpus import documents_of, leftovers, make_tokenizer, wor
 from tokenloom import merge_datasets
 from tokenloom.corpus import assembly
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, OutputBusyError, OutputExistsError, StorageError
 
 ANY_NUMBER = BadRecordBudget(most=None)

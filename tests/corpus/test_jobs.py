@@ -23,8 +23,8 @@ from tests.preprocess.corpus import (
 )
 
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import plan_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 

@@ -15,7 +15,7 @@ from tests.simulation.disk import Inode
 from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import simulated
 from tokenloom.corpus import folder as folder_module
-from tokenloom.corpus import run as run_module
+from tokenloom.corpus import job as job_module
 from tokenloom.corpus import worker as worker_module
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.report import ShardReport
@@ -118,7 +118,7 @@ class _Jobs:
                 num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
                 if not (num_reused or restart) and self.is_finished(plan):
                     return
-                run_module._work(plan, folder, self._do_shards, SimpleNamespace(), overwrite=True)
+                job_module._work(plan, folder, self._do_shards, SimpleNamespace(), overwrite=True)
         except FolderGoneError as error:
             if not self.is_finished(plan):
                 raise StorageError("the folder was removed while this job was working in it") from error
@@ -275,8 +275,8 @@ class _WorkOf:
         self._changes = [
             (worker_module, "ShardWorker", jobs.worker),
             (worker_module, "Counts", _Counts),
-            (run_module, "damaged_parts", jobs.damaged_parts),
-            (run_module, "assemble", jobs.assemble),
+            (job_module, "damaged_parts", jobs.damaged_parts),
+            (job_module, "assemble", jobs.assemble),
             (folder_module, "boot_id", lambda: f"boot{0 if jobs.world.lost_power else 1}"),
         ]
 

@@ -14,8 +14,8 @@ from tokenloom.cli.values import byte_count, count, shares, signed_number
 from tokenloom.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tokenloom.corpus.job import Runner
     from tokenloom.corpus.progress import CorpusProgress
-    from tokenloom.corpus.run import Runner
     from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
     from tokenloom.preprocess.preview import DocumentPreview

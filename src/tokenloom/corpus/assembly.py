@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tokenloom.corpus.finished import require_own_outputs
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import CorpusPlan, PlannedOutput, PlannedShard
+from tokenloom.corpus.plan import JobPlan, PlannedOutput, PlannedShard
+from tokenloom.corpus.recipe import Mask
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
@@ -29,14 +30,11 @@ from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.preprocess.rejected import json_line, rejected_path
-from tokenloom.preprocess.selection import first_occurrences, split_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import open_pending
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ class DonePart:
 
 
 def assemble(
-    plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
+    plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
 ) -> list[OutputSummary]:
     """Makes the datasets of a job appear, all or none, and returns what they hold.
 
@@ -119,24 +117,19 @@ def assemble(
     ]
 
 
-def _parts(plan: CorpusPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
+def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
     prefixes = [folder.part_prefix(shard) for shard in plan.shards]
     kept: Sequence[Mask | None] = [None] * len(prefixes)
-    splits: Sequence[NDArray[np.int8] | None] = kept  # type: ignore[assignment]
-    if plan.settings.hashes_documents:
-        hashes = [part_hashes(prefix) for prefix in prefixes]  # mapped without descriptors, of which there are few
-        if plan.settings.drop_duplicates:
-            kept = first_occurrences(hashes)
-        if plan.settings.shares:
-            shares = tuple(plan.settings.shares.values())
-            splits = [split_of(each, seed=plan.settings.split_seed, shares=shares) for each in hashes]
+    splits: Sequence[NDArray[np.int8] | None] = [None] * len(prefixes)
+    if plan.recipe.hashes_documents:  # mapped without descriptors, of which there are few
+        kept, splits = plan.recipe.select([part_hashes(prefix) for prefix in prefixes])
     return [
         DonePart(shard=shard, report=report, prefix=prefix, kept=mask, splits=dealt)
         for shard, report, prefix, mask, dealt in zip(plan.shards, reports, prefixes, kept, splits, strict=True)
     ]
 
 
-def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[DonePart]) -> None:
+def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[DonePart]) -> None:
     num_documents = sum(part.report.num_documents for part in parts)
     num_bad = sum(part.report.num_rejected for part in parts)
     num_blank = sum(part.report.num_blank_lines for part in parts)
@@ -145,14 +138,13 @@ def _require_documents(plan: CorpusPlan, folder: JobFolder, parts: Sequence[Done
     first = next((f"; the first is {record}" for record in map(_in_words, _rejected(parts))), "")
     if not num_documents:
         folder.remove()  # there is nothing to go on with
-        message = f"{name} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
-        raise InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
+        raise plan.recipe.nothing_found(name, num_blank=num_blank, num_bad=num_bad, first=first)
     if budget.is_exceeded(num_bad, num_documents + num_bad):
         message = f"{name}: expected at most {budget} bad records, found {num_bad} of {num_documents + num_bad}"
         raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
 
 
-def _output_files(plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DonePart]) -> Iterator[PendingDataset]:
+def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart]) -> Iterator[PendingDataset]:
     """Yields the datasets of an output, written and without names; bad records go with the first."""
     engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
     for number, planned in enumerate(output.datasets):
@@ -162,8 +154,10 @@ def _output_files(plan: CorpusPlan, output: PlannedOutput, parts: Sequence[DoneP
             for part in parts
         ]
         ledger = _ledger(parts, split)
-        make = manifest_maker(plan, output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines)
-        pending = _pending_dataset(chosen, planned.prefix, make, dtype=plan.dtype)
+        make = manifest_maker(
+            plan.recipe, output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines
+        )
+        pending = _pending_dataset(chosen, planned.prefix, make, dtype=plan.recipe.dtype)
         if number == 0:
             pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
         yield pending

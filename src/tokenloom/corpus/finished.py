@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tokenloom.corpus.plan import CorpusPlan, PlannedDataset, PlannedOutput
+from tokenloom.corpus.plan import JobPlan, PlannedOutput
+from tokenloom.corpus.recipe import PlannedDataset
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, OutputSummary, corpus_summary, dataset_summary
 from tokenloom.errors import InputError, TokenloomError
@@ -17,7 +18,7 @@ from tokenloom.storage.publishing import exists_error, tidy
 from tokenloom.storage.resolve import exists
 
 
-def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | None:
+def finished_summary(plan: JobPlan, *, seconds: float) -> CorpusSummary | None:
     """Returns the summary of a job whose datasets are all there, made of the same inputs in the same way; else None.
 
     A dataset or manifest that cannot be read counts as not there: it will be written anew.
@@ -61,7 +62,7 @@ def finished_summary(plan: CorpusPlan, *, seconds: float) -> CorpusSummary | Non
     return summary
 
 
-def _finished_output(plan: CorpusPlan, output: PlannedOutput) -> tuple[OutputSummary, str] | None:
+def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummary, str] | None:
     """Returns what an output holds, and what tokenised it; None if it is not there, or not as planned."""
     datasets: list[DatasetSummary] = []
     manifests: list[Manifest] = []
@@ -79,7 +80,7 @@ def _finished_output(plan: CorpusPlan, output: PlannedOutput) -> tuple[OutputSum
     return OutputSummary(datasets=tuple(datasets), ledger=manifests[0].ledger), manifests[0].engine or "unknown"
 
 
-def require_own_outputs(plan: CorpusPlan, *, overwrite: bool) -> bool:
+def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
     """Checks that what is there under the names of the datasets, if anything, was made by this very job.
 
     A job that was killed while its datasets appeared finds some of them.
@@ -102,7 +103,7 @@ def require_own_outputs(plan: CorpusPlan, *, overwrite: bool) -> bool:
     return may_replace
 
 
-def _is_own(plan: CorpusPlan, output: PlannedOutput, planned: PlannedDataset) -> bool:
+def _is_own(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> bool:
     try:
         found = manifest_of(IndexedDataset(planned.prefix))
     except (TokenloomError, OSError):
@@ -110,7 +111,7 @@ def _is_own(plan: CorpusPlan, output: PlannedOutput, planned: PlannedDataset) ->
     return found is not None and not plan.reads_streams and _is_of(plan, output, planned, found)
 
 
-def _is_of(plan: CorpusPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
+def _is_of(plan: JobPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
     key, split, engine = dataset.key, dataset.split, found.engine or ""
-    make = manifest_maker(plan, output.files, key=key, split=split, ledger=found.ledger, engine=engine)
+    make = manifest_maker(plan.recipe, output.files, key=key, split=split, ledger=found.ledger, engine=engine)
     return is_of_same_run(found, make(found.pair))

@@ -31,7 +31,7 @@ from itertools import count
 from typing import Any
 
 from tokenloom.corpus.leases import Silence, touched
-from tokenloom.corpus.plan import CorpusPlan, PlannedShard
+from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.report import ShardReport, boot_id
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.addresses import short_hash
@@ -62,7 +62,7 @@ class JobFolder:
         plan: of the job.
     """
 
-    def __init__(self, path: str, plan: CorpusPlan) -> None:
+    def __init__(self, path: str, plan: JobPlan) -> None:
         self.path = path
         self._plan = plan
         self._lock_path = os.path.join(path, "job.lock")

@@ -9,7 +9,7 @@ import os
 import zlib
 
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import CorpusPlan, PlannedShard
+from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.report import ShardReport, boot_id
 from tokenloom.corpus.shard import hashes_path, part_hashes, part_pair
 from tokenloom.errors import TokenloomError
@@ -20,7 +20,7 @@ from tokenloom.indexed.tally import PairTally
 from tokenloom.preprocess.rejected import rejected_path
 
 
-def damaged_parts(plan: CorpusPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
+def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are not what was written, and in what.
 
     Sizes are compared for all; the bytes are read only of parts that this machine, as it runs now, did not write: what
@@ -31,12 +31,12 @@ def damaged_parts(plan: CorpusPlan, folder: JobFolder) -> list[tuple[PlannedShar
     return [(shard, problem) for shard, problem in problems if problem is not None]
 
 
-def _problem(plan: CorpusPlan, folder: JobFolder, shard: PlannedShard, here: str) -> str | None:
+def _problem(plan: JobPlan, folder: JobFolder, shard: PlannedShard, here: str) -> str | None:
     report = folder.report(shard)
     if report is None:
         return "its report is missing"
     try:
-        for number in range(len(plan.settings.keys)):
+        for number in range(len(plan.columns)):
             problem = _pair_problem(part_pair(folder.part_prefix(shard), number), reads=report.boot_id != here)
             if problem is not None:
                 return problem
@@ -45,9 +45,9 @@ def _problem(plan: CorpusPlan, folder: JobFolder, shard: PlannedShard, here: str
         return error.message
 
 
-def _problem_beside(plan: CorpusPlan, report: ShardReport, prefix: str) -> str | None:
+def _problem_beside(plan: JobPlan, report: ShardReport, prefix: str) -> str | None:
     """Returns what is wrong with the files beside the pairs."""
-    if plan.settings.hashes_documents and zlib.crc32(part_hashes(prefix).data) != report.hashes_crc32:
+    if plan.recipe.hashes_documents and zlib.crc32(part_hashes(prefix).data) != report.hashes_crc32:
         return f"`{hashes_path(prefix)}` does not hold what its report says"
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
         return f"`{rejected_path(prefix)}` is missing"

@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tokenloom.corpus.plan import CorpusPlan, plan_corpus
+from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.shard import choose_engine_of, most_record_bytes, open_planned, splitter_of
+from tokenloom.corpus.text import TextRecipe, plan_corpus, text_recipe
 from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_block
 from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.preview import DocumentPreview, preview_documents
@@ -61,19 +61,20 @@ def preview_corpus(
         TokenloomError: as `preprocess_corpus`, but for bad records, which are listed.
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
-    choice = choose_engine_of(plan)
+    recipe = text_recipe(tokenizer, settings)
+    choice = recipe.choose_engine(plan.shards[0].slices[0])
     documents: list[tuple[str, str, DocumentPreview]] = []
     bad_lines: list[BadLine] = []
     num_left = count
-    for path, parsed in _parsed_blocks(plan, max_record_bytes=most_record_bytes(settings, choice)):
+    for path, parsed in _parsed_blocks(plan, recipe, max_record_bytes=recipe.most_record_bytes(choice)):
         taken = min(num_left, parsed.num_documents)
         bad_lines += parsed.bad_lines
         previews = [
             preview_documents(
                 _documents(texts, taken),
                 tokenizer,
-                document_tokens=plan.document_tokens,
-                splitter=splitter_of(settings),
+                document_tokens=recipe.document_tokens,
+                splitter=recipe.splitter,
             )
             for texts in parsed.columns
         ]
@@ -89,21 +90,19 @@ def preview_corpus(
         num_ignored=len(plan.ignored),
         num_bytes=sum(file.num_bytes for file in plan.files),
         num_shards=len(plan.shards),
-        dtype=plan.dtype.name,
+        dtype=recipe.dtype.name,
         engine=choice.name,
         engine_reason=choice.reason,
     )
 
 
-def _parsed_blocks(plan: CorpusPlan, *, max_record_bytes: int) -> Iterator[tuple[str, ParsedBlock]]:
+def _parsed_blocks(plan: JobPlan, recipe: TextRecipe, *, max_record_bytes: int) -> Iterator[tuple[str, ParsedBlock]]:
     """Yields the blocks of the corpus, small ones, each with the path of its file."""
-    keys = plan.settings.keys
     for shard in plan.shards:
         for slice_ in shard.slices:
-            reader = open_planned(slice_, plan.settings, block_bytes=_BLOCK_BYTES, max_record_bytes=max_record_bytes)
-            with closing(reader):
+            with closing(recipe.open(slice_, block_bytes=_BLOCK_BYTES, max_record_bytes=max_record_bytes)) as reader:
                 for block in reader.blocks():
-                    yield slice_.file.path, parse_block(block, keys)
+                    yield slice_.file.path, parse_block(block, recipe.settings.keys)
 
 
 def _documents(texts: Texts, count: int) -> list[list[str]]:

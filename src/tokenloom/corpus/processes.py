@@ -25,7 +25,7 @@ from typing import Any
 from tokenloom import errors
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.journal import Place, condemn, places_at
-from tokenloom.corpus.plan import CorpusPlan
+from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.progress import Counts, ProgressBook
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import StuckRecordError, TokenloomError, WorkerError
@@ -51,7 +51,7 @@ ever."""
 
 
 def work_in_processes(
-    plan: CorpusPlan, folder: JobFolder, *, num_processes: int, num_workers: int, book: ProgressBook
+    plan: JobPlan, folder: JobFolder, *, num_processes: int, num_workers: int, book: ProgressBook
 ) -> None:
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
@@ -92,7 +92,7 @@ def work_in_processes(
                 book.tell(news["shard"], Counts(**news["counts"]), is_done=news["is_done"])
 
 
-def _condemned(plan: CorpusPlan, folder: JobFolder, child: _Child) -> Place | None:
+def _condemned(plan: JobPlan, folder: JobFolder, child: _Child) -> Place | None:
     """Returns the place of the record of which a process died, which is a bad one now; None if that is not certain."""
     if child.shard is None or not (child.is_stuck or -child.returncode in _OWN_SIGNALS):
         return None
@@ -100,7 +100,7 @@ def _condemned(plan: CorpusPlan, folder: JobFolder, child: _Child) -> Place | No
     return condemn(folder.journal_path(plan.shards[child.shard]), reason)
 
 
-def _too_many_deaths(plan: CorpusPlan, folder: JobFolder, child: _Child, message: str) -> WorkerError:
+def _too_many_deaths(plan: JobPlan, folder: JobFolder, child: _Child, message: str) -> WorkerError:
     message += f", as did {_MOST_DEATHS - 1} before it"
     places = [] if child.shard is None else places_at(folder.journal_path(plan.shards[child.shard]))
     if places:
@@ -282,7 +282,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _place(plan: CorpusPlan, number: int | None) -> str:
+def _place(plan: JobPlan, number: int | None) -> str:
     if number is None:
         return "a shard"
     slices = plan.shards[number].slices

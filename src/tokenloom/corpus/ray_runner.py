@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
-from tokenloom.corpus.plan import CorpusPlan, PlannedShard
+from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.progress import Counts, ProgressBook
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ShardWorker
@@ -47,7 +47,7 @@ class RayRunner:
                 message = f"expected {name} of at least {least}, got {value!r}"
                 raise ConfigError(message)
 
-    def __call__(self, plan: CorpusPlan, folder: JobFolder, book: ProgressBook) -> None:
+    def __call__(self, plan: JobPlan, folder: JobFolder, book: ProgressBook) -> None:
         """Returns when all shards are done.
 
         Raises:
@@ -99,7 +99,7 @@ def _result(ray: Any, task: Any, shard: PlannedShard) -> ShardReport:
     raise told
 
 
-_WORKERS: dict[str, tuple[CorpusPlan, ShardWorker]] = {}
+_WORKERS: dict[str, tuple[JobPlan, ShardWorker]] = {}
 """The plan of a job, by its fingerprint, and what tokenises for it in this process: both live from task to task."""
 
 
@@ -122,11 +122,11 @@ def _do_shard(
         return error
 
 
-def _worker(shared: list[Any], fingerprint: str, num_workers: int) -> tuple[CorpusPlan, ShardWorker]:
+def _worker(shared: list[Any], fingerprint: str, num_workers: int) -> tuple[JobPlan, ShardWorker]:
     if fingerprint not in _WORKERS:
         for _, worker in _WORKERS.values():
             worker.__exit__()
         _WORKERS.clear()
-        plan: CorpusPlan = require("ray", extra="ray").get(shared[0])
+        plan: JobPlan = require("ray", extra="ray").get(shared[0])
         _WORKERS[fingerprint] = plan, ShardWorker(plan, num_workers=num_workers).__enter__()
     return _WORKERS[fingerprint]

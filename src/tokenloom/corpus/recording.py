@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from tokenloom.corpus.plan import CorpusPlan
+from tokenloom.corpus.recipe import Recipe
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.inputs import InputFile
-from tokenloom.preprocess.recording import input_records, manifest_of_run
+from tokenloom.preprocess.recording import manifest_of_run
 
 
 def manifest_maker(
-    plan: CorpusPlan,
-    files: Iterable[InputFile],
+    recipe: Recipe,
+    files: Sequence[InputFile],
     *,
     key: str,
     split: str | None,
@@ -23,20 +23,20 @@ def manifest_maker(
     """Returns what makes the manifest of a dataset once its files are written.
 
     Args:
-        plan: of the job.
+        recipe: of the job.
         files: that were read for it, in order.
         key, split: of the dataset.
         ledger: of its documents.
         engine: that tokenised.
     """
-    added = plan.document_tokens
+    added = recipe.document_tokens
     return partial(
         manifest_of_run,
-        tokenizer=plan.tokenizer,
-        options=plan.settings.of_datasets() | {"key": key, "split": split},
+        tokenizer=recipe.tokenizer,
+        options=recipe.options(key, split),
         ledger=ledger,
-        inputs=input_records(files),
-        engine=engine,
+        inputs=recipe.recorded(files),
+        engine=engine or None,
         bos=added.bos,
         eod=added.eod,
     )

@@ -6,7 +6,6 @@ memory, so that blocks are never copied between processes. More come from more p
 
 from __future__ import annotations
 
-import logging
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -17,36 +16,27 @@ from typing import Self
 import numpy as np
 
 from tokenloom.corpus.journal import JournaledWork, ShardJournal
-from tokenloom.corpus.plan import CorpusPlan, PlannedShard
+from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
+from tokenloom.corpus.recipe import Making
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport, boot_id
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.lines import count_lines_before
-from tokenloom.inputs.parsing import parse_block
-from tokenloom.inputs.reading import SliceReader, open_slice
+from tokenloom.inputs.reading import SliceReader
 from tokenloom.inputs.records import BadLine
-from tokenloom.preprocess.blocks import BlockTokeniser, TokenisedBlock
-from tokenloom.preprocess.bundles import bundled
-from tokenloom.preprocess.refusals import Isolating, stuck_error
+from tokenloom.preprocess.blocks import TokenisedBlock
+from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.selection import DocumentHashes
-from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.local import map_file
-from tokenloom.tokenizers.engines import EngineChoice, choose_engine, max_record_bytes, one_thread_per_call
-
-_LOGGER = logging.getLogger(__name__)
-_SAMPLE_BYTES = 512 << 10
-_MOST_SAMPLE_BYTES = 16 << 20
-"""A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
+from tokenloom.tokenizers.engines import one_thread_per_call
 
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
@@ -79,7 +69,7 @@ class ShardWorker:
         num_workers: threads that tokenise.
     """
 
-    def __init__(self, plan: CorpusPlan, *, num_workers: int) -> None:
+    def __init__(self, plan: JobPlan, *, num_workers: int) -> None:
         self._plan = plan
         self._num_workers = num_workers
         self._stack = ExitStack()
@@ -89,8 +79,9 @@ class ShardWorker:
             stack.enter_context(one_thread_per_call())
             self._executor = stack.enter_context(worker_threads(self._num_workers))
             # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
-            self._choice = self._executor.submit(choose_engine_of, self._plan).result()
-            self._tokenise = _tokeniser(self._plan, self._choice, num_workers=self._num_workers)
+            first = self._plan.shards[0].slices[0]
+            make = self._plan.recipe.making
+            self._making: Making = self._executor.submit(make, first, num_workers=self._num_workers).result()
             self._stack = stack.pop_all()
         return self
 
@@ -114,22 +105,18 @@ class ShardWorker:
             StorageError: reading or writing failed.
         """
         started = time.monotonic()
-        settings = self._plan.settings
-        block_bytes = settings.block_bytes or self._choice.block_bytes
-        reading = _Reading(
-            shard, settings, block_bytes=block_bytes, max_record_bytes=most_record_bytes(settings, self._choice)
-        )
+        reading = _Reading(shard, self._making)
         with (
             _journal(part_prefix) as journal,
             closing(reading.blocks()) as blocks,
             _Part(self._plan, shard, part_prefix) as part,
         ):
-            for made in self._tokenised(bundled(blocks, num_bytes=block_bytes), journal):
+            for made in self._tokenised(self._making.bundles(blocks), journal):
                 for block in made:
                     part.write(block)
                 if progress is not None:
                     progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
-            part.publish_files(shard, engine=self._choice.name)
+            part.publish_files(shard, engine=self._making.engine)
             report = self._report(shard, part, reading, seconds=time.monotonic() - started)
             publish_bytes(f"{part_prefix}.json", report.to_json())
             return report
@@ -140,7 +127,7 @@ class ShardWorker:
         try:
             yield from in_order(
                 self._executor,
-                JournaledWork(self._tokenise, journal),
+                JournaledWork(self._making.work, journal),
                 None,
                 bundles,
                 num_ahead=self._num_workers + 1,
@@ -162,8 +149,8 @@ class ShardWorker:
             num_text_bytes=reading.num_text_bytes,
             num_tokens=part.num_tokens,
             hashes_crc32=part.hashes_crc32,
-            engine=self._choice.name,
-            engine_reason=self._choice.reason,
+            engine=self._making.engine,
+            engine_reason=self._making.engine_reason,
             seconds=seconds,
             boot_id=boot_id(),
         )
@@ -182,75 +169,12 @@ def _journal(part_prefix: str) -> Iterator[ShardJournal]:
         journal.close(keeps=keeps)
 
 
-def open_planned(
-    slice_: InputSlice, settings: CorpusSettings, *, block_bytes: int, max_record_bytes: int
-) -> SliceReader:
-    """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
-    return open_slice(
-        slice_,
-        block_bytes=block_bytes,
-        keys=settings.keys,
-        max_record_bytes=max_record_bytes,
-        max_window_bytes=settings.max_window_bytes,
-        max_unit_bytes=settings.memory_bytes,
-    )
-
-
-def most_record_bytes(settings: CorpusSettings, choice: EngineChoice) -> int:
-    """Returns the size of the largest record that is no bad one."""
-    return settings.max_record_bytes or min(MAX_RECORD_BYTES, max_record_bytes(choice, settings.memory_bytes))
-
-
-def choose_engine_of(plan: CorpusPlan) -> EngineChoice:
-    """Returns the engine, checked on the beginning of the corpus: the same in every process.
-
-    Of what can be read once only nothing is looked at first; every block is checked as it comes, anyhow.
-    """
-    texts: list[str] = []
-    slice_ = plan.shards[0].slices[0]
-    if not slice_.file.is_stream:
-        with closing(
-            open_planned(slice_, plan.settings, block_bytes=_SAMPLE_BYTES, max_record_bytes=_MOST_SAMPLE_BYTES)
-        ) as reader:
-            block = next(reader.blocks(), None)
-        columns = [] if block is None else parse_block(block, plan.settings.keys).columns
-        texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
-    choice = choose_engine(plan.settings.engine, plan.tokenizer, texts)
-    if choice.fell_back:
-        _LOGGER.warning("tokenising with `%s`, the slow engine: %s", choice.name, choice.reason)
-    return choice
-
-
-def _tokeniser(plan: CorpusPlan, choice: EngineChoice, *, num_workers: int) -> Isolating[TokenisedBlock]:
-    settings = plan.settings
-    tokeniser = BlockTokeniser(
-        plan.tokenizer,
-        choice,
-        keys=settings.keys,
-        dtype=plan.dtype,
-        document_tokens=plan.document_tokens,
-        splitter=splitter_of(settings),
-        hash_documents=settings.hashes_documents,
-        num_workers=num_workers,
-    )
-    return Isolating(tokeniser, tokeniser.rejected)
-
-
-def splitter_of(settings: CorpusSettings) -> SentenceSplitter | None:
-    """Returns what cuts texts into sentences; None if nothing does."""
-    return SentenceSplitter(keep_newlines=settings.keep_newlines) if settings.split_sentences else None
-
-
 class _Reading:
     """The blocks of a shard's slices, one slice after the other."""
 
-    def __init__(
-        self, shard: PlannedShard, settings: CorpusSettings, *, block_bytes: int, max_record_bytes: int
-    ) -> None:
+    def __init__(self, shard: PlannedShard, making: Making) -> None:
         self._shard = shard
-        self._settings = settings
-        self._block_bytes = block_bytes
-        self._max_record_bytes = max_record_bytes
+        self._making = making
         self._reader: SliceReader | None = None
         self._position = 0  # of the slices before
         self._num_text_bytes = 0
@@ -269,10 +193,7 @@ class _Reading:
     def blocks(self) -> Generator[Block]:
         """Yields all blocks, in order."""
         for slice_ in self._shard.slices:
-            reader = open_planned(
-                slice_, self._settings, block_bytes=self._block_bytes, max_record_bytes=self._max_record_bytes
-            )
-            with closing(reader):
+            with closing(self._making.open(slice_)) as reader:
                 self._reader = reader
                 yield from reader.blocks()
                 self._reader = None
@@ -288,7 +209,7 @@ class _Part:
     They are not flushed to the disk one by one: after a loss of power the checksums tell which must be done again.
     """
 
-    plan: CorpusPlan
+    plan: JobPlan
     shard: PlannedShard
     prefix: str
     num_documents: int = 0
@@ -303,10 +224,10 @@ class _Part:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:  # undoes what was opened if one fails
-            for number in range(len(self.plan.settings.keys)):
+            for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
                 builder = IndexedDatasetBuilder(
-                    path, dtype=self.plan.dtype, checksums=True, durable=False, exclusive=False
+                    path, dtype=self.plan.recipe.dtype, checksums=True, durable=False, exclusive=False
                 )
                 self.builders.append(stack.enter_context(builder))
             self.rejected = RejectedLines(self.prefix, skip=not self.plan.settings.bad_records.allows_none)
@@ -365,10 +286,10 @@ class _Part:
         )
         files = tuple(slice_.file for slice_ in shard.slices)
         for number, builder in enumerate(self.builders):
-            key = self.plan.settings.keys[number]
-            make = manifest_maker(self.plan, files, key=key, split=None, ledger=ledger, engine=engine)
+            key = self.plan.columns[number]
+            make = manifest_maker(self.plan.recipe, files, key=key, split=None, ledger=ledger, engine=engine)
             builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make)
-        if self.plan.settings.hashes_documents:
+        if self.plan.recipe.hashes_documents:
             data = b"".join(hashes.tobytes() for hashes in self.hashes)
             publish_bytes(hashes_path(self.prefix), data)
             self.hashes_crc32 = zlib.crc32(data)

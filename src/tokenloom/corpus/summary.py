@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenloom.corpus.plan import CorpusPlan, PlannedDataset
+from tokenloom.corpus.plan import JobPlan
+from tokenloom.corpus.recipe import PlannedDataset
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.preprocess.rejected import rejected_path
@@ -109,7 +110,7 @@ class CorpusSummary:
 
 
 def corpus_summary(
-    plan: CorpusPlan,
+    plan: JobPlan,
     outputs: Sequence[OutputSummary],
     *,
     num_shards_reused: int,
@@ -149,7 +150,7 @@ def corpus_summary(
             if ledger.num_rejected
         ),
         num_text_bytes=num_text_bytes,
-        dtype=plan.dtype.name,
+        dtype=plan.recipe.dtype.name,
         engine=engine,
         engine_reason=engine_reason,
         seconds=seconds,

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import CorpusPlan, plan_corpus
+from tokenloom.corpus.job import local_runner
+from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.progress import CorpusProgress, ProgressBook
-from tokenloom.corpus.run import local_runner
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import is_remote
@@ -85,7 +86,7 @@ def _pairs(num_processors: int) -> list[tuple[int, int]]:
     return [(processes, total // processes) for total in totals for processes in powers if processes <= total]
 
 
-def _beginning(plan: CorpusPlan, sample_bytes: int) -> CorpusPlan:
+def _beginning(plan: JobPlan, sample_bytes: int) -> JobPlan:
     """Returns the plan of the first shards, as many as make up the sample."""
     [output] = plan.outputs
     sizes = accumulate(shard.num_bytes for shard in output.shards)
@@ -93,7 +94,7 @@ def _beginning(plan: CorpusPlan, sample_bytes: int) -> CorpusPlan:
     return replace(plan, outputs=(replace(output, shards=output.shards[:count]),))
 
 
-def _try(plan: CorpusPlan, num_processes: int, num_workers: int) -> WorkerTrial:
+def _try(plan: JobPlan, num_processes: int, num_workers: int) -> WorkerTrial:
     seen: list[tuple[float, CorpusProgress]] = []
 
     def note(at: CorpusProgress) -> None:

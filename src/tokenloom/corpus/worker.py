@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import CorpusPlan
+from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.shard import ShardWorker
 
@@ -19,7 +19,7 @@ class Tell(Protocol):
         """Takes note of the number of a shard, what was done of it, and whether that is all."""
 
 
-def work_on_shards(plan: CorpusPlan, folder: JobFolder, *, num_workers: int, tell: Tell) -> None:
+def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: Tell) -> None:
     """Returns when all shards of the job are done, by this process or by others.
 
     First come the shards that are free, then those that others hold: it waits for these, and does what a dead process

@@ -1,0 +1,267 @@
+"""The recipe for text: a text under each key of a record becomes a document of the dataset of that key."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.corpus.plan import JobPlan, plan_job
+from tokenloom.corpus.recipe import Making, Mask, PlannedDataset
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.indexed.layout import DType
+from tokenloom.indexed.manifest.contents import InputRecord
+from tokenloom.inputs import STDIN, InputFile, InputSlice
+from tokenloom.inputs.blocks import MAX_RECORD_BYTES
+from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.detect import formats_by_name, split_suffix
+from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.reading import SliceReader, open_slice
+from tokenloom.preprocess.blocks import BlockTokeniser
+from tokenloom.preprocess.bundles import bundled
+from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.recording import input_records
+from tokenloom.preprocess.refusals import Isolating
+from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
+from tokenloom.preprocess.sentences import SentenceSplitter
+from tokenloom.storage.secrets import admit
+from tokenloom.tokenizers.engines import EngineChoice, choose_engine, max_record_bytes
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+
+_LOGGER = logging.getLogger(__name__)
+_SAMPLE_BYTES = 512 << 10
+_MOST_SAMPLE_BYTES = 16 << 20
+"""A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
+
+_MOST_THREADS = 8
+"""That one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
+
+_MOST_NAME_BYTES = 200
+"""Of a dataset without suffixes: filesystems take 255 bytes, of which those of files being written need some 40."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRecipe:
+    """The recipe for text; see `Recipe`.
+
+    Attributes:
+        settings: of the user.
+        tokenizer: that names the ids.
+        document_tokens: added to each document.
+    """
+
+    settings: CorpusSettings
+    tokenizer: TextTokenizer
+    document_tokens: DocumentTokens
+    is_multimodal: bool = False
+    has_roles: bool = False
+    compares_bytes: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the tokens."""
+        return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
+
+    @property
+    def hashes_documents(self) -> bool:
+        """Whether duplicates or splits are to be told."""
+        return self.settings.hashes_documents
+
+    @property
+    def threads_per_process(self) -> int:
+        """One for work in pure Python."""
+        return 1 if self.settings.split_sentences else _MOST_THREADS
+
+    @property
+    def splitter(self) -> SentenceSplitter | None:
+        """What cuts texts into sentences; None if nothing does."""
+        return SentenceSplitter(keep_newlines=self.settings.keep_newlines) if self.settings.split_sentences else None
+
+    def of_shards(self) -> dict[str, Any]:
+        """Returns what decides what a shard holds."""
+        return self.settings.of_shards()
+
+    def of_job(self) -> dict[str, Any]:
+        """Returns what else processes must agree on."""
+        return self.settings.of_job()
+
+    def options(self, key: str, split: str | None) -> dict[str, Any]:
+        """Returns what the manifest of a dataset says of how it was made."""
+        return self.settings.of_datasets() | {"key": key, "split": split}
+
+    def groups(self, prefix: str, files: Sequence[InputFile]) -> list[tuple[str, Sequence[InputFile]]]:
+        """Returns one output, or one for each file."""
+        if not self.settings.one_pair_per_file:
+            return [(prefix, files)]
+        names = _names_of_own(files)
+        return [(os.path.join(prefix, name), [file]) for name, file in zip(names, files, strict=True)]
+
+    def datasets(self, prefix: str) -> Iterator[PlannedDataset]:
+        """Yields a dataset for each split and key."""
+        splits: list[tuple[int | None, str | None]] = list(enumerate(self.settings.shares)) or [(None, None)]
+        for split_number, split in splits:
+            for column, key in enumerate(self.settings.keys):
+                names = [prefix, *([] if split is None else [split]), key.replace("/", "_"), self.settings.level]
+                name = "_".join(names)
+                yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
+
+    def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
+        """Returns the shards of some files."""
+        return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
+
+    def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
+        """Returns what the manifest says of files."""
+        return input_records(files)
+
+    def open(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int) -> SliceReader:
+        """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
+        return open_slice(
+            slice_,
+            block_bytes=block_bytes,
+            keys=self.settings.keys,
+            max_record_bytes=max_record_bytes,
+            max_window_bytes=self.settings.max_window_bytes,
+            max_unit_bytes=self.settings.memory_bytes,
+        )
+
+    def most_record_bytes(self, choice: EngineChoice) -> int:
+        """Returns the size of the largest record that is no bad one."""
+        settings = self.settings
+        return settings.max_record_bytes or min(MAX_RECORD_BYTES, max_record_bytes(choice, settings.memory_bytes))
+
+    def choose_engine(self, first: InputSlice) -> EngineChoice:
+        """Returns the engine, checked on the beginning of the corpus: the same in every process.
+
+        Of what can be read once only nothing is looked at first; every block is checked as it comes, anyhow.
+        """
+        texts: list[str] = []
+        if not first.file.is_stream:
+            reader = self.open(first, block_bytes=_SAMPLE_BYTES, max_record_bytes=_MOST_SAMPLE_BYTES)
+            with closing(reader):
+                block = next(iter(reader.blocks()), None)
+            columns = [] if block is None else parse_block(block, self.settings.keys).columns
+            texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
+        choice = choose_engine(self.settings.engine, self.tokenizer, texts)
+        if choice.fell_back:
+            _LOGGER.warning("tokenising with `%s`, the slow engine: %s", choice.name, choice.reason)
+        return choice
+
+    def making(self, first: InputSlice, *, num_workers: int) -> Making:
+        """Returns what one process works with."""
+        choice = self.choose_engine(first)
+        block_bytes = self.settings.block_bytes or choice.block_bytes
+        tokeniser = BlockTokeniser(
+            self.tokenizer,
+            choice,
+            keys=self.settings.keys,
+            dtype=self.dtype,
+            document_tokens=self.document_tokens,
+            splitter=self.splitter,
+            hash_documents=self.hashes_documents,
+            num_workers=num_workers,
+        )
+        return Making(
+            engine=choice.name,
+            engine_reason=choice.reason,
+            open=partial(self.open, block_bytes=block_bytes, max_record_bytes=self.most_record_bytes(choice)),
+            bundles=partial(bundled, num_bytes=block_bytes),
+            work=Isolating(tokeniser, tokeniser.rejected),
+        )
+
+    def select(
+        self, hashes: Sequence[DocumentHashes]
+    ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
+        """Returns which documents of each part are the first of their texts, and the split of each."""
+        shares = tuple(self.settings.shares.values())
+        none = [None] * len(hashes)
+        kept = first_occurrences(hashes) if self.settings.drop_duplicates else none
+        splits = [split_of(each, seed=self.settings.split_seed, shares=shares) for each in hashes] if shares else none
+        return kept, splits
+
+    def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
+        """Returns the error for inputs without documents."""
+        message = f"{inputs} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
+        return InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
+
+
+def text_recipe(tokenizer: TextTokenizer, settings: CorpusSettings) -> TextRecipe:
+    """Returns the recipe for text.
+
+    Raises:
+        MissingTokenError: the tokenizer has no `bos` or `eod` to add.
+    """
+    added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
+    return TextRecipe(settings=settings, tokenizer=tokenizer, document_tokens=added)
+
+
+def plan_corpus(
+    names: Sequence[str | os.PathLike[str]],
+    prefix: str | os.PathLike[str],
+    tokenizer: TextTokenizer,
+    settings: CorpusSettings,
+) -> JobPlan:
+    """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers.
+
+    Args:
+        names: of files, folders and so on, see `find_inputs`.
+        prefix: of the outputs.
+        tokenizer: that names the ids.
+        settings: of the job.
+
+    Raises:
+        ConfigError: a setting is wrong, or two files would have one output.
+        InputError: there is nothing to read, or a file is not what its name says.
+        MissingTokenError: the tokenizer has no `bos` or `eod` to add.
+        StorageError: an input cannot be found or read.
+    """
+    found = find_inputs([os.fspath(name) for name in names], input_format=settings.input_format)
+    target = admit(os.fspath(prefix))
+    plan = plan_job(text_recipe(tokenizer, settings), target, found.files, ignored=found.ignored)
+    _check_names([dataset for output in plan.outputs for dataset in output.datasets])
+    return plan
+
+
+def _names_of_own(files: Sequence[InputFile]) -> list[str]:
+    """Returns a name for the datasets of each file: that of the file, without what tells format and compression.
+
+    Raises:
+        ConfigError: two files have one name.
+    """
+    owners: dict[str, str] = {}
+    for file in files:
+        name = "stdin" if file.path == STDIN else PurePath(split_suffix(file.path)[0]).name
+        name = PurePath(name).stem if formats_by_name(name) else name
+        if name in owners:
+            message = f"`{owners[name]}` and `{file.path}` would both be written as `{name}`"
+            raise ConfigError(message, hint="rename one of them, or preprocess their folders one by one")
+        owners[name] = file.path
+    return list(owners)
+
+
+def _check_names(datasets: Iterable[PlannedDataset]) -> None:
+    """Refuses names that could not be written in the end, or twice.
+
+    Raises:
+        ConfigError: two datasets have one name, or a name is too long.
+    """
+    owners: dict[str, PlannedDataset] = {}
+    for dataset in datasets:
+        owner = owners.setdefault(dataset.prefix, dataset)
+        if owner is not dataset:
+            also = " of ".join(f"{name!r}" for name in (owner.key, owner.split) if name is not None)
+            message = f"the datasets of {dataset.key!r} and of {also} would both be written as `{dataset.prefix}`"
+            raise ConfigError(message, hint="choose other names for splits, or make them one by one")
+        name = os.path.basename(dataset.prefix)
+        if len(os.fsencode(name)) > _MOST_NAME_BYTES:
+            message = f"expected names of at most {_MOST_NAME_BYTES} bytes, got {name!r}"
+            raise ConfigError(message, hint="choose a shorter output prefix")
