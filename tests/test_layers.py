@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import tokenloom
@@ -64,6 +65,8 @@ class Import:
     line: int
     deferred: bool
     """Whether it happens inside a function, or for the type checker only."""
+    for_types: bool = False
+    """Whether it is for the type checker only."""
 
     @property
     def target(self) -> str:
@@ -76,17 +79,18 @@ def imports_of(path: Path) -> list[Import]:
     return list(_walk(ast.parse(path.read_text()), deferred=False))
 
 
-def _walk(node: ast.AST, *, deferred: bool) -> Iterator[Import]:
+def _walk(node: ast.AST, *, deferred: bool, for_types: bool = False) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
-            yield from (Import(alias.name, "", child.lineno, deferred) for alias in child.names)
+            yield from (Import(alias.name, "", child.lineno, deferred, for_types) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"line {child.lineno}: relative import"
-            yield from (Import(child.module or "", alias.name, child.lineno, deferred) for alias in child.names)
+            names = [alias.name for alias in child.names]
+            yield from (Import(child.module or "", name, child.lineno, deferred, for_types) for name in names)
         else:
             inside = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-            for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            yield from _walk(child, deferred=deferred or inside or for_types)
+            types = for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
+            yield from _walk(child, deferred=deferred or inside or types, for_types=types)
 
 
 def layer_of(module: str) -> str:
@@ -144,6 +148,14 @@ def test_namespaces_of_packages_name_what_is_defined_there():
     assert faults == []
 
 
+def test_modules_do_not_import_each_other_in_circles():
+    needs: dict[str, set[str]] = {}
+    for module, imported in own_imports():
+        if not imported.for_types and imported.target != module:
+            needs.setdefault(module, set()).add(imported.target)
+    TopologicalSorter(needs).prepare()  # an error names a circle
+
+
 def test_private_names_stay_private():
     faults = []
     for module, imported in own_imports():
@@ -179,5 +191,8 @@ def test_imports_are_found_wherever_they_hide(tmp_path):
         "if TYPE_CHECKING:\n    import a\ntry:\n    import b\nexcept E:\n    pass\ndef f():\n    from c.d import e\n"
     )
     (tmp_path / "module.py").write_text(source)
-    found = [(imported.module, imported.name, imported.deferred) for imported in imports_of(tmp_path / "module.py")]
-    assert found == [("a", "", True), ("b", "", False), ("c.d", "e", True)]
+    found = [
+        (imported.module, imported.name, imported.deferred, imported.for_types)
+        for imported in imports_of(tmp_path / "module.py")
+    ]
+    assert found == [("a", "", True, True), ("b", "", False, False), ("c.d", "e", True, False)]

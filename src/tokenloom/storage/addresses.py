@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
 from tokenloom.storage.secrets import admit
-
-SCHEMES = ("s3", "gs", "az", "http", "https", "msc")
+from tokenloom.storage.stores import store_modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class ObjectAddress:
     """Where an object is.
 
     Attributes:
-        scheme: one of `SCHEMES`.
+        scheme: one of those of the modules in `storage/stores`.
         bucket: the bucket; the container of `az`, the host of `http(s)`, the profile of `msc`.
         key: the name of the object in it.
     """
@@ -72,10 +71,9 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
-    if scheme not in SCHEMES:
-        message = (
-            f"expected a path or an address with one of {', '.join(f'{each}://' for each in SCHEMES)}, found `{path}`"
-        )
+    if scheme not in (known := store_modules()):
+        schemes = ", ".join(f"{each}://" for each in known)
+        message = f"expected a path or an address with one of {schemes}, found `{path}`"
         raise ConfigError(message)
     if not bucket or not (key or is_folder):
         message = f"expected `{scheme}://BUCKET/KEY`, found `{path}`"

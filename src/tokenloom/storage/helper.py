@@ -1,8 +1,10 @@
-"""Object storage for processes that were forked from one that had used it.
+"""Clients of object storage, also for processes that were forked from one that had used it.
 
 The client libraries run threads of their own, which a fork does not take along: in the child their calls never return,
 and disturb the parent's. A child therefore asks a helper, a fresh process that is its own and ends with it, over a
-socket: a frame for each request and each answer, in whatever order these are ready.
+socket: a frame for each request and each answer, in whatever order these are ready. Torch forks its workers unless it
+is told otherwise: two of them have a first batch after 1.2 s, and fresh processes (`forkserver`, `spawn`), which import
+torch first, after 5.5 s.
 """
 
 from __future__ import annotations
@@ -22,11 +24,34 @@ from typing import Any
 from tokenloom import errors
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address
+from tokenloom.storage.client import ObjectClient
 from tokenloom.storage.secrets import query_of, redacted, remember
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.stores import store_modules
 
 _FRAME = struct.Struct("<QBQ")  # number of the request, kind, bytes that follow
 _REQUEST, _BYTES, _VALUE, _ERROR = range(4)
+
+_process: int | None = None
+"""The process whose threads the client libraries run in; a fork of it cannot use them."""
+
+
+def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
+    """Returns a client for the bucket of an address.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+    """
+    global _process
+    if _process not in (None, os.getpid()):
+        return HelperClient(settings)
+    _process = os.getpid()
+    return _make_own_client(address, settings)
+
+
+def _make_own_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
+    client: ObjectClient = store_modules()[address.scheme].make_client(address, settings)
+    return client
 
 
 class HelperClient:
@@ -130,7 +155,7 @@ class _Server:
     def __init__(self, connection: socket.socket, settings: ObjectStorageSettings) -> None:
         self._connection = connection
         self._settings = settings
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[str, ObjectClient] = {}
         self._clients_lock = threading.Lock()
         self._send_lock = threading.Lock()
 
@@ -165,12 +190,10 @@ class _Server:
         found = getattr(client, method)(address, *arguments)
         return _VALUE, json.dumps(found, default=asdict).encode()  # versions are all that is not plain
 
-    def _client(self, address: ObjectAddress) -> Any:
-        from tokenloom.storage.clients import make_client
-
+    def _client(self, address: ObjectAddress) -> ObjectClient:
         with self._clients_lock:
             if (client := self._clients.get(address.root)) is None:
-                client = self._clients[address.root] = make_client(address, self._settings)
+                client = self._clients[address.root] = _make_own_client(address, self._settings)
             return client
 
 

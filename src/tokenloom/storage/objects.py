@@ -23,8 +23,9 @@ from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.block_cache import Block, BlockCache
-from tokenloom.storage.clients import ObjectClient, make_client, missing
+from tokenloom.storage.client import ObjectClient, missing
 from tokenloom.storage.ending import at_end, daemons_stopped, submit
+from tokenloom.storage.helper import make_client
 from tokenloom.storage.local import Bytes, outside
 from tokenloom.storage.own_folder import own_folder
 from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges

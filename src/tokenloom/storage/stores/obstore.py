@@ -1,4 +1,4 @@
-"""The client libraries behind one small interface: a thin layer that words their errors, without retries of its own."""
+"""S3, Google Cloud Storage, Azure and plain HTTP through obstore."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
-from tokenloom.errors import (
-    AccessDeniedError,
-    MissingObjectError,
-    ReplacedObjectError,
-    StorageError,
-    UnavailableError,
-)
+from tokenloom.errors import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.helper import HelperClient
-from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of, redacted
+from tokenloom.storage.client import ObjectClient, as_folder, missing, reason_of, replaced
+from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of
 from tokenloom.storage.settings import ObjectStorageSettings
+
+SCHEMES = ("s3", "gs", "az", "http", "https")
 
 _UPLOAD_PART_BYTES = 8 << 20
 _MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
@@ -40,47 +36,12 @@ _ENDPOINTS = (
 """Variables that name a server; the library reads some by itself, and would print them."""
 
 
-class ObjectClient(Protocol):
-    """Access to the objects of one bucket. Safe from several threads; belongs to the process that made it.
-
-    Every method raises one of the `StorageError`s of a store and tries once: who calls knows the deadline.
-    """
-
-    def version(self, address: ObjectAddress) -> ObjectVersion:
-        """Returns what is there now."""
-
-    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        """Returns bytes [start, stop) of that version as a buffer; another version is a `ReplacedObjectError`."""
-
-    def upload(self, address: ObjectAddress, path: str) -> None:
-        """Makes a local file appear as an object, in one step."""
-
-    def delete(self, address: ObjectAddress) -> None:
-        """Removes an object; it is no error if there is none."""
-
-    def keys(self, address: ObjectAddress) -> list[str]:
-        """Returns the keys that lie right below a key taken as a folder."""
-
-    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        """Returns the objects that lie anywhere below a key taken as a folder, by their keys."""
-
-
-_process: int | None = None
-"""The process whose threads the client libraries run in; a fork of it cannot use them."""
-
-
 def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
     """Returns a client for the bucket of an address.
 
     Raises:
         MissingExtraError: the library is not installed.
     """
-    global _process
-    if _process not in (None, os.getpid()):
-        return HelperClient(settings)
-    _process = os.getpid()
-    if address.scheme == "msc":
-        return MultiStorageClient()
     return ObstoreClient(address, settings)
 
 
@@ -155,14 +116,14 @@ class ObstoreClient:
 
     def keys(self, address: ObjectAddress) -> list[str]:
         with self._worded(address):
-            found = self._library.list_with_delimiter(self._writer, _as_folder(address))
+            found = self._library.list_with_delimiter(self._writer, as_folder(address))
         return [each["path"] for each in found["objects"]]
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
         with self._worded(address):
             return {
                 each["path"]: ObjectVersion(num_bytes=each["size"], etag=each["e_tag"])
-                for part in self._library.list(self._writer, _as_folder(address))
+                for part in self._library.list(self._writer, as_folder(address))
                 for each in part
             }
 
@@ -177,14 +138,14 @@ class ObstoreClient:
         except (exceptions.NotFoundError, FileNotFoundError) as error:
             raise missing(address) from clean_cause(error)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            message = f"access to `{address}` was denied: {_reason(error)}"
+            message = f"access to `{address}` was denied: {reason_of(error)}"
             raise AccessDeniedError(
                 message, hint="check the credentials and what they may do in this bucket"
             ) from clean_cause(error)
         except exceptions.PreconditionError as error:
             raise replaced(address) from clean_cause(error)
         except (exceptions.BaseError, OSError) as error:
-            reason = _reason(error)
+            reason = reason_of(error)
             if _INSTANCE_METADATA in reason:  # the last place where the library looks for credentials
                 message = f"no credentials for `{address}` were found"
                 hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3 for profiles"
@@ -193,83 +154,6 @@ class ObstoreClient:
                 raise replaced(address) from clean_cause(error)
             message = f"`{address}` cannot be reached: {reason}"
             raise UnavailableError(message) from clean_cause(error)
-
-
-class MultiStorageClient:
-    """Whatever a profile of NVIDIA's multi-storage-client names.
-
-    It has no conditional reads, so the version is asked for after each read, which tells as surely which bytes these
-    were; that costs a second request.
-    """
-
-    def __init__(self) -> None:
-        self._library = require("multistorageclient", extra="msc")
-        self._types = require("multistorageclient.types", extra="msc")
-
-    def version(self, address: ObjectAddress) -> ObjectVersion:
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(str(address))
-            found = client.info(path)
-        return ObjectVersion(num_bytes=found.content_length, etag=found.etag)
-
-    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(str(address))
-            data = client.read(path, self._types.Range(offset=start, size=stop - start))
-        if (found := self.version(address)) != version:
-            raise replaced(address, version, found)
-        return data
-
-    def upload(self, address: ObjectAddress, path: str) -> None:
-        with self._worded(address):
-            client, remote = self._library.resolve_storage_client(str(address))
-            client.upload_file(remote, path)
-
-    def delete(self, address: ObjectAddress) -> None:
-        try:
-            with self._worded(address):
-                client, path = self._library.resolve_storage_client(str(address))
-                client.delete(path)
-        except MissingObjectError:
-            pass
-
-    def keys(self, address: ObjectAddress) -> list[str]:
-        folder = _as_folder(address)
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
-            names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
-        return [folder + name for name in names if name and "/" not in name]
-
-    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        folder = _as_folder(address)
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
-            keys = [folder + each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
-        # The entries of a listing do not have the etags of all stores.
-        return {key: self.version(ObjectAddress(address.scheme, address.bucket, key)) for key in keys if key != folder}
-
-    @contextmanager
-    def _worded(self, address: ObjectAddress) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise missing(address) from clean_cause(error)
-        except PermissionError as error:
-            message = f"access to `{address}` was denied: {_reason(error)}"
-            raise AccessDeniedError(message, hint="check the credentials of the profile") from clean_cause(error)
-        except ValueError as error:
-            message = f"`{address}` cannot be opened: {_reason(error)}"
-            raise StorageError(message, hint="check the profiles in the file that MSC_CONFIG names") from clean_cause(
-                error
-            )
-        except (OSError, RuntimeError, self._types.RetryableError) as error:
-            message = f"`{address}` cannot be reached: {_reason(error)}"
-            raise UnavailableError(message) from clean_cause(error)
-
-
-def _as_folder(address: ObjectAddress) -> str:
-    """Returns what the keys in a folder begin with."""
-    return address.key.removesuffix("/") + "/" if address.key else ""
 
 
 def _make_store(address: ObjectAddress, options: dict[str, Any], *, max_retries: int) -> Any:
@@ -321,28 +205,3 @@ def _is_loopback(endpoint: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def missing(address: ObjectAddress) -> MissingObjectError:
-    """Returns the error for an object that does not exist."""
-    message = f"no object `{address}`"
-    return MissingObjectError(message, hint="check the names of bucket and object, and the endpoint")
-
-
-def replaced(
-    address: ObjectAddress, expected: ObjectVersion | None = None, found: ObjectVersion | None = None
-) -> ReplacedObjectError:
-    """Returns the error for an object that is not the one that was opened."""
-    message = f"`{address}` was replaced after it was opened"
-    if expected is not None and found is not None:
-        message += f": expected {_described(expected)}, found {_described(found)}"
-    return ReplacedObjectError(message, hint="open the dataset again")
-
-
-def _described(version: ObjectVersion) -> str:
-    return f"{version.num_bytes} bytes" + ("" if version.etag is None else f" with etag {version.etag}")
-
-
-def _reason(error: BaseException) -> str:
-    text = redacted(str(error)).strip()
-    return text.splitlines()[0] if text else type(error).__name__

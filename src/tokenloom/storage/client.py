@@ -1,0 +1,65 @@
+"""Access to the objects of a store: what every client offers, and the errors that all of them raise."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tokenloom.errors import MissingObjectError, ReplacedObjectError
+from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
+from tokenloom.storage.secrets import redacted
+
+
+class ObjectClient(Protocol):
+    """Access to the objects of one bucket. Safe from several threads; belongs to the process that made it.
+
+    Every method raises one of the `StorageError`s of a store and tries once: who calls knows the deadline.
+    """
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        """Returns what is there now."""
+
+    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
+        """Returns bytes [start, stop) of that version as a buffer; another version is a `ReplacedObjectError`."""
+
+    def upload(self, address: ObjectAddress, path: str) -> None:
+        """Makes a local file appear as an object, in one step."""
+
+    def delete(self, address: ObjectAddress) -> None:
+        """Removes an object; it is no error if there is none."""
+
+    def keys(self, address: ObjectAddress) -> list[str]:
+        """Returns the keys that lie right below a key taken as a folder."""
+
+    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
+        """Returns the objects that lie anywhere below a key taken as a folder, by their keys."""
+
+
+def as_folder(address: ObjectAddress) -> str:
+    """Returns what the keys in a folder begin with."""
+    return address.key.removesuffix("/") + "/" if address.key else ""
+
+
+def missing(address: ObjectAddress) -> MissingObjectError:
+    """Returns the error for an object that does not exist."""
+    message = f"no object `{address}`"
+    return MissingObjectError(message, hint="check the names of bucket and object, and the endpoint")
+
+
+def replaced(
+    address: ObjectAddress, expected: ObjectVersion | None = None, found: ObjectVersion | None = None
+) -> ReplacedObjectError:
+    """Returns the error for an object that is not the one that was opened."""
+    message = f"`{address}` was replaced after it was opened"
+    if expected is not None and found is not None:
+        message += f": expected {_described(expected)}, found {_described(found)}"
+    return ReplacedObjectError(message, hint="open the dataset again")
+
+
+def _described(version: ObjectVersion) -> str:
+    return f"{version.num_bytes} bytes" + ("" if version.etag is None else f" with etag {version.etag}")
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the first line of a library's error, without secrets; the others are for its own developers."""
+    text = redacted(str(error)).strip()
+    return text.splitlines()[0] if text else type(error).__name__
