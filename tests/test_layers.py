@@ -31,6 +31,7 @@ LAYERS = [
     "loading",
     "packing",
     "inspect",
+    "testing",
     "demo",
     "cli",
     "preprocessing",

@@ -10,6 +10,7 @@ need is here; the rest lies in namespaces, named after what it is about:
 - `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; what ranks do together
 - `tokenloom.storage`: object stores
 - `tokenloom.errors`: every error and warning
+- `tokenloom.testing`: checks of datasets and stores of your own
 
 A public name loads its module when it is first asked for: a process pays for what it uses, and importing this package
 loads neither NumPy nor torch.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tokenloom.preprocessing import *
     from tokenloom.samplers import *
     from tokenloom.storage import *
+    from tokenloom.testing import *
     from tokenloom.tokenizers import *
 
     __version__: str
@@ -92,9 +94,10 @@ _NAMESPACES = (
     "preprocessing",
     "samplers",
     "storage",
+    "testing",
     "tokenizers",
 )
-"""Where public names are defined; all of them are found here too, since all of them once stood here."""
+"""Where public names are found; each is found here too, since once all stood here."""
 
 if not TYPE_CHECKING:  # with it, type checkers would take any name
 

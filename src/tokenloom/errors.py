@@ -25,7 +25,8 @@ This is the lowest module: it imports nothing of tokenloom.
     │   └── StuckRecordError                a record takes longer than it may
     ├── WorkerError (RuntimeError)          processes that work on shards of a corpus keep dying
     ├── BuildError (RuntimeError)           a rank failed or died, so no rank may go on
-    └── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
+    ├── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
+    └── ConformanceError (AssertionError)   an object does not do what `tokenloom.testing` expects of its kind
 
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
 """
@@ -140,6 +141,10 @@ class BuildError(TokenloomError, RuntimeError):
 
 class DivergenceError(TokenloomError, RuntimeError):
     """Ranks hold different values, or are at different steps, where they must be the same."""
+
+
+class ConformanceError(TokenloomError, AssertionError):
+    """A dataset, store or order does not do what everything of its kind must do; see `tokenloom.testing`."""
 
 
 class TokenloomWarning(UserWarning):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenloom.datasets.shortcuts import ITEMS, hook_of
@@ -81,6 +81,6 @@ def collate(samples: Any) -> Any:
     """
     if isinstance(samples, SampleBatch):
         return whole(samples)
-    if samples and "original_seq_len" in samples[0]:
+    if samples and isinstance(samples[0], Mapping) and "original_seq_len" in samples[0]:
         return samples
     return require("torch.utils.data", extra="torch").default_collate(samples)

@@ -1,0 +1,347 @@
+"""Whether a dataset gives the same samples by every way to them."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.errors import ConfigError
+from tokenloom.loading.loader import build_dataloader, collate
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.testing.compare import as_array, deviation, require, require_same
+from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
+
+_MOST_OF_A_BLEND = 8
+_BLENDED_WITH = ("index_split", "unique_identifiers", "dataset_path", "config")
+
+
+def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
+    """Checks that a dataset does what loaders and blends ask of it; what it does not offer is skipped.
+
+    `dataset[k]` shows what sample k is. It must be the same whenever it is asked for, and so must be what every other
+    way to samples gives: `sample`, `batch`, arrays of the caller's, worker processes, threads, blends, a pickled copy.
+
+    Example:
+        >>> class Squares:
+        ...     def __len__(self):
+        ...         return 10
+        ...     def __getitem__(self, position):
+        ...         if not 0 <= position < len(self):
+        ...             raise IndexError(position)
+        ...         return {"square": np.array([position**2])}
+        >>> report = check_dataset(Squares(), num_workers=0)
+        >>> report.passed[:2]
+        ('it has samples', 'a sample is the same whenever it is asked for')
+        >>> report.skipped["`batch` gives the samples, stacked"]
+        'Squares has no `batch`'
+
+    Args:
+        dataset: of any class with `__len__` and `__getitem__`, with one sample at least.
+        num_samples: how many samples are looked at, spread over the dataset.
+        num_workers: how many worker processes torch's DataLoader is tried with; 0 for none.
+
+    Raises:
+        ConformanceError: it gives other samples by another way, or has none.
+    """
+    checks = _DatasetChecks(dataset, num_samples, num_workers)
+    return run_checks(
+        type(dataset).__name__,
+        {
+            "it has samples": checks.has_samples,
+            "a sample is the same whenever it is asked for": checks.repeats,
+            "positions below 0 count from the end, or are refused": checks.counts_from_the_end,
+            "positions beyond the end are refused": checks.refuses_positions_beyond_the_end,
+            "None gives a sample without loss": checks.fills_up,
+            "`sample` gives the sample, as arrays": checks.gives_arrays,
+            "`batch` gives the samples, stacked": checks.gives_batches,
+            "`batch` fills given arrays": checks.fills_given_arrays,
+            "`__getitems__` gives the samples": checks.gives_many,
+            "`spans` and `span_batch` agree, and lie within documents": checks.gives_spans,
+            "`lengths` and `padded_lengths` are those of the samples": checks.knows_lengths,
+            "`will_need` changes nothing": checks.takes_announcements,
+            "a pickled copy gives the samples": checks.is_pickled,
+            "torch's DataLoader gives the samples": checks.works_with_data_loader,
+            "worker processes give the samples": checks.works_with_workers,
+            "ThreadLoader gives the samples": checks.works_with_threads,
+            "ThreadLoader gives the samples from buffers that it uses again": checks.works_with_buffers,
+            "a blend gives the samples": checks.works_in_a_blend,
+        },
+    )
+
+
+class _DatasetChecks:
+    """The checks of one dataset, in an order: later ones rely on what earlier ones found to hold."""
+
+    def __init__(self, dataset: Any, num_samples: int, num_workers: int) -> None:
+        self._dataset = dataset
+        self._num_workers = num_workers
+        self._num_chosen = num_samples
+        self._samples: dict[int, Any] = {}
+
+    # --- what every dataset must do ---------------------------------------------------------------------------
+
+    def has_samples(self) -> None:
+        count = len(self._dataset)
+        require(count > 0, "one sample at least", count)
+        chosen = np.unique(np.linspace(0, count - 1, num=max(min(self._num_chosen, count), 1), dtype=np.int64))
+        self._samples = {position: _copied(self._dataset[position]) for position in chosen.tolist()}
+
+    def repeats(self) -> None:
+        for position in reversed(self._samples):
+            self._require_sample(self._dataset[position], position, where=f"dataset[{position}]")
+
+    def counts_from_the_end(self) -> None:
+        last = max(self._samples)
+        try:
+            found = self._dataset[-1]
+        except IndexError:
+            message = "they are refused"
+            raise NotCheckedError(message) from None
+        self._require_sample(found, last, where="dataset[-1]")
+
+    def refuses_positions_beyond_the_end(self) -> None:
+        count = len(self._dataset)
+        try:
+            self._dataset[count]
+        except IndexError:
+            return
+        hint = "without it a loop over the dataset never ends, and a position that is wrong goes unseen"
+        expected = f"an `IndexError` of `dataset[{count}]`, as there are {count} samples"
+        raise deviation(expected, "a sample", hint=hint)
+
+    # --- what a dataset may offer -----------------------------------------------------------------------------
+
+    def fills_up(self) -> None:
+        sample = next(iter(self._samples.values()))
+        if not isinstance(sample, Mapping) or "loss_mask" not in sample:
+            message = "samples have no `loss_mask`"
+            raise NotCheckedError(message)
+        try:
+            found = self._dataset[None]
+        except (TypeError, IndexError, KeyError, ValueError):
+            message = "`dataset[None]` is refused"
+            raise NotCheckedError(message) from None
+        require_same(list(found), list(sample), where="list(dataset[None])")
+        mask = as_array(found["loss_mask"])
+        require(not mask.any(), "zeros as `dataset[None]['loss_mask']`", f"{np.count_nonzero(mask)} others")
+
+    def gives_arrays(self) -> None:
+        self._need("sample")
+        for position in self._samples:
+            self._require_sample(self._dataset.sample(position), position, where=f"dataset.sample({position})")
+
+    def gives_batches(self) -> None:
+        positions = self._shuffled()
+        found = self._batch(positions)
+        expected = [self._samples[position] for position in positions]
+        _require_batch(found, expected, where="dataset.batch(positions)")
+        _require_batch(self._batch(np.array(positions)), expected, where="dataset.batch(numpy.array(positions))")
+
+    def fills_given_arrays(self) -> None:
+        self._need("allocate_batch")
+        positions = self._shuffled()
+        expected = [self._samples[position] for position in positions]
+        for integers in (np.int64, np.int32):
+            try:
+                arrays = self._dataset.allocate_batch(len(positions), integer_dtype=integers)
+                found = self._dataset.batch(positions, out=arrays)
+            except ConfigError as error:
+                raise NotCheckedError(error.message) from None
+            require(found is arrays, "`out` back from `dataset.batch(positions, out=arrays)`", "other arrays")
+            wide = {name: array.astype(as_array(expected[0][name]).dtype) for name, array in arrays.items()}
+            _require_batch(wide, expected, where="dataset.batch(positions, out=arrays)")
+        for rows in (len(positions) + 1, len(positions) - 1):
+            self._require_refused(positions, rows)
+
+    def _require_refused(self, positions: Sequence[int], rows: int) -> None:
+        try:
+            self._dataset.batch(positions, out=self._dataset.allocate_batch(rows))
+        except ConfigError:
+            return
+        expected = f"a `ConfigError` for {len(positions)} positions and `out` of {rows} rows"
+        raise deviation(expected, "a batch")
+
+    def gives_many(self) -> None:
+        self._need("__getitems__")
+        positions = self._shuffled()
+        found = self._dataset.__getitems__(positions)
+        require(len(found) == len(positions), f"{len(positions)} samples of `__getitems__`", len(found))
+        for row, position in enumerate(positions):
+            self._require_sample(found[row], position, where=f"dataset.__getitems__(positions)[{row}]")
+
+    def gives_spans(self) -> None:
+        self._need("spans")
+        lengths = getattr(getattr(self._dataset, "dataset", None), "sequence_lengths", None)
+        for position in self._samples:
+            spans = self._dataset.spans(position)
+            where = f"dataset.spans({position})"
+            require(bool(np.all(spans.lengths > 0)), f"spans with tokens in `{where}`", spans.lengths.tolist())
+            require(bool(np.all(spans.starts >= 0)), f"starts from 0 on in `{where}`", spans.starts.tolist())
+            if lengths is not None:
+                stops, limits = spans.starts + spans.lengths, np.asarray(lengths)[spans.documents]
+                require(bool(np.all(stops <= limits)), f"ends up to {limits.tolist()} in `{where}`", stops.tolist())
+        if not hasattr(self._dataset, "span_batch"):
+            return
+        positions = self._shuffled()
+        batch = self._dataset.span_batch(positions)
+        for row, position in enumerate(positions):
+            one = self._dataset.spans(position)
+            for name in ("documents", "starts", "lengths"):
+                where = f"dataset.span_batch(positions)[{row}].{name}"
+                require_same(getattr(batch[row], name), getattr(one, name), where=where)
+
+    def knows_lengths(self) -> None:
+        self._need("lengths")
+        positions = np.array(self._shuffled())
+        for method, name in (("lengths", "original_seq_len"), ("padded_lengths", "padded_seq_len")):
+            self._need(method)
+            try:
+                found = getattr(self._dataset, method)(positions)
+            except (AttributeError, TypeError) as error:  # a blend of datasets without
+                raise NotCheckedError(str(error)) from None
+            expected = [int(as_array(self._samples[position][name]).item()) for position in positions.tolist()]
+            require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{method}(positions)")
+
+    def takes_announcements(self) -> None:
+        self._need("will_need")
+        self._dataset.will_need(list(self._samples))
+        self.repeats()
+
+    def is_pickled(self) -> None:
+        try:
+            text = pickle.dumps(self._dataset)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            message = f"it cannot be pickled, so worker processes must be forks: {error}"
+            raise NotCheckedError(message) from None
+        found = pickle.loads(text)
+        require(len(found) == len(self._dataset), f"{len(self._dataset)} samples in a pickled copy", len(found))
+        for position in self._samples:
+            self._require_sample(found[position], position, where=f"pickle.loads(pickle.dumps(dataset))[{position}]")
+
+    # --- loaders and blends -----------------------------------------------------------------------------------
+
+    def works_with_data_loader(self) -> None:
+        batches = self._collatable()
+        self._require_batches(build_dataloader(self._dataset, batches), batches, where="DataLoader")
+
+    def works_with_workers(self) -> None:
+        if not self._num_workers:
+            message = "`num_workers` is 0"
+            raise NotCheckedError(message)
+        batches = self._collatable()
+        loader = build_dataloader(self._dataset, batches, num_workers=self._num_workers)
+        self._require_batches(loader, batches, where=f"DataLoader with {self._num_workers} workers")
+
+    def works_with_threads(self) -> None:
+        batches = self._collatable()
+        if hasattr(self._dataset, "batch"):
+            self._batch(batches[0])
+        self._require_batches(ThreadLoader(self._dataset, batches, num_threads=2), batches, where="ThreadLoader")
+
+    def works_with_buffers(self) -> None:
+        batches = self._collatable()
+        try:
+            loader = ThreadLoader(self._dataset, batches, reuse_after=1, read_ahead=1)
+        except ConfigError as error:
+            raise NotCheckedError(error.message) from None
+        self._require_batches(loader, batches, where="ThreadLoader(reuse_after=1)")
+
+    def works_in_a_blend(self) -> None:
+        for name in _BLENDED_WITH:
+            self._need(name)
+        if not isinstance(next(iter(self._samples.values())), Mapping):
+            message = "its samples have no names"
+            raise NotCheckedError(message)
+        size = min(len(self._dataset), _MOST_OF_A_BLEND)
+        blend = BlendedDataset([self._dataset] * 2, [3.0, 2.0], size, _uncached(self._dataset.config))
+        numbers, samples = blend.dataset_index, blend.dataset_sample_index.tolist()
+        for position in range(size):
+            found = dict(blend[position])
+            require_same(
+                found.pop("dataset_id"), blend.dataset_index[position], where=f"blend[{position}]['dataset_id']"
+            )
+            where = f"BlendedDataset([dataset, dataset], …)[{position}], sample {samples[position]} of dataset "
+            require_same(found, self._dataset[samples[position]], where=f"{where}{numbers[position]}")
+        positions = list(range(size))
+        if hasattr(self._dataset, "batch"):
+            self._batch(positions)
+        (batch,) = ThreadLoader(blend, self._collatable([positions]))
+        require_same(batch, collate([blend[position] for position in positions]), where="a batch of a blend")
+
+    # --- means ------------------------------------------------------------------------------------------------
+
+    def _need(self, attribute: str) -> None:
+        if not hasattr(self._dataset, attribute):
+            message = f"{type(self._dataset).__name__} has no `{attribute}`"
+            raise NotCheckedError(message)
+
+    def _shuffled(self) -> list[int]:
+        """Returns the positions that are looked at, backwards, and the first of these twice."""
+        backwards = list(reversed(self._samples))
+        return [*backwards, backwards[0]]
+
+    def _require_sample(self, found: Any, position: int, *, where: str) -> None:
+        require_same(found, self._samples[position], where=where)
+
+    def _batch(self, positions: Any) -> Any:
+        self._need("batch")
+        try:
+            return self._dataset.batch(positions)
+        except ConfigError as error:  # samples of different lengths
+            raise NotCheckedError(error.message) from None
+
+    def _collatable(self, batches: Sequence[Sequence[int]] | None = None) -> list[list[int]]:
+        """Returns positions in batches, of which torch can make tensors."""
+        if importlib.util.find_spec("torch") is None:
+            message = "torch is not installed"
+            raise NotCheckedError(message)
+        positions = self._shuffled()
+        found = [list(batch) for batch in batches or (positions[:2], positions[2:], positions[-2:]) if batch]
+        for batch in found:
+            try:
+                collate([self._dataset[position] for position in batch])
+            except (RuntimeError, TypeError) as error:
+                message = f"torch makes no batch of its samples: {error}"
+                raise NotCheckedError(message) from None
+        return found
+
+    def _require_batches(self, loader: Any, batches: Sequence[Sequence[int]], *, where: str) -> None:
+        num_batches = 0
+        for number, batch in enumerate(loader):
+            require(number < len(batches), f"{len(batches)} batches of {where}", "more")
+            expected = collate([self._dataset[position] for position in batches[number]])
+            require_same(batch, expected, where=f"batch {number} of {where}")
+            num_batches += 1
+        require(num_batches == len(batches), f"{len(batches)} batches of {where}", num_batches)
+
+
+def _copied(sample: Any) -> Any:
+    """Returns a sample in memory of its own, so that it stays what it was."""
+    if isinstance(sample, Mapping):
+        return {name: _copied(value) for name, value in sample.items()}
+    if isinstance(sample, (tuple, list)):
+        return [_copied(value) for value in sample]
+    return as_array(sample).copy()
+
+
+def _require_batch(found: Any, samples: Sequence[Any], *, where: str) -> None:
+    """Raises unless a batch is some samples, stacked."""
+    require(
+        isinstance(samples[0], Mapping), "samples with names from a dataset with `batch`", type(samples[0]).__name__
+    )
+    stacked = {name: np.stack([as_array(sample[name]) for sample in samples]) for name in samples[0]}
+    require_same(found, stacked, where=where)
+
+
+def _uncached(config: Any) -> Any:
+    """Returns settings under which a blend neither reads nor writes the user's cache."""
+    found = copy.copy(config)
+    for name, value in {"path_to_cache": None, "fast_cache_load": False, "defer_npy_index_mmap": False}.items():
+        object.__setattr__(found, name, value)
+    return found
