@@ -1,2 +1,3 @@
 from .datasets import check_dataset as check_dataset
 from .report import CheckReport as CheckReport
+from .stores import check_store as check_store

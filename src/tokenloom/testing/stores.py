@@ -1,0 +1,209 @@
+"""Whether a client of an object store reads and writes as tokenloom relies on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from tokenloom.errors import MissingObjectError, ReplacedObjectError, StorageError
+from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address
+from tokenloom.storage.client import ObjectClient
+from tokenloom.testing.compare import deviation, require
+from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
+
+_SMALL = bytes(range(256)) * 4
+_NUM_READERS = 8
+
+
+def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20) -> CheckReport:
+    """Checks that a client of an object store does what reading and writing datasets relies on.
+
+    Objects are written below the folder, under names that nothing else has, and deleted in the end.
+
+    Args:
+        client: of the bucket that the folder is in.
+        folder: address of a folder that the client may write to, such as `s3://bucket/checks`.
+        large_bytes: size of the largest object; 9 MiB is more than a store takes in one part.
+
+    Raises:
+        ConformanceError: the client gives other bytes, or another error, than everything that reads relies on.
+    """
+    parsed = parse_address(folder.removesuffix("/"), is_folder=True)
+    key = "/".join([*filter(None, [parsed.key]), f"check-{secrets.token_hex(8)}"])
+    place = ObjectAddress(parsed.scheme, parsed.bucket, key)
+    with _StoreChecks(client, place, large_bytes).cleared() as checks:
+        return run_checks(
+            type(client).__name__,
+            {
+                "what was uploaded is there, with its size": checks.uploads,
+                "a range of bytes is read exactly": checks.reads_ranges,
+                "a large object is read as it was written": checks.takes_large_objects,
+                "an empty object has no bytes": checks.takes_empty_objects,
+                "several threads read at once": checks.reads_from_threads,
+                "keys with spaces and other signs are those of other objects": checks.takes_all_keys,
+                "a missing object is a `MissingObjectError`": checks.names_missing_objects,
+                "an upload replaces an object, and changes its version": checks.replaces,
+                "a version that is gone is never read": checks.keeps_versions_apart,
+                "a deleted object is gone, and may be deleted again": checks.deletes,
+                "`keys` lists what lies right below a folder": checks.lists_keys,
+                "`objects` lists what lies anywhere below a folder": checks.lists_objects,
+            },
+        )
+
+
+class _StoreChecks:
+    """The checks of one client; each has a folder of its own."""
+
+    def __init__(self, client: ObjectClient, place: ObjectAddress, large_bytes: int) -> None:
+        self._client = client
+        self._place = place
+        self._large_bytes = large_bytes
+        self._written: list[ObjectAddress] = []
+
+    @contextmanager
+    def cleared(self) -> Iterator[_StoreChecks]:
+        """Removes in the end what was written, as far as the client can."""
+        try:
+            yield self
+        finally:
+            for address in self._written:
+                with suppress(StorageError):
+                    self._client.delete(address)
+
+    # --- bytes ------------------------------------------------------------------------------------------------
+
+    def uploads(self) -> None:
+        address, version = self._put("upload", _SMALL)
+        require(version.num_bytes == len(_SMALL), f"{len(_SMALL)} bytes of `version`", version.num_bytes)
+        again = self._client.version(address)
+        require(again == version, f"{version} of an object that nobody changed", again)
+
+    def reads_ranges(self) -> None:
+        address, version = self._put("ranges", _SMALL)
+        count = len(_SMALL)
+        for start, stop in ((0, count), (0, 1), (count - 1, count), (1, 3), (255, 257), (100, count - 100)):
+            self._require_read(address, version, _SMALL, start, stop)
+
+    def takes_large_objects(self) -> None:
+        data = os.urandom(self._large_bytes)
+        address, version = self._put("large", data)
+        require(version.num_bytes == len(data), f"{len(data)} bytes of `version`", version.num_bytes)
+        bounds = [*range(0, len(data), 4 << 20), len(data)]
+        for start, stop in pairwise(bounds):
+            self._require_read(address, version, data, start, stop)
+
+    def takes_empty_objects(self) -> None:
+        _, version = self._put("empty", b"")
+        require(version.num_bytes == 0, "0 bytes of `version`", version.num_bytes)
+
+    def reads_from_threads(self) -> None:
+        address, version = self._put("threads", _SMALL)
+
+        def read(number: int) -> None:
+            for start in (number, 10 * number, 100 * number):
+                self._require_read(address, version, _SMALL, start, start + 64)
+
+        with ThreadPoolExecutor(_NUM_READERS) as executor:
+            for future in [executor.submit(read, number) for number in range(_NUM_READERS)]:
+                future.result()
+
+    def takes_all_keys(self) -> None:
+        names = ["a b", "a+b", "a%20b", "a=b&c", "ä", "a.b", "A b"]
+        put = {name: self._put(f"keys/{name}", name.encode()) for name in names}
+        for name, (address, version) in put.items():
+            self._require_read(address, version, name.encode(), 0, version.num_bytes)
+
+    # --- what is not there, or not any more -------------------------------------------------------------------
+
+    def names_missing_objects(self) -> None:
+        address, version = self._put("missing/there", _SMALL)
+        absent = self._address("missing/absent")
+        self._require_error(MissingObjectError, partial(self._client.version, absent), "`version` of no object")
+        self._client.delete(address)
+        read = partial(self._client.read, address, 0, 4, version)
+        self._require_error(MissingObjectError, read, "`read` of a deleted object")
+
+    def replaces(self) -> None:
+        address, before = self._put("replaced", _SMALL)
+        _, after = self._put("replaced", _SMALL[:-1])
+        require(after.num_bytes == len(_SMALL) - 1, f"{len(_SMALL) - 1} bytes after an upload", after.num_bytes)
+        require(after != before, "another version after an upload", after)
+        self._require_read(address, after, _SMALL[:-1], 0, 64)
+
+    def keeps_versions_apart(self) -> None:
+        address, before = self._put("versions", _SMALL)
+        _, after = self._put("versions", _SMALL[::-1])
+        if before.etag is None:
+            message = "the store has no etags, so versions of one size cannot be told apart"
+            raise NotCheckedError(message)
+        require(after.etag != before.etag, "another etag for other bytes", after.etag)
+        read = partial(self._client.read, address, 0, 4, before)
+        self._require_error(ReplacedObjectError, read, "`read` of a version that was replaced")
+
+    def deletes(self) -> None:
+        address, _ = self._put("deleted", _SMALL)
+        self._client.delete(address)
+        self._client.delete(address)
+        self._require_error(MissingObjectError, partial(self._client.version, address), "`version` of a deleted object")
+
+    # --- folders ----------------------------------------------------------------------------------------------
+
+    def lists_keys(self) -> None:
+        folder = self._tree("listed")
+        expected = [f"{folder.key}/{name}" for name in ("a", "b")]
+        for asked in (folder, ObjectAddress(folder.scheme, folder.bucket, folder.key + "/")):
+            found = self._client.keys(asked)
+            require(sorted(found) == expected, f"{expected} of `keys` of `{asked}`", found)
+        require(self._client.keys(self._address("nothing")) == [], "no keys of a folder without objects", "some")
+
+    def lists_objects(self) -> None:
+        folder = self._tree("walked")
+        keys = [f"{folder.key}/{name}" for name in ("a", "b", "deep/er/c", "deep/d")]
+        expected = {key: self._client.version(ObjectAddress(folder.scheme, folder.bucket, key)) for key in keys}
+        found = self._client.objects(folder)
+        require(dict(found) == expected, f"{expected} of `objects`", found)
+
+    def _tree(self, name: str) -> ObjectAddress:
+        """Returns a folder with objects in it, below it, and beside it under names that begin like its own."""
+        for key in ("a", "b", "deep/er/c", "deep/d"):
+            self._put(f"{name}/{key}", key.encode())
+        self._put(f"{name}-not/a", b"beside")
+        return self._address(name)
+
+    # --- means ------------------------------------------------------------------------------------------------
+
+    def _address(self, name: str) -> ObjectAddress:
+        return ObjectAddress(self._place.scheme, self._place.bucket, f"{self._place.key}/{name}")
+
+    def _put(self, name: str, data: bytes) -> tuple[ObjectAddress, ObjectVersion]:
+        """Uploads an object; returns where it is, and what it is then."""
+        address = self._address(name)
+        self._written.append(address)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            self._client.upload(address, file.name)
+        return address, self._client.version(address)
+
+    def _require_read(self, address: ObjectAddress, version: ObjectVersion, data: bytes, start: int, stop: int) -> None:
+        found = bytes(memoryview(self._client.read(address, start, stop, version)))
+        where = f"bytes [{start}, {stop}) of an object of {len(data)} bytes"
+        require(len(found) == stop - start, f"{stop - start} bytes for {where}", f"{len(found)} bytes")
+        require(found == data[start:stop], where, "other bytes")
+
+    def _require_error(self, kind: type[StorageError], ask: Callable[[], Any], what: str) -> None:
+        expected = f"a `{kind.__name__}` for {what}"
+        try:
+            ask()
+        except kind:
+            return
+        except Exception as error:
+            raise deviation(expected, f"{type(error).__name__}: {error}") from error
+        raise deviation(expected, "an answer")

@@ -1,0 +1,204 @@
+"""The conformance suite of clients of object stores: ours pass it, and every way to be wrong is found and named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
+
+from tokenloom.errors import ConformanceError, UnavailableError
+from tokenloom.storage.addresses import ObjectVersion, parse_address
+from tokenloom.storage.client import missing, replaced
+from tokenloom.storage.helper import make_client
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.testing import check_store
+
+ALL = 12
+
+
+def test_object_stores_conform(bucket):
+    client = make_client(parse_address(bucket.url("any")), ObjectStorageSettings())
+    report = check_store(client, bucket.url("folder"))
+    assert len(report.passed) == ALL
+    assert report.skipped == {}
+    assert bucket.keys() == []
+
+
+def test_profiles_conform(bucket, tmp_path, monkeypatch):
+    options = {"base_path": bucket.name, "endpoint_url": bucket.proxy.endpoint, "region_name": REGION}
+    keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+    profile = {
+        "storage_provider": {"type": "s3", "options": options},
+        "credentials_provider": {"type": "S3Credentials", "options": keys},
+    }
+    (tmp_path / "msc.json").write_text(json.dumps({"profiles": {"bucket": profile}}))
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.json"))
+    bucket.put("deep/er/left alone", b"kept")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its imports
+        client = make_client(parse_address("msc://bucket/any"), ObjectStorageSettings())
+        report = check_store(client, "msc://bucket/deep/er/", large_bytes=1000)
+    assert len(report.passed) == ALL
+    assert bucket.keys() == ["deep/er/left alone"]
+
+
+class MemoryClient:
+    """The least that a client can be."""
+
+    def __init__(self):
+        self.held = {}
+
+    def version(self, address):
+        if address.key not in self.held:
+            raise missing(address)
+        data = self.held[address.key]
+        return ObjectVersion(num_bytes=len(data), etag=self.etag(data))
+
+    def etag(self, data):
+        return hashlib.sha256(data).hexdigest()
+
+    def read(self, address, start, stop, version):
+        if (found := self.version(address)) != version:
+            raise replaced(address, version, found)
+        return self.held[address.key][start:stop]
+
+    def upload(self, address, path):
+        self.held[address.key] = Path(path).read_bytes()
+
+    def delete(self, address):
+        self.held.pop(address.key, None)
+
+    def keys(self, address):
+        folder = address.key.removesuffix("/") + "/"
+        return [key for key in self.held if key.startswith(folder) and "/" not in key[len(folder) :]]
+
+    def objects(self, address):
+        folder = address.key.removesuffix("/") + "/"
+        return {
+            key: ObjectVersion(num_bytes=len(data), etag=self.etag(data))
+            for key, data in self.held.items()
+            if key.startswith(folder)
+        }
+
+
+@pytest.mark.parametrize("folder", ["s3://anything", "gs://anything/", "az://any/where/else/"])
+def test_a_dict_can_be_a_store(folder):
+    client = MemoryClient()
+    assert len(check_store(client, folder).passed) == ALL
+    assert client.held == {}
+
+
+class WithoutEtags(MemoryClient):
+    def etag(self, data):
+        return None
+
+
+def test_a_store_without_etags_conforms_as_far_as_it_can():
+    report = check_store(WithoutEtags(), "s3://anything")
+    assert report.skipped["a version that is gone is never read"].startswith("the store has no etags")
+
+
+class OneTooFar(MemoryClient):
+    def read(self, address, start, stop, version):
+        return super().read(address, start, stop + 1, version)
+
+
+class Truncated(MemoryClient):
+    def upload(self, address, path):
+        self.held[address.key] = Path(path).read_bytes()[: 8 << 20]
+
+
+class Decoding(WithoutEtags):
+    def upload(self, address, path):
+        self.held[address.key.replace("+", " ")] = Path(path).read_bytes()
+
+    def version(self, address):
+        return super().version(parse_address(str(address).replace("+", " ")))
+
+    def read(self, address, start, stop, version):
+        return super().read(parse_address(str(address).replace("+", " ")), start, stop, version)
+
+
+class Silent(MemoryClient):
+    def version(self, address):
+        return super().version(address) if address.key in self.held else ObjectVersion(num_bytes=0, etag=None)
+
+
+class OtherErrors(MemoryClient):
+    def version(self, address):
+        if address.key not in self.held:
+            raise FileNotFoundError(address.key)
+        return super().version(address)
+
+
+class Newest(MemoryClient):
+    def read(self, address, start, stop, version):
+        self.version(address)
+        return self.held[address.key][start:stop]
+
+
+class WriteOnce(MemoryClient):
+    def upload(self, address, path):
+        if address.key not in self.held:
+            super().upload(address, path)
+
+
+class DeletesOnce(MemoryClient):
+    def delete(self, address):
+        if address.key not in self.held:
+            raise UnavailableError(f"no `{address}`")
+        del self.held[address.key]
+
+
+class DeepKeys(MemoryClient):
+    def keys(self, address):
+        return list(self.objects(address))
+
+
+class Prefixes(MemoryClient):
+    def keys(self, address):
+        return [key for key in self.held if key.startswith(address.key) and "deep" not in key]
+
+
+class FlatObjects(MemoryClient):
+    def objects(self, address):
+        keys = self.keys(address)
+        return {key: found for key, found in super().objects(address).items() if key in keys}
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        (
+            OneTooFar(),
+            "OneTooFar fails the check that a range of bytes is read exactly: expected 1 bytes for bytes [0, 1)",
+        ),
+        (Truncated(), "a large object is read as it was written: expected 9437184 bytes of `version`, found 8388608"),
+        (Decoding(), "those of other objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
+        (Silent(), "expected a `MissingObjectError` for `version` of no object, found an answer"),
+        (
+            OtherErrors(),
+            "`MissingObjectError` for `version` of no object, found FileNotFoundError: deep/er/check-",
+        ),
+        (WriteOnce(), "an upload replaces an object, and changes its version: expected 1023 bytes"),
+        (Newest(), "expected a `ReplacedObjectError` for `read` of a version that was replaced, found an answer"),
+        (DeepKeys(), "`keys` lists what lies right below a folder: expected"),
+        (Prefixes(), "`keys` lists what lies right below a folder: expected"),
+        (FlatObjects(), "`objects` lists what lies anywhere below a folder: expected"),
+    ],
+)
+def test_what_is_wrong_is_named(client, message):
+    with pytest.raises(ConformanceError) as raised:
+        check_store(client, "s3://anything/deep/er")
+    assert message in str(raised.value)
+    assert client.held == {} or isinstance(client, Decoding)
+
+
+def test_other_errors_of_a_client_say_what_was_checked():
+    with pytest.raises(UnavailableError) as raised:
+        check_store(DeletesOnce(), "s3://anything")
+    assert raised.value.__notes__[0].startswith("while it was checked of DeletesOnce that a deleted object is gone")
