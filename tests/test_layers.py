@@ -12,6 +12,7 @@ import tokenloom
 
 LAYERS = [
     "errors",
+    "machine",
     "numbers",
     "setting_types",
     "optional",

@@ -417,7 +417,7 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
         changes[module, "open"] = stand_ins.open
-    changes[atomic, "_has_descriptor_paths"] = lambda: world.has_unnamed_files
+    changes[atomic, "has_descriptor_paths"] = lambda: world.has_unnamed_files
     changes[locks, "Path"] = changes[leases, "Path"] = stand_ins.path
     changes[folder, "touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)

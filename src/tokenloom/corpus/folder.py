@@ -32,8 +32,9 @@ from typing import Any
 
 from tokenloom.corpus.leases import Silence, touched
 from tokenloom.corpus.plan import JobPlan, PlannedShard
-from tokenloom.corpus.report import ShardReport, boot_id
+from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.machine import boot_id
 from tokenloom.storage.addresses import short_hash
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
 from tokenloom.storage.json_files import read_json

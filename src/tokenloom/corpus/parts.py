@@ -10,13 +10,14 @@ import zlib
 
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import JobPlan, PlannedShard
-from tokenloom.corpus.report import ShardReport, boot_id
+from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import hashes_path, part_hashes, part_pair
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.tally import PairTally
+from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected import rejected_path
 
 

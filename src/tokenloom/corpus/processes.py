@@ -29,6 +29,7 @@ from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.progress import Counts, ProgressBook
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import StuckRecordError, TokenloomError, WorkerError
+from tokenloom.machine import descriptor_path
 from tokenloom.storage.secrets import known_queries, remember
 
 _LOGGER = logging.getLogger(__name__)
@@ -220,7 +221,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with open(f"/proc/self/fd/{sys.argv[1]}", "rb") as order:  # opened anew, to stand at its beginning
+    with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
         plan, path, num_workers, queries = pickle.load(order)
     remember(queries)
     told = 0.0

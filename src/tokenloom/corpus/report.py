@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenloom.errors import StorageError
@@ -94,9 +92,3 @@ class ShardReport:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**63
-
-
-@functools.cache
-def boot_id() -> str:
-    """Returns what changes when this machine starts anew, and is different on every machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -20,7 +20,7 @@ from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.recipe import Making
 from tokenloom.corpus.recording import manifest_maker
-from tokenloom.corpus.report import ShardReport, boot_id
+from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import DocumentLedger
@@ -29,6 +29,7 @@ from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.reading import SliceReader
 from tokenloom.inputs.records import BadLine
+from tokenloom.machine import boot_id
 from tokenloom.preprocess.blocks import TokenisedBlock
 from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tokenloom.machine import boot_id
+
 HOST_VARIABLE = "TOKENLOOM_HOST_IDENTITY"
 """The environment variable that replaces the identity of this host, for tests and for hosts that look alike."""
 
@@ -38,8 +40,8 @@ def _host_identity() -> str:
     if named := os.environ.get(HOST_VARIABLE):
         return named
     boot = ""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # only Linux has it
-        boot = file.read().strip()
+    with suppress(OSError):  # only Linux has it
+        boot = boot_id()
     return f"{socket.gethostname()}/{boot}"
 
 

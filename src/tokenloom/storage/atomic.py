@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import re
 import secrets
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import IO, Protocol, Self
 
 from tokenloom.errors import StorageError, TokenloomError
+from tokenloom.machine import descriptor_path, has_descriptor_paths
 from tokenloom.storage.cleaning import remove_leftover
 
 _BUFFER_BYTES = 1 << 20
@@ -118,7 +118,7 @@ class PendingFile:
         """A path that leads to what was written and handed to the system, until the file is published or discarded."""
         if self._temporary_path is not None:
             return self._temporary_path
-        return f"/proc/self/fd/{self.stream.fileno()}"
+        return descriptor_path(self.stream.fileno())
 
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
@@ -351,7 +351,7 @@ def identity_at(path: str) -> tuple[int, int] | None:
 
 def _open_unnamed(folder: str) -> int | None:
     """Returns the descriptor of a new file without a name; None where there can be none, or none could be named."""
-    if not _has_descriptor_paths():
+    if not has_descriptor_paths():
         return None
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
@@ -361,15 +361,10 @@ def _open_unnamed(folder: str) -> int | None:
         raise
 
 
-@functools.cache
-def _has_descriptor_paths() -> bool:
-    return os.path.isdir("/proc/self/fd")
-
-
 def _link_unnamed(descriptor: int, path: str) -> None:
     """Names a file that has no name; `FileExistsError` if something has that name."""
     # Python follows the link to the file, which is the point, only where a folder's descriptor is given, here unused.
-    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+    os.link(descriptor_path(descriptor), path, src_dir_fd=descriptor, follow_symlinks=True)
 
 
 def _is_linked(descriptor: int, path: str) -> bool:

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
+from tokenloom.machine import is_running
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import (
     Pending,
@@ -384,7 +385,7 @@ def _is_locked(descriptor: int, path: str, key: str) -> bool:
 def _remove_pending_of(owner: str, key: str) -> None:
     """Removes the files with hidden names of the process that held a lock when it died, on this machine."""
     found = re.fullmatch(rf"process ([0-9]+) on {re.escape(socket.gethostname())}", owner)
-    if found is not None and not os.path.exists(f"/proc/{found[1]}"):
+    if found is not None and not is_running(int(found[1])):
         with suppress(OSError):  # they cost space only, and the lock is what counts
             remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
 

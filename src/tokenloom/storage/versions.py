@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tokenloom.errors import ChangedFileError, StorageError
+from tokenloom.machine import boot_id, mount_namespace
 from tokenloom.storage.atomic import storage_errors
 
 _PAGE_BYTES = 4096
@@ -18,10 +19,10 @@ _PIECE_BYTES = 1 << 16
 def _namespace() -> str:
     """Returns what tells where numbers of devices and files mean the same: one boot, one view of the file systems."""
     boot, mounts = "", 0
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
     with suppress(OSError):
-        mounts = os.stat("/proc/self/ns/mnt").st_ino
+        boot = boot_id()
+    with suppress(OSError):
+        mounts = mount_namespace()
     return f"{boot}/{mounts}"
 
 

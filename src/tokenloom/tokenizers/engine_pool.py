@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 
+from tokenloom.machine import own_memory_bytes
 from tokenloom.tokenizers.engine_checks import Engine, recheck
 from tokenloom.tokenizers.engines import EngineChoice, ReferenceEngine
 from tokenloom.tokenizers.failures import refusals, require_sound
@@ -18,7 +18,6 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 _GROWTH_BYTES = 64 << 20
 _GROWTH_BYTES_PER_WORKER = 64 << 20
 _RENEWAL_BYTES = 8 << 20
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class EnginePool:
@@ -48,7 +47,7 @@ class EnginePool:
         self._choice = choice
         self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
         self._budget = (
-            _own_bytes() + _GROWTH_BYTES + _GROWTH_BYTES_PER_WORKER * num_workers
+            own_memory_bytes() + _GROWTH_BYTES + _GROWTH_BYTES_PER_WORKER * num_workers
             if memory_budget_bytes is None
             else memory_budget_bytes
         )
@@ -76,7 +75,7 @@ class EnginePool:
         if self._choice.must_agree:
             recheck(engine, self._truth, texts, encoded, choice=number)
         done += num_bytes
-        if done < self._renewal_bytes or _own_bytes() < self._budget:
+        if done < self._renewal_bytes or own_memory_bytes() < self._budget:
             self._idle.append((engine, done))
         else:
             del engine
@@ -89,10 +88,3 @@ def _return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _own_bytes() -> int:
-    """Returns the memory of this process alone: without pages of files, and without what it shares with others."""
-    with open("/proc/self/statm", "rb") as stream:
-        _, resident, shared, *_ = map(int, stream.read().split())
-    return (resident - shared) * _PAGE_BYTES

@@ -1,0 +1,51 @@
+"""What the system says of this machine and its processes: the only reader of `/proc`."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache
+def boot_id() -> str:
+    """Returns what changes when this machine starts anew, and is different on every machine.
+
+    Raises:
+        OSError: the system does not say; only Linux does.
+    """
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def mount_namespace() -> int:
+    """Returns the number of this process's view of the file systems, which containers have of their own.
+
+    Raises:
+        OSError: the system does not say.
+    """
+    return os.stat("/proc/self/ns/mnt").st_ino
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    return os.path.exists(f"/proc/{process}")
+
+
+@functools.cache
+def has_descriptor_paths() -> bool:
+    """Whether `descriptor_path` leads anywhere."""
+    return os.path.isdir("/proc/self/fd")
+
+
+def descriptor_path(descriptor: int) -> str:
+    """Returns a path that leads to an open file of this process; opened by it, a file is read from its beginning."""
+    return f"/proc/self/fd/{descriptor}"
+
+
+def own_memory_bytes() -> int:
+    """Returns the memory of this process alone: without pages of files, and without what it shares with others."""
+    with open("/proc/self/statm", "rb") as stream:
+        _, resident, shared, *_ = map(int, stream.read().split())
+    return (resident - shared) * _PAGE_BYTES
