@@ -13,6 +13,7 @@ import tokenloom
 LAYERS = [
     "errors",
     "machine",
+    "registry",
     "numbers",
     "setting_types",
     "optional",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tokenloom import cli
-from tokenloom.inputs import INPUT_FORMATS
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.preprocess.schemas import SCHEMAS
 from tokenloom.tokenizers.engines import ENGINES
 from tokenloom.tokenizers.text_tokenizer import TOKENIZER_KINDS
@@ -18,7 +18,7 @@ from tokenloom.tokenizers.text_tokenizer import TOKENIZER_KINDS
     [
         ("preprocess", "--engine", ENGINES),
         ("preprocess", "--tokenizer-kind", ("auto", *TOKENIZER_KINDS)),
-        ("preprocess", "--input-format", INPUT_FORMATS),
+        ("preprocess", "--input-format", FORMATS),
         ("preprocess-chat", "--engine", ENGINES),
         ("preprocess-chat", "--schema", SCHEMAS),
     ],

@@ -20,7 +20,8 @@ from tokenloom.inputs import InputSlice
 from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.parsing import ParsedBlock, parse_block
-from tokenloom.inputs.reading import SliceReader, open_slice
+from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.record_format import SliceReader
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

@@ -24,9 +24,9 @@ from tests.inputs.corpora import bad, documents, parse_file, parse_slices, write
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import LineBlock
 from tokenloom.inputs.decompression import decompressed
 from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.patterns import matches
 from tokenloom.inputs.records import records_of
@@ -264,7 +264,7 @@ def test_long_rows_that_follow_many_short_ones_are_decoded_few_at_a_time(tmp_pat
     ],
 )
 def test_json_too_deep_or_with_too_many_values_is_a_bad_line(line: bytes, reason: str):
-    found = LineBlock(path="lines", first_record=1, data=b'{"text": "ok"}\n' + line + b"\n")
+    found = JsonLineBlock(path="lines", first_record=1, data=b'{"text": "ok"}\n' + line + b"\n")
     parsed = parse_block(found, ["text"])
     assert documents([parsed]) == [["ok"]]
     [(number, why)] = bad([parsed])
@@ -277,14 +277,14 @@ def test_json_too_deep_or_with_too_many_values_is_a_bad_line(line: bytes, reason
 def test_signs_within_strings_are_no_values():
     text = '[{:,\\"' * 1_000_000
     data = json.dumps({"text": [text]}).encode() + b"\n"
-    assert documents([parse_block(LineBlock(path="lines", first_record=1, data=data), ["text"])]) == [[text]]
+    assert documents([parse_block(JsonLineBlock(path="lines", first_record=1, data=data), ["text"])]) == [[text]]
 
 
 def test_many_blank_lines_change_no_document_and_no_number():
     data = b"\n \n" * 3000 + b'{"text": "a"}\n' + b"\t\n" * 2000 + b'{"text": "b"}'
-    parsed = parse_block(LineBlock(path="lines", first_record=1, data=data), ["text"])
+    parsed = parse_block(JsonLineBlock(path="lines", first_record=1, data=data), ["text"])
     assert (documents([parsed]), parsed.num_blank_lines) == ([["a"], ["b"]], 8000)
-    parsed = parse_block(LineBlock(path="lines", first_record=1, data=data + b"\nbad"), ["text"])
+    parsed = parse_block(JsonLineBlock(path="lines", first_record=1, data=data + b"\nbad"), ["text"])
     assert (documents([parsed]), parsed.num_blank_lines) == ([["a"], ["b"]], 8000)
     assert [line for line, _ in bad([parsed])] == [8003]
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import InputError, StorageError
-from tokenloom.inputs.blocks import LineBlock
 from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.reading import open_slice
 
 LINES = b"one\ntwo\n\nfour\n"
 
 
-def blocks_of(path: Path, block_bytes: int = 6, **options: int) -> list[LineBlock]:
+def blocks_of(path: Path, block_bytes: int = 6, **options: int) -> list[JsonLineBlock]:
     slice_ = whole_file(inspect_input(str(path), input_format="jsonl"))
     with closing(open_slice(slice_, block_bytes=block_bytes, **options)) as reader:
         return list(reader.blocks())

@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from tokenloom.inputs.blocks import LineBlock
+from tokenloom.inputs.formats.jsonl import JsonLineBlock
+from tokenloom.inputs.formats.text_lines import TextLineBlock
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
 def parse(*lines: bytes, keys=("text",), first_line: int = 1):
     data = b"".join(line + b"\n" for line in lines)
-    return parse_block(LineBlock(path="lines", data=data, first_record=first_line), keys)
+    return parse_block(JsonLineBlock(path="lines", data=data, first_record=first_line), keys)
 
 
 def texts(parsed, index: int = 0) -> list[str]:
@@ -73,7 +74,7 @@ def test_a_key_that_is_no_utf8_is_not_found():
 
 @pytest.mark.parametrize(("data", "native"), [(b"a\n \xc3\xa9\r\nb", True), (b"a\n\nb\n", False), (b"\xe9\na", False)])
 def test_lines_of_text_become_no_strings_unless_one_is_unusual(data: bytes, native: bool):
-    parsed = parse_block(LineBlock(path="lines", data=data, first_record=1, format="text-lines"), ("text",))
+    parsed = parse_block(TextLineBlock(path="lines", data=data, first_record=1), ("text",))
     good = [line for line in data.removesuffix(b"\n").split(b"\n") if line and line != b"\xe9"]
     assert (is_native(parsed), texts(parsed)) == (native, [line.decode() for line in good])
     assert (parsed.num_blank_lines, len(parsed.bad_lines)) == (data.count(b"\n\n"), data.count(b"\xe9"))
@@ -145,7 +146,7 @@ def test_bad_line_has_its_number_and_reason(line: bytes, reason: str):
 
 
 def test_line_that_is_too_long_is_bad():
-    parsed = parse_block(LineBlock(path="lines", data=b"xxx", first_record=7, too_long=True), ("a", "b"))
+    parsed = parse_block(JsonLineBlock(path="lines", data=b"xxx", first_record=7, too_long=True), ("a", "b"))
     assert (parsed.num_documents, len(parsed.columns)) == (0, 2)
     assert parsed.bad_lines[0].line == 7
     assert "longer than 268435456 bytes" in parsed.bad_lines[0].reason

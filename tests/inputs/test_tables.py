@@ -18,8 +18,8 @@ from tests.inputs.corpora import (
 )
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.blocks import TableBlock
 from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.tables import TableBlock
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 WRITERS = {"a.parquet": write_parquet, "a.arrow": write_arrow}

@@ -7,7 +7,7 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.inputs.blocks import LineBlock
+from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.parsing import ParsedBlock, Texts
 from tokenloom.preprocess.blocks import BlockTokeniser
 from tokenloom.preprocess.document_tokens import DocumentTokens
@@ -40,7 +40,7 @@ def test_policy_splitter_and_hashes_of_lines():
     tokenise = tokeniser(
         document_tokens=DocumentTokens(bos=257, eod=256), splitter=SentenceSplitter(), hash_documents=True
     )
-    block = tokenise([LineBlock(path="lines", data=lines, first_record=1)])
+    block = tokenise([JsonLineBlock(path="lines", data=lines, first_record=1)])
     assert sequences(block) == [["<bos>One.", "Two.<eod>"], ["<bos>Three.", "Four<eod>"], []]
     assert (block.num_documents, block.num_blank_lines, len(block.bad_lines), block.num_doubled) == (3, 1, 1, 0)
     texts = Texts(texts=["One. Two.", "Three. Four", "", " "], document_ends=np.array([1, 3, 4], dtype=np.int64))
@@ -49,7 +49,7 @@ def test_policy_splitter_and_hashes_of_lines():
 
 
 def test_hashes_are_made_only_when_asked_for():
-    assert tokeniser()([LineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)]).hashes is None
+    assert tokeniser()([JsonLineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)]).hashes is None
 
 
 def test_parsed_documents_need_no_lines():
@@ -69,7 +69,7 @@ def test_doubled_tokens_are_counted_under_each_key():
         num_workers=1,
     )
     data = b'{"a": "x<|endoftext|>", "b": "<|endoftext|>"}\n{"a": "x", "b": "<|endoftext|>x"}\n'
-    block = tokenise([LineBlock(path="lines", data=data, first_record=1)])
+    block = tokenise([JsonLineBlock(path="lines", data=data, first_record=1)])
     assert block.num_doubled == 2
     assert block.columns[0].tokens.tolist()[-1] == tokenizer.eod
     assert block.columns[1].tokens.tolist()[:2] == [0, 0]
@@ -85,7 +85,7 @@ def test_ids_outside_the_vocabulary_are_refused(number: int):
 
     choice = EngineChoice(name="wrong", reason="", bytes_per_text_byte=1, create=Wrong, must_agree=False)
     with pytest.raises(TokenizerError, match=f"token id {number}, but the vocabulary has 259\nhint: .*`numpy`"):
-        tokeniser(choice=choice)([LineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)])
+        tokeniser(choice=choice)([JsonLineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)])
 
 
 def test_tokens_to_add_are_of_the_vocabulary():

@@ -8,14 +8,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.inputs.blocks import FileBlock, LineBlock
+from tokenloom.inputs.formats.jsonl import JsonLineBlock
+from tokenloom.inputs.formats.text_files import FileBlock
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.preprocess.bundles import bundled, parse_bundle
 
 
-def lines(data: bytes, *, first: int = 1) -> LineBlock:
-    return LineBlock(path="lines", data=data, first_record=first)
+def lines(data: bytes, *, first: int = 1) -> JsonLineBlock:
+    return JsonLineBlock(path="lines", data=data, first_record=first)
 
 
 def file(data: bytes) -> FileBlock:

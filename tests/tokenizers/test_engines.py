@@ -22,7 +22,7 @@ from tests.preprocess.corpus import (
 from tokenizers import Tokenizer, models
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.inputs.blocks import LineBlock
+from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.preprocess.blocks import BlockTokeniser
 from tokenloom.tokenizers.engine_checks import recheck, require_equal
 from tokenloom.tokenizers.engine_pool import EnginePool
@@ -152,9 +152,9 @@ def test_block_with_a_mismatch_is_an_error():
     engine = ForgetfulEngine(ReferenceEngine(tokenizer))
     choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=lambda: engine, must_agree=True)
     tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
-    assert tokenise([LineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
+    assert tokenise([JsonLineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
     with pytest.raises(TokenizerError, match="different ids for 'forget'"):
-        tokenise([LineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
+        tokenise([JsonLineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
 
 
 def recorded_choice(tokenizer: TextTokenizer) -> tuple[EngineChoice, list[ReferenceEngine]]:

@@ -12,6 +12,7 @@ from tokenloom.cli import console
 from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
 from tokenloom.cli.values import byte_count, count, shares, signed_number
 from tokenloom.errors import ConfigError
+from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 
 if TYPE_CHECKING:
     from tokenloom.corpus.job import Runner
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tokenloom.preprocess.preview import DocumentPreview
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_FORMATS = ("jsonl", "text-lines", "text-files", "parquet", "arrow")  # repeated: help must not import the readers
 _SHOWN_CHARACTERS = 200
 _MOST_SHOWN = 20
 """Datasets listed in the summary."""
@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:
         help="files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet, "
         "Arrow and Hugging Face datasets; gzip, zstd, bz2, xz",
     )
-    parser.add_argument("--input-format", choices=_FORMATS, help="of all inputs (told from each file)")
+    parser.add_argument("--input-format", choices=tuple(FORMATS), help="of all inputs (told from each file)")
     parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns (text)")
     add_tokenising_options(parser, bad="records")
     add_document_options(parser)

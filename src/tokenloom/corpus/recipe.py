@@ -19,7 +19,7 @@ from tokenloom.errors import InputError
 from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.reading import SliceReader
+from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.blocks import TokenisedBlock
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.recording import RecordedTokenizer

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs import INPUT_FORMATS, InputFormat
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import check_limits
 from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
 from tokenloom.setting_types import check_types
@@ -101,7 +101,7 @@ class CorpusSettings:
     """
 
     keys: tuple[str, ...] = ("text",)
-    input_format: InputFormat | None = None
+    input_format: str | None = None
     prepend_bos: bool = False
     append_eod: bool = False
     split_sentences: bool = False
@@ -124,8 +124,8 @@ class CorpusSettings:
         check_types(self)
         self._require(bool(self.keys) and len(set(self.keys)) == len(self.keys), "distinct keys, at least one", "keys")
         self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
-        formats = (None, *INPUT_FORMATS)
-        self._require(self.input_format in formats, f"a format out of {', '.join(INPUT_FORMATS)}", "input_format")
+        formats = (None, *FORMATS)
+        self._require(self.input_format in formats, f"a format out of {', '.join(FORMATS)}", "input_format")
         self._require(self.shard_bytes >= 1, "shard_bytes of at least 1", "shard_bytes")
         check_limits(
             max_record_bytes=self.max_record_bytes,

@@ -27,7 +27,7 @@ from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.lines import count_lines_before
-from tokenloom.inputs.reading import SliceReader
+from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.blocks import TokenisedBlock

@@ -26,7 +26,8 @@ from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.detect import formats_by_name, split_suffix
 from tokenloom.inputs.find import find_inputs
 from tokenloom.inputs.parsing import parse_block
-from tokenloom.inputs.reading import SliceReader, open_slice
+from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.blocks import BlockTokeniser
 from tokenloom.preprocess.bundles import bundled
 from tokenloom.preprocess.document_tokens import DocumentTokens

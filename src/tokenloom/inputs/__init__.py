@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-InputFormat = Literal["jsonl", "text-lines", "text-files", "parquet", "arrow"]
-INPUT_FORMATS: tuple[InputFormat, ...] = ("jsonl", "text-lines", "text-files", "parquet", "arrow")
-"""JSON lines; a document per line of text; a document per file of text; Parquet; Arrow (a file or a stream)."""
+from tokenloom.inputs.formats import FORMATS
 
-LINE_FORMATS: tuple[InputFormat, ...] = ("jsonl", "text-lines")
-TEXT_FORMATS: tuple[InputFormat, ...] = ("text-lines", "text-files")
 TEXT_KEY = "text"
 """The one key of formats that have no names for their texts."""
-
-Compression = Literal["none", "gzip", "zstd", "bz2", "xz"]
 
 STDIN = "-"
 
@@ -25,9 +18,9 @@ class InputFile:
 
     Attributes:
         path: of a local file, an address in object storage, or `-` for standard input.
-        format: of its records.
-        compression: of the whole file; formats that compress inside have none. Of what can be read once only (standard
-            input, a pipe) it is told by the first bytes, when these are read.
+        format: of its records, one of `FORMATS`.
+        compression: of the whole file, one of `CODECS` or "none"; formats that compress inside have none. Of what can
+            be read once only (standard input, a pipe) it is told by the first bytes, when these are read.
         num_bytes: its size; 0 for what can be read once only.
         version: what changes when the file does: modification time in nanoseconds, or the etag of an object; empty
             where there is none.
@@ -35,11 +28,16 @@ class InputFile:
     """
 
     path: str
-    format: InputFormat
-    compression: Compression
+    format: str
+    compression: str
     num_bytes: int
     version: str
     is_stream: bool = False
+
+    @property
+    def is_cut_by_bytes(self) -> bool:
+        """Whether its slices are ranges of bytes."""
+        return self.compression == "none" and not self.is_stream and FORMATS[self.format].has_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +46,9 @@ class InputSlice:
 
     Attributes:
         file: they belong to.
-        start, stop: which: of lines that are not compressed, those that begin in the bytes [start, stop); of Parquet,
-            the row groups [start, stop); of anything else, which is never cut, [0, 1).
+        start, stop: which: of lines that are not compressed, those that begin in the bytes [start, stop); of a format
+            with units, such as the row groups of Parquet, the units [start, stop); of anything else, which is never
+            cut, [0, 1).
     """
 
     file: InputFile
@@ -62,4 +61,4 @@ class InputSlice:
 
         All other slices number their records as the file does: row groups know how many rows come before them.
         """
-        return self.file.format in LINE_FORMATS and self.start > 0
+        return self.start > 0 and self.file.is_cut_by_bytes

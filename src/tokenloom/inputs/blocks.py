@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from tokenloom.inputs.parsing import ParsedBlock
+    from tokenloom.inputs.records import NumberedRecord
 
 MAX_RECORD_BYTES = 256 << 20
 """Longer records are bad ones, unless the caller sets another limit. While it is tokenised, a line costs 5 times its
@@ -17,83 +21,47 @@ HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineBlock:
-    """Some consecutive whole lines of a file.
+class Block(Protocol):
+    """Some consecutive records of a file. Immutable; parsed by `parse_block`, looked at one by one by `records_of`.
 
     Attributes:
-        path: of the file.
-        first_record: number of the first line, from 1: see `InputSlice.numbers_records_from_its_start`.
-        data: the bytes of the lines; the last line of the file may lack its newline.
-        format: whether a line is a JSON object or a text.
-        max_record_bytes: longer lines are bad lines.
-        too_long: the block is the beginning of one of these; the rest was dropped.
+        unit: what a record is: `line`, `row` or `file`.
     """
 
-    unit: ClassVar[str] = "line"
+    unit: ClassVar[str]
 
-    path: str
-    first_record: int
-    data: bytes
-    format: Literal["jsonl", "text-lines"] = "jsonl"
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+
+    @property
+    def first_record(self) -> int:
+        """The number of the first record, from 1: see `InputSlice.numbers_records_from_its_start`."""
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Longer records are bad ones."""
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the block is the beginning of one of these, the rest of which was dropped."""
 
     @property
     def num_text_bytes(self) -> int:
-        """Size of the lines."""
-        return len(self.data)
+        """Size of the text; of a table, of its columns in memory."""
 
+    def beginning(self) -> bytes:
+        """Returns the beginning of a record that is too long, `HEAD_BYTES` at most."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileBlock:
-    """A whole file of text.
+    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the texts of all records, without looking at each; None if anything is unusual.
 
-    Attributes:
-        path: of the file.
-        data: its bytes, decompressed.
-        max_record_bytes: longer files are bad records.
-        too_long: this is the beginning of one.
-    """
+        Raises:
+            ConfigError: no record of the format can have such keys.
+        """
 
-    unit: ClassVar[str] = "file"
-    first_record: ClassVar[int] = 1
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+        """Yields the records of a block that is not too long; see `records_of`."""
 
-    path: str
-    data: bytes
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Size of the text."""
-        return len(self.data)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableBlock:
-    """Some consecutive rows of a table.
-
-    Attributes:
-        path: of the file.
-        first_record: number of the first row in the file, from 1.
-        batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
-        max_record_bytes: rows with more bytes of text are bad rows.
-        too_long: the block is one of these.
-    """
-
-    unit: ClassVar[str] = "row"
-
-    path: str
-    first_record: int
-    batches: tuple[Any, ...]
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Size of the columns in memory, somewhat more than their text."""
-        return sum(batch.nbytes for batch in self.batches)
-
-
-Block = LineBlock | FileBlock | TableBlock
+    def halves(self) -> tuple[Block, Block] | None:
+        """Returns the first and the last of the records; None if there is one record only."""

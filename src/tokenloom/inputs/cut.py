@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.streams import is_cut_by_bytes
-from tokenloom.inputs.table_sources import row_group_bytes
+from tokenloom.inputs.formats import FORMATS
 
 Shard = tuple[InputSlice, ...]
 
@@ -19,19 +18,20 @@ _NUM_THREADS = 16
 def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, ...]:
     """Returns the shards of a corpus: slices that together are all its records, in their order.
 
-    A function of the files (their order, formats, sizes and, of Parquet, row groups) and `shard_bytes` alone. Lines
-    that are not compressed are cut into equal ranges of bytes, Parquet between row groups; anything else is never cut.
+    A function of the files (their order, formats, sizes and, where they have units, such as the row groups of Parquet,
+    these) and `shard_bytes` alone. Lines that are not compressed are cut into equal ranges of bytes, others between
+    their units; what has none is never cut.
     Consecutive slices are one shard as long as they do not exceed `shard_bytes` together. What can be read once only
     is a shard by itself.
 
     Args:
         files: of the corpus.
         shard_bytes: size of a shard, at most, unless it is a single slice that cannot be cut: bytes of the files as
-            they are, of Parquet as they are decoded.
+            they are, of units as they are decoded.
 
     Raises:
         ConfigError: `shard_bytes` is not above 0.
-        InputError, StorageError: the footer of a Parquet file cannot be read.
+        InputError, StorageError: the units of a file cannot be read.
     """
     if shard_bytes < 1:
         message = f"expected shard_bytes of at least 1, got {shard_bytes!r}"
@@ -54,32 +54,33 @@ def whole_file(file: InputFile) -> InputSlice:
     """Returns a file as one slice.
 
     Raises:
-        InputError, StorageError: the footer of a Parquet file cannot be read.
+        InputError, StorageError: the units of a file cannot be read.
     """
-    if is_cut_by_bytes(file):
+    if file.is_cut_by_bytes:
         return InputSlice(file=file, start=0, stop=file.num_bytes)
-    stop = len(row_group_bytes(file)) if file.format == "parquet" else 1
-    return InputSlice(file=file, start=0, stop=stop)
+    return InputSlice(file=file, start=0, stop=len(_unit_bytes(file)))
 
 
 def _slices(files: Sequence[InputFile], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
     """Yields the slices of all files, each with its size."""
-    tables = [file for file in files if file.format == "parquet"]
-    with ThreadPoolExecutor(min(_NUM_THREADS, max(1, len(tables)))) as executor:
-        sizes = dict(zip(tables, executor.map(row_group_bytes, tables), strict=True))
+    opened = [file for file in files if FORMATS[file.format].opens_to_cut]
+    with ThreadPoolExecutor(min(_NUM_THREADS, max(1, len(opened)))) as executor:
+        sizes = dict(zip(opened, executor.map(_unit_bytes, opened), strict=True))
     for file in files:
-        if file in sizes:
-            yield from _of_row_groups(file, sizes[file], shard_bytes)
-        elif is_cut_by_bytes(file):
-            parts = max(1, -(-file.num_bytes // shard_bytes))
-            bounds = [file.num_bytes * number // parts for number in range(parts + 1)]
-            for start, stop in itertools.pairwise(bounds):
-                yield InputSlice(file=file, start=start, stop=stop), stop - start
-        else:
-            yield InputSlice(file=file, start=0, stop=1), file.num_bytes
+        if not file.is_cut_by_bytes:
+            yield from _of_units(file, sizes[file] if file in sizes else _unit_bytes(file), shard_bytes)
+            continue
+        parts = max(1, -(-file.num_bytes // shard_bytes))
+        bounds = [file.num_bytes * number // parts for number in range(parts + 1)]
+        for start, stop in itertools.pairwise(bounds):
+            yield InputSlice(file=file, start=start, stop=stop), stop - start
 
 
-def _of_row_groups(file: InputFile, sizes: list[int], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
+def _unit_bytes(file: InputFile) -> Sequence[int]:
+    return FORMATS[file.format].unit_bytes(file)
+
+
+def _of_units(file: InputFile, sizes: Sequence[int], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
     start = num_bytes = 0
     for number, size in enumerate(sizes):
         if number > start and num_bytes + size > shard_bytes:

@@ -4,46 +4,30 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import cache
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs import INPUT_FORMATS, STDIN, Compression, InputFile, InputFormat
-from tokenloom.inputs.decompression import MAGIC_BYTES, SUFFIXES, compression_of
+from tokenloom.inputs import STDIN, InputFile
+from tokenloom.inputs.decompression import compression_by_suffix, compression_of, magic_bytes
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
 
-FORMAT_SUFFIXES: dict[str, tuple[InputFormat, ...]] = {
-    ".jsonl": ("jsonl",),
-    ".ndjson": ("jsonl",),
-    ".json": ("jsonl",),
-    ".txt": ("text-lines", "text-files"),
-    ".text": ("text-lines", "text-files"),
-    ".parquet": ("parquet",),
-    ".pq": ("parquet",),
-    ".arrow": ("arrow",),
-    ".arrows": ("arrow",),
-    ".feather": ("arrow",),
-    ".ipc": ("arrow",),
-}
-"""The formats that a name may stand for; where these are several, the user says which."""
 
-_FORMAT_MAGIC: dict[bytes, InputFormat] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
-_TABLES: tuple[InputFormat, ...] = ("parquet", "arrow")
-
-
-def check_format(input_format: InputFormat | None) -> None:
+def check_format(input_format: str | None) -> None:
     """Refuses what is no format.
 
     Raises:
         ConfigError: it is none.
     """
-    if input_format is not None and input_format not in INPUT_FORMATS:
-        message = f"expected an input format out of {', '.join(INPUT_FORMATS)}, got {input_format!r}"
+    if input_format is not None and input_format not in FORMATS:
+        message = f"expected an input format out of {', '.join(FORMATS)}, got {input_format!r}"
         raise ConfigError(message)
 
 
-def split_suffix(path: str) -> tuple[str, Compression]:
+def split_suffix(path: str) -> tuple[str, str]:
     """Returns a name without the suffix of its compression, and the compression.
 
     Example:
@@ -51,20 +35,27 @@ def split_suffix(path: str) -> tuple[str, Compression]:
         ('a/part-0.jsonl', 'gzip')
     """
     stem, suffix = os.path.splitext(path)
-    compression = SUFFIXES.get(suffix.lower(), "none")
+    compression = compression_by_suffix(suffix)
     return (path if compression == "none" else stem), compression
 
 
-def formats_by_name(path: str) -> tuple[InputFormat, ...]:
+def formats_by_name(path: str) -> tuple[str, ...]:
     """Returns the formats that a name may stand for, none where it tells nothing."""
-    return FORMAT_SUFFIXES.get(os.path.splitext(split_suffix(path)[0])[1].lower(), ())
+    suffix = os.path.splitext(split_suffix(path)[0])[1].lower()
+    return _formats_by_suffix(tuple(FORMATS)).get(suffix, ())
+
+
+@cache
+def _formats_by_suffix(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    suffixes = {suffix for name in names for suffix in FORMATS[name].suffixes}
+    return {suffix: tuple(name for name in names if suffix in FORMATS[name].suffixes) for suffix in suffixes}
 
 
 def inspect_input(
     path: str,
     *,
-    input_format: InputFormat | None = None,
-    default_format: InputFormat | None = None,
+    input_format: str | None = None,
+    default_format: str | None = None,
     version: ObjectVersion | None = None,
 ) -> InputFile:
     """Returns what a file is, as it is now.
@@ -88,34 +79,34 @@ def inspect_input(
     compression = split_suffix(path)[1]
     names = formats_by_name(path)
     chosen = input_format or (names[0] if len(names) == 1 else None)
-    num_bytes, change, head = _look(path, version, with_head=chosen not in _TABLES and compression == "none")
-    by_head = next((found for magic, found in _FORMAT_MAGIC.items() if head.startswith(magic)), None)
+    is_told = compression != "none" or (chosen is not None and FORMATS[chosen].compresses_inside)
+    num_bytes, change, head = _look(path, version, with_head=not is_told)
+    by_head = next((name for name, found in FORMATS.items() if head.startswith(found.magics)), None)
     if chosen is None:
         chosen = by_head or default_format
     if chosen is None:
         raise _unknown(path, names)
-    if chosen == "jsonl" and by_head is not None:
-        message = f"expected JSON lines in `{path}`, found {by_head.capitalize()} by its first bytes"
+    title = FORMATS[chosen].title
+    if by_head not in (None, chosen) and not FORMATS[chosen].may_begin_with_anything:
+        message = f"expected {title} in `{path}`, found {FORMATS[by_head].title} by its first bytes"
         raise ConfigError(message, hint=f"name the format {by_head}")
-    if chosen in _TABLES and compression != "none":
-        message = (
-            f"expected {chosen.capitalize()} that compresses inside, found a whole file in {compression}: `{path}`"
-        )
+    if not FORMATS[chosen].compresses_inside:
+        compression = compression_of(head) if compression == "none" else compression
+    elif compression != "none":
+        message = f"expected {title} that compresses inside, found a whole file in {compression}: `{path}`"
         raise ConfigError(message, hint="decompress the file")
-    if chosen not in _TABLES and compression == "none":
-        compression = compression_of(head)
     return InputFile(path=path, format=chosen, compression=compression, num_bytes=num_bytes, version=change)
 
 
-def _unknown(path: str, names: tuple[InputFormat, ...]) -> ConfigError:
+def _unknown(path: str, names: tuple[str, ...]) -> ConfigError:
     if names:
         message = f"`{path}` is text: expected to be told whether a document is a line or a file"
         return ConfigError(message, hint=f"name the format: {' or '.join(names)}")
     message = f"neither the name nor the first bytes of `{path}` tell its format"
-    return ConfigError(message, hint=f"name the format: {', '.join(INPUT_FORMATS)}")
+    return ConfigError(message, hint=f"name the format: {', '.join(FORMATS)}")
 
 
-def _stream(path: str, input_format: InputFormat | None) -> InputFile | None:
+def _stream(path: str, input_format: str | None) -> InputFile | None:
     """Returns what can be read once only; None for other files."""
     if path != STDIN:
         with storage_errors("open", path):
@@ -123,8 +114,8 @@ def _stream(path: str, input_format: InputFormat | None) -> InputFile | None:
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return None
     found = input_format or "jsonl"
-    if found == "parquet":
-        message = f"`{path}` can be read once only, and Parquet is read from its end"
+    if FORMATS[found].begins_at_the_end:
+        message = f"`{path}` can be read once only, and {FORMATS[found].title} is read from its end"
         raise ConfigError(message, hint="save it as a file first")
     return InputFile(path=path, format=found, compression="none", num_bytes=0, version="", is_stream=True)
 
@@ -133,8 +124,14 @@ def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple
     """Returns the size of a file, what tells its version, and its first bytes if they are asked for."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
-        head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
+        head = remote.read(0, min(_head_bytes(tuple(FORMATS)), remote.num_bytes)).tobytes() if with_head else b""
         return *version_of(remote.version), head
     with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
         status = os.fstat(file.fileno())
-        return status.st_size, str(status.st_mtime_ns), file.read(MAGIC_BYTES)
+        return status.st_size, str(status.st_mtime_ns), file.read(_head_bytes(tuple(FORMATS)))
+
+
+@cache
+def _head_bytes(names: tuple[str, ...]) -> int:
+    """Returns how many first bytes of a file tell its compression, and which of these formats it has."""
+    return max(magic_bytes(), *(len(magic) for name in names for magic in FORMATS[name].magics))

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError
-from tokenloom.inputs import STDIN, InputFile, InputFormat
+from tokenloom.inputs import STDIN, InputFile
 from tokenloom.inputs.detect import check_format, formats_by_name, inspect_input, split_suffix
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
-from tokenloom.inputs.saved_datasets import saved_files
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
@@ -46,7 +46,7 @@ class FoundInputs:
 
 
 def find_inputs(
-    names: Sequence[str], *, input_format: InputFormat | None = None, suffixes: Sequence[str] | None = None
+    names: Sequence[str], *, input_format: str | None = None, suffixes: Sequence[str] | None = None
 ) -> FoundInputs:
     """Returns the files that names stand for, with what each is.
 
@@ -103,7 +103,7 @@ def _refuse_duplicates(paths: Iterable[str]) -> None:
 class _Finder:
     """Collects paths; `versions` of objects that a listing told."""
 
-    input_format: InputFormat | None
+    input_format: str | None
     suffixes: tuple[str, ...] | None
     paths: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
@@ -172,9 +172,7 @@ class _Finder:
         """Adds the input files out of all files in a folder."""
         chosen: list[tuple[str, int, str]] = []  # the path that tells the place, the number there, the path
         for parent, members in _by_parent(paths).items():
-            saved = None
-            if self.input_format in (None, "arrow") and self.suffixes is None:
-                saved = saved_files(parent, [posixpath.basename(path) for path in members], _read)
+            saved = self._saved_files(parent, [posixpath.basename(path) for path in members])
             for path in members:
                 if saved is not None and posixpath.basename(path) in saved:
                     chosen.append((f"{parent}/", saved.index(posixpath.basename(path)), path))
@@ -187,6 +185,14 @@ class _Finder:
             message = f"expected files of one format in `{folder}`, found {' and '.join(sorted(formats))}"
             raise ConfigError(message, hint="name the format, or the files")
         self.paths += [path for *_, path in sorted(chosen)]
+
+    def _saved_files(self, folder: str, names: Sequence[str]) -> Sequence[str] | None:
+        """Returns the input files of a folder that says itself which these are; else None."""
+        if self.suffixes is not None:
+            return None
+        formats = FORMATS if self.input_format is None else (self.input_format,)
+        found = (FORMATS[name].saved_files(folder, names, _read) for name in formats)
+        return next((files for files in found if files is not None), None)
 
     def _is_input(self, path: str) -> bool:
         stem = split_suffix(path)[0]

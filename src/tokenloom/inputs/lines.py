@@ -1,22 +1,124 @@
-"""Files of lines as blocks of whole lines, and files of text as one block each."""
+"""Files of lines as blocks of whole lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, cast
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES, FileBlock, LineBlock
-from tokenloom.inputs.decompression import MAX_WINDOW_BYTES
-from tokenloom.inputs.streams import SliceStream, is_cut_by_bytes
+from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
+from tokenloom.inputs.decoding import MARK_BYTES, NOT_UTF16, begins_as_utf16, without_mark
+from tokenloom.inputs.parsing import ParsedBlock, parse_block
+from tokenloom.inputs.record_format import ReadOptions
+from tokenloom.inputs.records import NumberedRecord, UnusableLineError
+from tokenloom.inputs.streams import SliceStream
 from tokenloom.storage.resolve import open_source
 
+FEW_LINES = 1000
+"""That are looked at one by one where some are blank."""
+
 _COUNT_BYTES = 16 << 20
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_BLANK_LINES = re.compile(rb"\n\s*\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineBlock(ABC):
+    """Some consecutive whole lines of a file; a `Block`.
+
+    Attributes:
+        path: of the file.
+        first_record: number of the first line, from 1: see `InputSlice.numbers_records_from_its_start`.
+        data: the bytes of the lines; the last line of the file may lack its newline.
+        max_record_bytes: longer lines are bad lines.
+        too_long: the block is the beginning of one of these; the rest was dropped.
+    """
+
+    unit: ClassVar[str] = "line"
+
+    path: str
+    first_record: int
+    data: bytes
+    max_record_bytes: int = MAX_RECORD_BYTES
+    too_long: bool = False
+
+    @abstractmethod
+    def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the texts of lines none of which is blank, or unusual otherwise; else None.
+
+        Raises:
+            ConfigError: no line can have such keys.
+        """
+
+    @abstractmethod
+    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+        """Returns what reads a line that is not blank, as `NumberedRecord.value`; it may raise `UnusableLineError`."""
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Size of the lines."""
+        return len(self.data)
+
+    def beginning(self) -> bytes:
+        """Returns the beginning of a line."""
+        return self.data
+
+    def lines(self) -> list[bytes]:
+        """Returns the lines without their newlines."""
+        lines = self.data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        return lines
+
+    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the texts, if nothing is unusual but blank lines."""
+        if (parsed := self.plain_texts(keys)) is not None:
+            return parsed
+        if (shorter := self._without_blank_lines()) is None:
+            return None
+        parsed = parse_block(shorter, keys)
+        if parsed.bad_lines:  # whose numbers would be others
+            return None
+        return replace(parsed, num_blank_lines=self._num_lines() - shorter._num_lines() + parsed.num_blank_lines)
+
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+        """Yields the lines."""
+        read = self.value_reader(loads)
+        for number, line in enumerate(self.lines(), self.first_record):
+            value: Any = None
+            if line.strip():
+                try:
+                    value = read(line)
+                except UnusableLineError as error:
+                    value = error
+            yield NumberedRecord(number, value, line, is_blank=not line.strip())
+
+    def halves(self) -> tuple[LineBlock, LineBlock] | None:
+        """Returns the first and the last lines."""
+        data = self.data
+        middle = data.find(b"\n", len(data) // 2) + 1
+        if not 0 < middle < len(data):
+            middle = data.rfind(b"\n", 0, len(data) // 2) + 1
+        if self.too_long or not 0 < middle < len(data):
+            return None
+        first = self.first_record + data.count(b"\n", 0, middle)
+        return replace(self, data=data[:middle]), replace(self, data=data[middle:], first_record=first)
+
+    def _without_blank_lines(self) -> LineBlock | None:
+        """Returns the block without lines of white space; None if it has few, which are counted one by one."""
+        if self.data.count(b"\n") <= FEW_LINES:
+            return None
+        data = _BLANK_LINES.sub(b"\n", b"\n" + self.data).removeprefix(b"\n")
+        num_blank = self._num_lines() - data.count(b"\n")
+        return replace(self, data=data) if num_blank > FEW_LINES and not self.too_long else None
+
+    def _num_lines(self) -> int:
+        return self.data.count(b"\n") + (self.data[-1:] not in (b"", b"\n"))
 
 
 class LineReader:
@@ -25,32 +127,28 @@ class LineReader:
     Only a newline ends a line. Memory: one block, or the longest line if that is longer. Not safe from several threads.
 
     Args:
-        slice_: of JSON lines or lines of text.
-        block_bytes: a block ends with the last line that fits; may be changed between blocks.
-        max_record_bytes: see `LineBlock.too_long`.
-        max_window_bytes: see `decompressed`.
+        slice_: of lines.
+        options: of reading; a block ends with the last line that fits.
+        block: the class of its blocks.
+        drops_mark: whether a byte order mark at the beginning of the file is no part of its first line.
 
     Raises:
         StorageError: the file cannot be opened.
     """
 
     def __init__(
-        self,
-        slice_: InputSlice,
-        *,
-        block_bytes: int,
-        max_record_bytes: int = MAX_RECORD_BYTES,
-        max_window_bytes: int = MAX_WINDOW_BYTES,
+        self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock], drops_mark: bool = False
     ) -> None:
-        self.block_bytes = block_bytes
+        self.block_bytes = options.block_bytes
         self.num_text_bytes = 0
         self.num_rows = 0
-        self.num_bytes = slice_.stop - slice_.start if is_cut_by_bytes(slice_.file) else slice_.file.num_bytes
+        self.num_bytes = slice_.stop - slice_.start if slice_.file.is_cut_by_bytes else slice_.file.num_bytes
         self._path = slice_.file.path
-        self._format = cast("Literal['jsonl', 'text-lines']", slice_.file.format)
+        self._new_block = block
+        self._drops_mark = drops_mark
         self._begins_file = not slice_.numbers_records_from_its_start
-        self._max_record_bytes = max_record_bytes
-        self._stream = SliceStream(slice_, max_window_bytes=max_window_bytes)
+        self._max_record_bytes = options.max_record_bytes
+        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
 
     def close(self) -> None:
         """Closes the file."""
@@ -92,11 +190,10 @@ class LineReader:
     def _block(self, data: bytes, *, num_lines: int, too_long: bool = False) -> LineBlock:
         first = self.num_rows + 1
         self.num_rows += num_lines
-        return LineBlock(
+        return self._new_block(
             path=self._path,
             first_record=first,
             data=data,
-            format=self._format,
             max_record_bytes=self._max_record_bytes,
             too_long=too_long,
         )
@@ -105,11 +202,13 @@ class LineReader:
         chunk = self._chunk()
         if not self._begins_file:
             return chunk
-        while 0 < len(chunk) < len(_UTF8_MARK) and (more := self._chunk()):
+        while 0 < len(chunk) < MARK_BYTES and (more := self._chunk()):
             chunk += more
-        _refuse_utf16(chunk, self._path)
-        if self._format == "text-lines" and chunk.startswith(_UTF8_MARK):
-            return chunk[len(_UTF8_MARK) :] or self._chunk()
+        if begins_as_utf16(chunk):
+            message = f"`{self._path}`: {NOT_UTF16}"
+            raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
+        if self._drops_mark and (rest := without_mark(chunk)) != chunk:
+            return rest or self._chunk()
         return chunk
 
     def _after_line(self, chunk: bytes) -> bytes:
@@ -128,70 +227,6 @@ class LineReader:
         chunk = self._stream.read(min(self.block_bytes, self._max_record_bytes))
         self.num_text_bytes += len(chunk)
         return chunk
-
-
-class FileReader:
-    """Reads a file of text, which is one record, as one block; a `SliceReader`. Memory: the file.
-
-    Args:
-        slice_: the whole file.
-        block_bytes: without effect.
-        max_record_bytes: of a longer file only the beginning is kept, and the rest is read and dropped.
-        max_window_bytes: see `decompressed`.
-
-    Raises:
-        StorageError: the file cannot be opened.
-    """
-
-    def __init__(
-        self,
-        slice_: InputSlice,
-        *,
-        block_bytes: int,
-        max_record_bytes: int = MAX_RECORD_BYTES,
-        max_window_bytes: int = MAX_WINDOW_BYTES,
-    ) -> None:
-        self.block_bytes = block_bytes
-        self.num_text_bytes = 0
-        self.num_rows = 0
-        self.num_bytes = slice_.file.num_bytes
-        self._path = slice_.file.path
-        self._max_record_bytes = max_record_bytes
-        self._stream = SliceStream(slice_, max_window_bytes=max_window_bytes)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._stream.close()
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file read so far."""
-        return self._stream.position
-
-    def blocks(self) -> Iterator[FileBlock]:
-        """Yields the block.
-
-        Raises:
-            InputError: the compressed data is damaged or truncated.
-            StorageError: reading failed.
-        """
-        parts: list[bytes] = []
-        while chunk := self._stream.read(1 << 20):
-            self.num_text_bytes += len(chunk)
-            if self.num_text_bytes <= self._max_record_bytes:
-                parts.append(chunk)
-            else:
-                parts = [b"".join([*parts, chunk])[:HEAD_BYTES]]
-        self.num_rows = 1
-        too_long = self.num_text_bytes > self._max_record_bytes
-        data = b"".join(parts)
-        yield FileBlock(path=self._path, data=data, max_record_bytes=self._max_record_bytes, too_long=too_long)
-
-
-def _refuse_utf16(head: bytes, path: str) -> None:
-    if head.startswith(_UTF16_MARKS):
-        message = f"`{path}`: expected UTF-8, found the byte order mark of UTF-16"
-        raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
 
 
 def count_lines_before(slice_: InputSlice) -> int:

@@ -1,16 +1,13 @@
 """Blocks of records into texts, with a reason for every record that holds none.
 
-Nearly all blocks hold nothing but good records with one text under each key: a kernel takes the texts out of these
-without making Python objects. Any other block is parsed as a whole, and record by record only if there is something
-wrong in it.
+Nearly all blocks hold nothing but good records with one text under each key, which their formats take out at once. Any
+other block is parsed record by record.
 """
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,28 +15,12 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY
-from tokenloom.inputs.blocks import Block, FileBlock, LineBlock, TableBlock
+from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.key_paths import value_at
-from tokenloom.inputs.records import (
-    BadLine,
-    UnusableLineError,
-    bad_line,
-    check_shape,
-    kind_of,
-    lines_of,
-    records_of,
-    too_long,
-)
-from tokenloom.inputs.table_columns import texts_of_columns
-from tokenloom.inputs.utf8_texts import Utf8Texts, encodable
-from tokenloom.kernels import json_texts, line_texts
-from tokenloom.optional import require
+from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
+from tokenloom.inputs.utf8_texts import encodable
 
-_CHECKED_BYTES = 1 << 20
-"""Shorter lines of JSON take little memory, whatever is in them."""
-
-_FEW_LINES = 1000
-_BLANK_LINES = re.compile(rb"\n\s*\n")
+_MOST_BYTES_PER_CHARACTER = 4  # of UTF-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,97 +59,19 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
     Raises:
         ConfigError: text has no such keys.
     """
-    if isinstance(block, TableBlock):
-        if not block.too_long and (columns := texts_of_columns(block, keys)) is not None:
-            return ParsedBlock(
-                columns=tuple(Texts(texts=texts, document_ends=ends) for texts, ends in columns),
-                num_documents=sum(map(len, block.batches)),
-            )
-    elif isinstance(block, FileBlock) or block.format == "text-lines":
-        if tuple(keys) != (TEXT_KEY,):
-            message = f"expected the key {TEXT_KEY!r} for `{block.path}`, which is text, got {list(keys)!r}"
-            raise ConfigError(message)
-        if isinstance(block, LineBlock) and (texts := _texts_of_lines(block)) is not None:
-            return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
-    elif not block.too_long and (parsed := _parse_fast(block, keys)) is not None:
-        return parsed
-    if isinstance(block, LineBlock) and (shorter := _without_blank_lines(block)) is not None:
-        parsed = parse_block(shorter, keys)
-        if not parsed.bad_lines:  # whose numbers would be others
-            return replace(parsed, num_blank_lines=_num_lines(block) - _num_lines(shorter) + parsed.num_blank_lines)
-    return _parse_carefully(block, keys)
+    parsed = block.texts(keys)
+    return _parse_carefully(block, keys) if parsed is None else parsed
 
 
-def _without_blank_lines(block: LineBlock) -> LineBlock | None:
-    """Returns the block without lines of white space; None if it has few, which are counted one by one."""
-    if block.data.count(b"\n") <= _FEW_LINES:
-        return None
-    data = _BLANK_LINES.sub(b"\n", b"\n" + block.data).removeprefix(b"\n")
-    num_blank = _num_lines(block) - data.count(b"\n")
-    return replace(block, data=data) if num_blank > _FEW_LINES and not block.too_long else None
+def check_text_keys(path: str, keys: Sequence[str]) -> None:
+    """Refuses keys for text that has none of its own.
 
-
-def _num_lines(block: LineBlock) -> int:
-    return block.data.count(b"\n") + (block.data[-1:] not in (b"", b"\n"))
-
-
-def _parse_fast(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
-    """Returns the texts of lines of JSON; None if anything is unusual."""
-    loads = require("orjson", extra="preprocess").loads
-    if (parsed := _parse_natively(block, keys)) is not None:
-        return parsed
-    if block.data.count(b"\n") > _FEW_LINES and block.data.count(b"\n\n") > _FEW_LINES:  # these are left out first
-        return None
-    try:
-        lines = lines_of(block)
-        for line in lines:
-            if len(line) > _CHECKED_BYTES:
-                check_shape(line)
-        columns = _columns(lines, keys, loads)
-    except (ValueError, LookupError, TypeError, UnusableLineError):
-        return None
-    if any(set(map(type, column)) != {str} for column in columns):
-        return None
-    return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(lines))
-
-
-def _parse_natively(block: LineBlock, keys: Sequence[str]) -> ParsedBlock | None:
-    """Returns the texts of lines of JSON; None if a document may have several, or anything is unusual."""
-    if any("." in key for key in keys):  # it may lead into objects
-        return None
-    try:
-        columns = json_texts(block.data, [key.encode() for key in keys])
-    except UnicodeEncodeError:
-        return None
-    if columns is None:
-        return None
-    texts = [Utf8Texts(content=content, offsets=offsets) for content, offsets in columns]
-    return ParsedBlock(columns=tuple(Texts(texts=column) for column in texts), num_documents=len(texts[0]))
-
-
-def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Returns the values under each key; each record is dropped at once, which doubles the speed for short texts."""
-    if len(keys) == 1:
-        [key] = keys
-        if "." in key:
-            return [[value_at(loads(line), key) for line in lines]]
-        return [[loads(line)[key] for line in lines]]
-    rows = list(map(_getter(keys), map(loads, lines)))
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
-
-
-def _getter(keys: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    if any("." in key for key in keys):
-        return lambda record: tuple(value_at(record, key) for key in keys)
-    return operator.itemgetter(*keys)
-
-
-def _texts_of_lines(block: LineBlock) -> Utf8Texts | None:
-    """Returns lines of text; None if anything is unusual."""
-    if block.too_long or (found := line_texts(block.data)) is None:
-        return None
-    content, offsets = found
-    return Utf8Texts(content=content, offsets=offsets)
+    Raises:
+        ConfigError: they are not `text` alone.
+    """
+    if tuple(keys) != (TEXT_KEY,):
+        message = f"expected the key {TEXT_KEY!r} for `{path}`, which is text, got {list(keys)!r}"
+        raise ConfigError(message)
 
 
 def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
@@ -182,8 +85,7 @@ def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
             continue
         try:
             values = _values(record.value, keys)
-            if isinstance(block, TableBlock):
-                _check_length(values, block.max_record_bytes)
+            _check_length(values, block.max_record_bytes)
         except UnusableLineError as error:
             bad_lines.append(bad_line(block, record, str(error)))
             continue
@@ -227,6 +129,9 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
 
 
 def _check_length(values: list[list[str]], max_record_bytes: int) -> None:
-    """Refuses a row whose texts are too long; lines and files were measured when they were read."""
-    if sum(len(text.encode("utf-8")) for value in values for text in value) > max_record_bytes:
+    """Refuses a record whose texts are too long, which nobody knows of a row before it is read."""
+    texts = [text for value in values for text in value]
+    if sum(map(len, texts)) * _MOST_BYTES_PER_CHARACTER <= max_record_bytes:
+        return
+    if sum(len(text.encode("utf-8")) for text in texts) > max_record_bytes:
         raise too_long(max_record_bytes)

@@ -4,58 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
-from tokenloom.errors import ConfigError, InputError, MissingObjectError, ReplacedObjectError
-from tokenloom.inputs import LINE_FORMATS, TEXT_FORMATS, TEXT_KEY, InputFile, InputSlice
-from tokenloom.inputs.arrow_files import ArrowReader
+from tokenloom.errors import InputError, MissingObjectError, ReplacedObjectError
+from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, Block
 from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.decompression import MAX_WINDOW_BYTES
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import ReadLimits
-from tokenloom.inputs.lines import FileReader, LineReader
-from tokenloom.inputs.parquet_files import ParquetReader
+from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
-
-
-class SliceReader(Protocol):
-    """Reads a slice from beginning to end, once, in blocks of whole records. Not safe from several threads.
-
-    Attributes:
-        block_bytes: of a block, unless a single record has more; may be changed between blocks.
-    """
-
-    block_bytes: int
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the slice in the file; 0 where nobody knows (a pipe)."""
-
-    @property
-    def position(self) -> int:
-        """Bytes of the slice, compressed as they may be, read so far."""
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Bytes of text read so far, after decompression; of tables, of the columns in memory."""
-
-    @property
-    def num_rows(self) -> int:
-        """Records that the blocks so far hold, blank and bad ones included: lines, rows or files."""
-
-    def blocks(self) -> Iterator[Block]:
-        """Yields the blocks, in order.
-
-        Raises:
-            InputError: the file is damaged, truncated, or not the one that was planned with any more.
-            StorageError: reading failed.
-        """
-
-    def close(self) -> None:
-        """Closes the file; harmless when repeated."""
 
 
 def open_slice(
@@ -71,12 +32,7 @@ def open_slice(
 
     Args:
         slice_: to read.
-        block_bytes: of a block.
-        keys: of the texts, so that only their columns are read; None for all columns.
-        max_record_bytes: longer records are bad ones.
-        max_window_bytes: that Zstandard and xz may take for what they look back on; more is an error.
-        max_unit_bytes: of what of a table is there as a whole (a page of Parquet, a record batch of Arrow); more is an
-            error.
+        block_bytes, keys, max_record_bytes, max_window_bytes, max_unit_bytes: see `ReadOptions`.
 
     Raises:
         ConfigError: the format has no such keys.
@@ -85,29 +41,18 @@ def open_slice(
         MissingExtraError: what reads it is not installed.
     """
     file = slice_.file
-    if file.format in TEXT_FORMATS and keys is not None and tuple(keys) != (TEXT_KEY,):
-        message = f"expected the key {TEXT_KEY!r} for `{file.path}`, which is text, got {list(keys)!r}"
-        raise ConfigError(message)
+    found = FORMATS[file.format]
+    if keys is not None:
+        found.check_keys(file.path, keys)
     check_unchanged(file)
-    reader: SliceReader
-    if file.format in LINE_FORMATS:
-        reader = LineReader(
-            slice_, block_bytes=block_bytes, max_record_bytes=max_record_bytes, max_window_bytes=max_window_bytes
-        )
-    elif file.format == "text-files":
-        reader = FileReader(
-            slice_, block_bytes=block_bytes, max_record_bytes=max_record_bytes, max_window_bytes=max_window_bytes
-        )
-    else:
-        kind = ParquetReader if file.format == "parquet" else ArrowReader
-        reader = kind(
-            slice_,
-            block_bytes=block_bytes,
-            keys=keys,
-            max_record_bytes=max_record_bytes,
-            max_unit_bytes=max_unit_bytes,
-        )
-    return _GuardedReader(reader, file)
+    options = ReadOptions(
+        block_bytes=block_bytes,
+        keys=keys,
+        max_record_bytes=max_record_bytes,
+        max_window_bytes=max_window_bytes,
+        max_unit_bytes=max_unit_bytes,
+    )
+    return _GuardedReader(found.open(slice_, options), file)
 
 
 def open_whole(file: InputFile, limits: ReadLimits, *, block_bytes: int) -> SliceReader:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 
-from tokenloom.inputs import LINE_FORMATS, STDIN, InputFile, InputSlice
+from tokenloom.inputs import STDIN, InputFile, InputSlice
+from tokenloom.inputs.codecs.codec import Read
 from tokenloom.inputs.decompression import (
-    MAGIC_BYTES,
-    MAX_WINDOW_BYTES,
-    Read,
     compression_of,
     decompressed,
+    magic_bytes,
 )
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
@@ -43,9 +42,9 @@ class SliceStream:
         InputError: its compressed data is damaged at the very beginning.
     """
 
-    def __init__(self, slice_: InputSlice, *, max_window_bytes: int = MAX_WINDOW_BYTES) -> None:
+    def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:
         file = slice_.file
-        by_bytes = is_cut_by_bytes(file)
+        by_bytes = file.is_cut_by_bytes
         self._start = max(0, slice_.start - 1) if by_bytes else 0  # from the newline before it, if there is one
         self._file = _opened(file, start=self._start, stop=slice_.stop if by_bytes else None)
         self._end: int | None = None
@@ -53,7 +52,7 @@ class SliceStream:
             compression = file.compression
             if file.is_stream:
                 with storage_errors("read", file.path):
-                    compression = compression_of(self._file.peek(MAGIC_BYTES)[:MAGIC_BYTES])
+                    compression = compression_of(self._file.peek(magic_bytes()))
             self.read: Read = decompressed(self._file, file.path, compression, max_window_bytes=max_window_bytes)
             self._lines: _LinesWithin | None = None
             if by_bytes and (slice_.start > 0 or slice_.stop < file.num_bytes):
@@ -80,11 +79,6 @@ class SliceStream:
         if not self._file.closed:
             self._end = self.position
             self._file.close()
-
-
-def is_cut_by_bytes(file: InputFile) -> bool:
-    """Whether slices of a file are ranges of bytes."""
-    return file.format in LINE_FORMATS and file.compression == "none" and not file.is_stream
 
 
 def _opened(file: InputFile, *, start: int, stop: int | None) -> io.BufferedReader:

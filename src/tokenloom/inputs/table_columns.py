@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.inputs.blocks import TableBlock
 from tokenloom.inputs.utf8_texts import Utf8Texts, joined_texts
 from tokenloom.optional import require
 
@@ -16,13 +15,13 @@ Column = tuple[Sequence[str], NDArray[np.int64] | None]
 """Texts, and the number of texts before each document's end where a document may have several."""
 
 
-def texts_of_columns(block: TableBlock, keys: Sequence[str]) -> list[Column] | None:
+def texts_of_columns(batches: Sequence[Any], keys: Sequence[str], *, max_record_bytes: int) -> list[Column] | None:
     """Returns the texts under each key; None if any row may hold none, or may be too long."""
-    if any(batch.nbytes > block.max_record_bytes for batch in block.batches):
+    if any(batch.nbytes > max_record_bytes for batch in batches):
         return None
     columns: list[Column] = []
     for key in keys:
-        parts = [_texts(batch, key) for batch in block.batches]
+        parts = [_texts(batch, key) for batch in batches]
         if not all(parts):
             return None
         columns.append(_joined([part for part in parts if part is not None]))

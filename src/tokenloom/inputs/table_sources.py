@@ -6,8 +6,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from tokenloom.errors import InputError, StorageError
+from tokenloom.errors import InputError
 from tokenloom.inputs import STDIN, InputFile
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.streams import object_version
 from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
@@ -35,30 +36,11 @@ def open_table_source(file: InputFile) -> Any:
         return arrow.OSFile(file.path)
 
 
-def row_group_bytes(file: InputFile) -> list[int]:
-    """Returns the sizes of the row groups of a Parquet file as they are decoded, which its footer tells.
-
-    Raises:
-        StorageError: it cannot be read.
-        InputError: it is not a Parquet file.
-        MissingExtraError: `pyarrow` is not installed.
-    """
-    arrow = require("pyarrow", extra="parquet")
-    parquet = require("pyarrow.parquet", extra="parquet")
-    with open_table_source(file) as source:
-        try:
-            metadata = parquet.read_metadata(source)
-        except StorageError:
-            raise
-        except (arrow.ArrowException, OSError) as error:
-            raise not_a_table(file, error) from error
-        return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
-
-
 def not_a_table(file: InputFile, error: Exception) -> InputError:
     """Returns the error for a file that is not what its name, or the user, says."""
-    kind = "a Parquet" if file.format == "parquet" else "an Arrow"
-    message = f"`{file.path}` is not {kind} file: {error}"
+    title = FORMATS[file.format].title
+    article = "an" if title.startswith(("A", "E", "I", "O", "U")) else "a"
+    message = f"`{file.path}` is not {article} {title} file: {error}"
     return InputError(message, hint="or it is truncated, or still being written")
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tokenloom.errors import InputError, StorageError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, TableBlock
+from tokenloom.inputs.blocks import MAX_RECORD_BYTES
+from tokenloom.inputs.formats import FORMATS
+from tokenloom.inputs.parsing import ParsedBlock, Texts
+from tokenloom.inputs.record_format import ReadOptions
+from tokenloom.inputs.records import NumberedRecord
 from tokenloom.inputs.row_sizes import row_bytes
+from tokenloom.inputs.table_columns import texts_of_columns
+from tokenloom.inputs.table_rows import beginning_of, rows_of
 from tokenloom.inputs.table_sources import not_a_table, open_table_source
 from tokenloom.optional import require
 
@@ -20,15 +27,73 @@ _MEASURED_ROWS = 64 << 10
 """At once: a batch of nulls may claim any number of rows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBlock:
+    """Some consecutive rows of a table; a `Block`.
+
+    Attributes:
+        path: of the file.
+        first_record: number of the first row in the file, from 1.
+        batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
+        max_record_bytes: rows with more bytes of text are bad rows.
+        too_long: the block is one of these.
+    """
+
+    unit: ClassVar[str] = "row"
+
+    path: str
+    first_record: int
+    batches: tuple[Any, ...]
+    max_record_bytes: int = MAX_RECORD_BYTES
+    too_long: bool = False
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Size of the columns in memory, somewhat more than their text."""
+        return sum(batch.nbytes for batch in self.batches)
+
+    def beginning(self) -> bytes:
+        """Returns the first bytes of a row as JSON."""
+        return beginning_of(self.batches[0])
+
+    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the columns, if they hold nothing but texts."""
+        if self.too_long:
+            return None
+        columns = texts_of_columns(self.batches, keys, max_record_bytes=self.max_record_bytes)
+        if columns is None:
+            return None
+        return ParsedBlock(
+            columns=tuple(Texts(texts=texts, document_ends=ends) for texts, ends in columns),
+            num_documents=sum(map(len, self.batches)),
+        )
+
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+        """Yields the rows."""
+        return rows_of(self.batches, first_record=self.first_record)
+
+    def halves(self) -> tuple[TableBlock, TableBlock] | None:
+        """Returns the first and the last rows."""
+        num_rows = sum(map(len, self.batches))
+        if num_rows < 2:
+            return None
+        middle = num_rows // 2
+        first, last = [], []
+        for batch in self.batches:
+            first.append(batch.slice(0, max(0, middle)))
+            last.append(batch.slice(min(len(batch), max(0, middle))))
+            middle -= len(batch)
+        kept = replace(self, batches=tuple(batch for batch in first if len(batch)))
+        rest = tuple(batch for batch in last if len(batch))
+        return kept, replace(self, batches=rest, first_record=self.first_record + num_rows // 2)
+
+
 class TableReader(ABC):
     """Reads a slice of a table in blocks of rows; a `SliceReader`. Not safe from several threads.
 
     Args:
         slice_: of the table.
-        block_bytes: of a block, unless a single row has more; may be changed between blocks.
-        keys: of the texts; only the columns that hold these are read. None for all columns.
-        max_record_bytes: see `TableBlock`.
-        max_unit_bytes: of a page of Parquet, of a record batch of Arrow; larger ones are refused.
+        options: of reading; of a table's units are the pages of Parquet, the record batches of Arrow.
 
     Raises:
         StorageError: the file cannot be opened.
@@ -36,28 +101,20 @@ class TableReader(ABC):
         MissingExtraError: `pyarrow` is not installed.
     """
 
-    def __init__(
-        self,
-        slice_: InputSlice,
-        *,
-        block_bytes: int,
-        keys: Sequence[str] | None = None,
-        max_record_bytes: int = MAX_RECORD_BYTES,
-        max_unit_bytes: int = MAX_UNIT_BYTES,
-    ) -> None:
-        self.block_bytes = block_bytes
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        self.block_bytes = options.block_bytes
         self.num_text_bytes = 0
         self.num_rows = 0
         self._num_read_rows = 0
         self._arrow = require("pyarrow", extra="parquet")
         self._path = slice_.file.path
         self._slice = slice_
-        self._max_record_bytes = max_record_bytes
-        self._max_unit_bytes = max_unit_bytes
+        self._max_record_bytes = options.max_record_bytes
+        self._max_unit_bytes = options.max_unit_bytes
         self._source = open_table_source(slice_.file)
         try:
             with self._worded():
-                self._first_record = 1 + self._open(slice_, keys)
+                self._first_record = 1 + self._open(slice_, options.keys)
         except BaseException:
             self._source.close()
             raise
@@ -150,7 +207,7 @@ class TableReader(ABC):
             if isinstance(error, OSError) and error.errno is not None:
                 message = f"cannot read `{self._path}`: {error.strerror or error}"
                 raise StorageError(message) from error
-            kind = self._slice.file.format.capitalize()
+            kind = FORMATS[self._slice.file.format].title
             if not hasattr(self, "_first_record"):
                 raise not_a_table(self._slice.file, error) from error
             row = self._first_record + self._num_read_rows

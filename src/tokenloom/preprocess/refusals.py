@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from tokenloom.errors import RefusedTextError, StuckRecordError
-from tokenloom.inputs.blocks import Block, FileBlock, LineBlock
+from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.records import BadLine, bad_line, records_of
 
 Made = TypeVar("Made")
@@ -47,34 +47,8 @@ def halved(bundle: Sequence[Block]) -> tuple[list[Block], list[Block]] | None:
         middle = len(bundle) // 2
         return list(bundle[:middle]), list(bundle[middle:])
     [block] = bundle
-    if isinstance(block, FileBlock):
-        return None
-    if isinstance(block, LineBlock):
-        return None if block.too_long else _halved_lines(block)
-    num_rows = sum(map(len, block.batches))
-    if num_rows < 2:
-        return None
-    middle = num_rows // 2
-    first, last = [], []
-    for batch in block.batches:
-        first.append(batch.slice(0, max(0, middle)))
-        last.append(batch.slice(min(len(batch), max(0, middle))))
-        middle -= len(batch)
-    kept = replace(block, batches=tuple(batch for batch in first if len(batch)))
-    rest = tuple(batch for batch in last if len(batch))
-    return [kept], [replace(block, batches=rest, first_record=block.first_record + num_rows // 2)]
-
-
-def _halved_lines(block: LineBlock) -> tuple[list[Block], list[Block]] | None:
-    data = block.data
-    middle = data.find(b"\n", len(data) // 2) + 1
-    if not 0 < middle < len(data):
-        middle = data.rfind(b"\n", 0, len(data) // 2) + 1
-    if not 0 < middle < len(data):
-        return None
-    first = replace(block, data=data[:middle])
-    rest = replace(block, data=data[middle:], first_record=block.first_record + data.count(b"\n", 0, middle))
-    return [first], [rest]
+    halves = block.halves()
+    return None if halves is None else ([halves[0]], [halves[1]])
 
 
 def stuck_error(bundle: Sequence[Block], seconds: float, *, hint: str) -> StuckRecordError:

@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.flat_tables import FlatTable
+from tokenloom.inputs.formats.flat_tables import FlatTable
 
 ReadAt = Callable[[int, int], bytes]
 """Returns up to so many bytes of a body from an offset on: (length, offset)."""
 
 FILE_MAGIC = b"ARROW1"
+STREAM_MAGIC = b"\xff\xff\xff\xff"
 _CONTINUES = 0xFFFFFFFF
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
 _OLD_COMPRESSION = b"ARROW:experimental_compression"  # in files of 2020, which `pyarrow` still reads

@@ -1,14 +1,15 @@
-"""Parquet files as blocks of rows."""
+"""Parquet: files cut between row groups and read page by page, as blocks of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tokenloom.errors import InputError
-from tokenloom.inputs import InputSlice
-from tokenloom.inputs.parquet_pages import check_lists, pages_of, rows_within
-from tokenloom.inputs.table_sources import columns_of
+from tokenloom.errors import InputError, StorageError
+from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs.formats.parquet_pages import check_lists, pages_of, rows_within
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.table_sources import columns_of, not_a_table, open_table_source
 from tokenloom.inputs.tables import TableReader
 from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
@@ -101,3 +102,34 @@ class ParquetReader(TableReader):
 
 def _columns(group: Any) -> list[Any]:
     return [group.column(number) for number in range(group.num_columns)]
+
+
+class ParquetFormat(RecordFormat):
+    """Parquet, cut between its row groups."""
+
+    title = "Parquet"
+    suffixes = (".parquet", ".pq")
+    magics = (b"PAR1",)
+    compresses_inside = True
+    begins_at_the_end = True
+    opens_to_cut = True
+
+    def unit_bytes(self, file: InputFile) -> list[int]:
+        """Returns the sizes of the row groups as they are decoded, which the footer tells; see `RecordFormat`."""
+        arrow = require("pyarrow", extra="parquet")
+        parquet = require("pyarrow.parquet", extra="parquet")
+        with open_table_source(file) as source:
+            try:
+                metadata = parquet.read_metadata(source)
+            except StorageError:
+                raise
+            except (arrow.ArrowException, OSError) as error:
+                raise not_a_table(file, error) from error
+            return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> ParquetReader:
+        """Returns the reader of some row groups; see `RecordFormat`."""
+        return ParquetReader(slice_, options)
+
+
+PARQUET = ParquetFormat()

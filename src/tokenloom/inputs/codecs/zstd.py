@@ -1,4 +1,4 @@
-"""Zstandard a few blocks at a time, so that no call returns more than was asked for and a block.
+"""Zstandard, by `zstandard`, a few blocks at a time, so that no call returns more than was asked for and a block.
 
 What `zstandard` offers either returns all that some input comes to, 1 GiB for 32 KiB of it, or does not tell a whole
 frame from a truncated one. So frames are walked along here, from header to header of their blocks, each of which comes
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from tokenloom.inputs.codecs.members import Decoder, MemberCodec
+from tokenloom.optional import require
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # behind a byte from 0x50 to 0x5f
@@ -90,3 +93,22 @@ class ZstdFrame:
 
 def _nothing(_data: bytes, _at: int) -> None:
     """Says that the frame ends."""
+
+
+class Zstd(MemberCodec):
+    """Zstandard."""
+
+    name = "zstd"
+    suffixes = (".zst", ".zstd")
+    magic = _MAGIC
+    too_large = "Frame requires too much memory for decoding"
+    how_to_have_less = "without `--long`, or with `--long=27`"
+
+    def decoder(self, window_bytes: int) -> Decoder:
+        """Returns what opens frames; see `MemberCodec`."""
+        zstandard = require("zstandard", extra="preprocess")
+        decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes)
+        return lambda: ZstdFrame(decompressor.decompressobj()), (zstandard.ZstdError,)
+
+
+ZSTD = Zstd()

@@ -1,21 +1,24 @@
-"""Arrow files and streams as blocks of rows."""
+"""Arrow: files and streams, and datasets that Hugging Face `datasets` saved, as blocks of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.arrow_messages import (
+from tokenloom.inputs.formats.arrow_messages import (
     FILE_MAGIC,
+    STREAM_MAGIC,
     CheckedStream,
     HeldRange,
     MessageLimits,
     check_block,
     file_blocks,
 )
+from tokenloom.inputs.formats.saved_datasets import saved_files
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.table_sources import columns_of
 from tokenloom.inputs.tables import TableReader
 from tokenloom.optional import require
@@ -144,3 +147,23 @@ def _check_end(source: Any, file: InputFile) -> None:
     if source.read_at(4, max(0, file.num_bytes - 4)) != _END_OF_STREAM:
         message = f"`{file.path}`: the Arrow stream has no end mark"
         raise InputError(message, hint="the file is truncated or still being written")
+
+
+class ArrowFormat(RecordFormat):
+    """Arrow, file or stream; a dataset that Hugging Face `datasets` saved lists its files."""
+
+    title = "Arrow"
+    suffixes = (".arrow", ".arrows", ".feather", ".ipc")
+    magics = (FILE_MAGIC, STREAM_MAGIC)
+    compresses_inside = True
+
+    def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
+        """Returns the files of a saved dataset; see `RecordFormat`."""
+        return saved_files(folder, names, read)
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> ArrowReader:
+        """Returns the reader of a file; see `RecordFormat`."""
+        return ArrowReader(slice_, options)
+
+
+ARROW = ArrowFormat()

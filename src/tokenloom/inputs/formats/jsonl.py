@@ -1,0 +1,167 @@
+"""JSON lines: an object per line, with texts under some of its keys.
+
+A kernel takes the texts out of lines with nothing unusual in them without making Python objects. Other blocks are
+parsed as a whole, and line by line only if there is something wrong in one.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenloom.inputs import InputSlice
+from tokenloom.inputs.decoding import not_utf8
+from tokenloom.inputs.key_paths import value_at
+from tokenloom.inputs.lines import FEW_LINES, LineBlock, LineReader
+from tokenloom.inputs.parsing import ParsedBlock, Texts
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.records import UnusableLineError
+from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.kernels import json_texts
+from tokenloom.optional import require
+
+_CHECKED_BYTES = 1 << 20
+"""Shorter lines of JSON take little memory, whatever is in them."""
+
+_MOST_DEPTH = 900  # a hundred less than Python's own readers take
+_MOST_VALUES = 1 << 20
+_BYTES_PER_VALUE = 16
+"""A record may have a million values, or one for so many of its bytes: each takes up to 250 bytes as an object."""
+_SIGNS = b'[]{},:"'
+_NO_SIGNS = bytes(set(range(256)) - set(_SIGNS))
+_STEPS = np.array([(chr(byte) in "[{") - (chr(byte) in "]}") for byte in range(256)], dtype=np.int8)
+
+
+class JsonLineBlock(LineBlock):
+    """Lines that are JSON objects."""
+
+    __slots__ = ()
+
+    def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the texts under the keys."""
+        if self.too_long:
+            return None
+        loads = require("orjson", extra="preprocess").loads
+        if (parsed := self._by_kernel(keys)) is not None:
+            return parsed
+        if self.data.count(b"\n") > FEW_LINES and self.data.count(b"\n\n") > FEW_LINES:  # these are left out first
+            return None
+        try:
+            lines = self.lines()
+            for line in lines:
+                if len(line) > _CHECKED_BYTES:
+                    _check_shape(line)
+            columns = _columns(lines, keys, loads)
+        except (ValueError, LookupError, TypeError, UnusableLineError):
+            return None
+        if any(set(map(type, column)) != {str} for column in columns):
+            return None
+        return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(lines))
+
+    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+        """Returns what reads a line."""
+        load = require("orjson", extra="preprocess").loads if loads is None else loads
+        return lambda line: _parse_record(line, load)
+
+    def _by_kernel(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the texts; None if a document may have several, or anything is unusual."""
+        if any("." in key for key in keys):  # it may lead into objects
+            return None
+        try:
+            columns = json_texts(self.data, [key.encode() for key in keys])
+        except UnicodeEncodeError:
+            return None
+        if columns is None:
+            return None
+        texts = [Utf8Texts(content=content, offsets=offsets) for content, offsets in columns]
+        return ParsedBlock(columns=tuple(Texts(texts=column) for column in texts), num_documents=len(texts[0]))
+
+
+def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
+    """Returns the values under each key; each record is dropped at once, which doubles the speed for short texts."""
+    if len(keys) == 1:
+        [key] = keys
+        if "." in key:
+            return [[value_at(loads(line), key) for line in lines]]
+        return [[loads(line)[key] for line in lines]]
+    rows = list(map(_getter(keys), map(loads, lines)))
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
+
+
+def _getter(keys: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if any("." in key for key in keys):
+        return lambda record: tuple(value_at(record, key) for key in keys)
+    return operator.itemgetter(*keys)
+
+
+def _parse_record(line: bytes, loads: Any) -> Any:
+    """Returns the value of a line of JSON.
+
+    Args:
+        line: its bytes.
+        loads: of `orjson`; what it refuses and the standard library accepts is read by the latter.
+
+    Raises:
+        UnusableLineError: it is not JSON, or too deep or with too many values to be read.
+    """
+    _check_shape(line)
+    try:
+        return loads(line)
+    except (ValueError, RecursionError):
+        pass  # orjson refuses lone surrogates, NaN and byte order marks, which the standard library accepts
+    try:
+        return json.loads(line.decode("utf-8").removeprefix("\ufeff"))
+    except UnicodeDecodeError as error:
+        raise UnusableLineError(not_utf8(error)) from error
+    except json.JSONDecodeError as error:
+        reason = f"not JSON: {error.msg} at column {error.colno}"
+        raise UnusableLineError(reason) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
+        reason = f"not JSON that can be read: {error}"
+        raise UnusableLineError(reason) from error
+
+
+def _check_shape(line: bytes) -> None:
+    """Refuses a line of JSON whose values take far more memory than its bytes, or too much of the stack.
+
+    Costs nothing for lines without many brackets, commas and colons, which texts may hold too: only what is not within
+    strings counts.
+
+    Raises:
+        UnusableLineError: it is one.
+    """
+    most = max(_MOST_VALUES, len(line) // _BYTES_PER_VALUE)
+    num_openings = line.count(b"[") + line.count(b"{")
+    if num_openings <= _MOST_DEPTH and (len(line) <= most or line.count(b",") + line.count(b":") <= most):
+        return
+    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    signs = np.frombuffer(unescaped.translate(None, delete=_NO_SIGNS), dtype=np.uint8)
+    is_quote = signs == ord('"')
+    is_outside = np.cumsum(is_quote, dtype=np.uint8) & 1 == 0  # the number of quotes before, modulo 256
+    signs = signs[is_outside & ~is_quote]
+    if len(signs) > 2 * most:
+        reason = f"not JSON that can be read: more than {most} values in {len(line)} bytes"
+        raise UnusableLineError(reason)
+    depths = np.cumsum(_STEPS[signs], dtype=np.int32)
+    if len(depths) and int(depths.max()) > _MOST_DEPTH:
+        reason = f"not JSON that can be read: more than {_MOST_DEPTH} levels"
+        raise UnusableLineError(reason)
+
+
+class JsonLines(RecordFormat):
+    """JSON lines."""
+
+    title = "JSON lines"
+    suffixes = (".jsonl", ".ndjson", ".json")
+    has_lines = True
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
+        """Returns the reader of some lines; see `RecordFormat`."""
+        return LineReader(slice_, options, block=JsonLineBlock)
+
+
+JSONL = JsonLines()

@@ -1,0 +1,135 @@
+"""Text, a document per file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tokenloom.inputs import TEXT_KEY, InputSlice
+from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
+from tokenloom.inputs.decoding import NOT_UTF16, begins_as_utf16, decoded, without_mark
+from tokenloom.inputs.parsing import ParsedBlock, check_text_keys
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.records import NumberedRecord, UnusableLineError
+from tokenloom.inputs.streams import SliceStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBlock:
+    """A whole file of text; a `Block`.
+
+    Attributes:
+        path: of the file.
+        data: its bytes, decompressed.
+        max_record_bytes: longer files are bad records.
+        too_long: this is the beginning of one.
+    """
+
+    unit: ClassVar[str] = "file"
+    first_record: ClassVar[int] = 1
+
+    path: str
+    data: bytes
+    max_record_bytes: int = MAX_RECORD_BYTES
+    too_long: bool = False
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Size of the text."""
+        return len(self.data)
+
+    def beginning(self) -> bytes:
+        """Returns the beginning of the file."""
+        return self.data
+
+    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Refuses keys that there are not; the text itself is read as a record."""
+        check_text_keys(self.path, keys)
+        return None
+
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+        """Yields the text."""
+        is_blank = not self.data.strip()
+        value = None if is_blank else _text_of(self.data)
+        yield NumberedRecord(self.first_record, value, self.data, is_blank=is_blank)
+
+    def halves(self) -> None:
+        """A file is one record."""
+
+
+def _text_of(data: bytes) -> Any:
+    if begins_as_utf16(data):
+        return UnusableLineError(NOT_UTF16)
+    try:
+        return {TEXT_KEY: decoded(without_mark(data))}
+    except UnusableLineError as error:
+        return error
+
+
+class FileReader:
+    """Reads a file of text, which is one record, as one block; a `SliceReader`. Memory: the file.
+
+    Args:
+        slice_: the whole file.
+        options: of reading; of a file that is too long only the beginning is kept, and the rest is read and dropped.
+
+    Raises:
+        StorageError: the file cannot be opened.
+    """
+
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        self.block_bytes = options.block_bytes
+        self.num_text_bytes = 0
+        self.num_rows = 0
+        self.num_bytes = slice_.file.num_bytes
+        self._path = slice_.file.path
+        self._max_record_bytes = options.max_record_bytes
+        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._stream.position
+
+    def blocks(self) -> Iterator[FileBlock]:
+        """Yields the block.
+
+        Raises:
+            InputError: the compressed data is damaged or truncated.
+            StorageError: reading failed.
+        """
+        parts: list[bytes] = []
+        while chunk := self._stream.read(1 << 20):
+            self.num_text_bytes += len(chunk)
+            if self.num_text_bytes <= self._max_record_bytes:
+                parts.append(chunk)
+            else:
+                parts = [b"".join([*parts, chunk])[:HEAD_BYTES]]
+        self.num_rows = 1
+        too_long = self.num_text_bytes > self._max_record_bytes
+        data = b"".join(parts)
+        yield FileBlock(path=self._path, data=data, max_record_bytes=self._max_record_bytes, too_long=too_long)
+
+
+class TextFiles(RecordFormat):
+    """Text, a document per file."""
+
+    title = "text"
+    suffixes = (".txt", ".text")
+    may_begin_with_anything = True
+
+    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+        """Refuses keys other than `text`; see `RecordFormat`."""
+        check_text_keys(path, keys)
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> FileReader:
+        """Returns the reader of a file; see `RecordFormat`."""
+        return FileReader(slice_, options)
+
+
+TEXT_FILES = TextFiles()

@@ -1,0 +1,135 @@
+"""What a format of input files is to those that find, cut and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tokenloom.inputs import InputFile, InputSlice
+    from tokenloom.inputs.blocks import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How a slice is read.
+
+    Attributes:
+        block_bytes: of a block, unless a single record has more.
+        keys: of the texts, so that only their columns are read; None for all columns.
+        max_record_bytes: longer records are bad ones.
+        max_window_bytes: that Zstandard and xz may take for what they look back on; more is an error.
+        max_unit_bytes: of what of a table is there as a whole (a page of Parquet, a record batch of Arrow); more is an
+            error.
+    """
+
+    block_bytes: int
+    keys: Sequence[str] | None
+    max_record_bytes: int
+    max_window_bytes: int
+    max_unit_bytes: int
+
+
+class SliceReader(Protocol):
+    """Reads a slice from beginning to end, once, in blocks of whole records. Not safe from several threads.
+
+    Attributes:
+        block_bytes: of a block, unless a single record has more; may be changed between blocks.
+    """
+
+    block_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the slice in the file; 0 where nobody knows (a pipe)."""
+
+    @property
+    def position(self) -> int:
+        """Bytes of the slice, compressed as they may be, read so far."""
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Bytes of text read so far, after decompression; of tables, of the columns in memory."""
+
+    @property
+    def num_rows(self) -> int:
+        """Records that the blocks so far hold, blank and bad ones included: lines, rows or files."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields the blocks, in order.
+
+        Raises:
+            InputError: the file is damaged, truncated, or not the one that was planned with any more.
+            StorageError: reading failed.
+        """
+
+    def close(self) -> None:
+        """Closes the file; harmless when repeated."""
+
+
+class RecordFormat(Protocol):
+    """A format: what tells its files, how they may be cut, and how they are read. Derive from it for what is usual.
+
+    A file whose records are lines (`has_lines`) is cut at any of its bytes, unless it is compressed; any other between
+    its units (`unit_bytes`). All methods are safe from several threads, and come to the same in every process.
+
+    Attributes:
+        title: how messages call it ("Parquet").
+        suffixes: of its files, in lower case, without those of a compression. Several formats may have one in common;
+            the user then says which.
+        magics: first bytes that tell its files where no name does.
+        may_begin_with_anything: its files may also begin as those of other formats do.
+        compresses_inside: its files are never compressed as a whole.
+        begins_at_the_end: reading begins at the end of a file, so that pipes cannot be read.
+        has_lines: a record is a line, and knows nothing of the lines before it.
+        opens_to_cut: whether `unit_bytes` opens the file, so that several are looked at at the same time.
+    """
+
+    title: str
+    suffixes: tuple[str, ...] = ()
+    magics: tuple[bytes, ...] = ()
+    may_begin_with_anything: bool = False
+    compresses_inside: bool = False
+    begins_at_the_end: bool = False
+    has_lines: bool = False
+    opens_to_cut: bool = False
+
+    def unit_bytes(self, file: InputFile) -> Sequence[int]:
+        """Returns the sizes of the units between which a file may be cut, decoded; a whole file is one.
+
+        Raises:
+            StorageError: it cannot be read.
+            InputError: it is not of the format.
+        """
+        return [file.num_bytes]
+
+    def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
+        """Returns the names of the input files in a folder that says itself which these are, in order; else None.
+
+        Args:
+            folder: its path or address, without a slash at the end.
+            names: of the files right in it.
+            read: returns the bytes of a file.
+
+        Raises:
+            ConfigError, InputError: it cannot be read as a whole.
+        """
+        return None
+
+    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+        """Refuses keys that no record can have.
+
+        Raises:
+            ConfigError: one is.
+        """
+        return
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> SliceReader:
+        """Returns the reader of a slice.
+
+        Raises:
+            InputError: the file is not of the format, or has no column for a key.
+            StorageError: it cannot be opened.
+            MissingExtraError: what reads it is not installed.
+        """

@@ -1,0 +1,96 @@
+"""A format that is not ours, added by this file alone: texts between lines of `%`, as `fortune` has them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.preprocess.corpus import documents_of
+
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.errors import ConfigError
+from tokenloom.inputs import TEXT_KEY, InputFile, InputSlice
+from tokenloom.inputs.detect import formats_by_name, inspect_input
+from tokenloom.inputs.formats import FORMATS
+from tokenloom.inputs.formats.text_files import FileBlock
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.streams import SliceStream
+from tokenloom.tokenizers.plain import ByteTokenizer
+
+
+class FortuneReader:
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        self.block_bytes = options.block_bytes
+        self.num_bytes = self.position = slice_.file.num_bytes
+        self.num_text_bytes = self.num_rows = 0
+        self._slice, self._max_record_bytes = slice_, options.max_record_bytes
+        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+
+    def blocks(self) -> Iterator[FileBlock]:
+        texts = self._stream.read(1 << 30).removeprefix(b"%FORTUNE\n").split(b"%\n")
+        for text in texts if self._slice.file.compression != "none" else texts[self._slice.start : self._slice.stop]:
+            self.num_rows += 1
+            self.num_text_bytes += len(text)
+            yield FileBlock(path=self._slice.file.path, data=text, max_record_bytes=self._max_record_bytes)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Fortunes(RecordFormat):
+    title = "Fortunes"
+    suffixes = (".fortune",)
+    magics = (b"%FORTUNE\n",)
+    opens_to_cut = True
+
+    def unit_bytes(self, file: InputFile) -> Sequence[int]:
+        if file.compression != "none":
+            return [file.num_bytes]
+        return [len(text) for text in Path(file.path).read_bytes().split(b"%\n")]
+
+    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+        if tuple(keys) != (TEXT_KEY,):
+            message = f"`{path}` has texts without names"
+            raise ConfigError(message)
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> FortuneReader:
+        return FortuneReader(slice_, options)
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS, "fortunes", Fortunes())
+
+
+@pytest.mark.usefixtures("added")
+def test_a_format_is_added_by_one_object(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.fortune").write_text("%FORTUNE\none\n%\ntwo\n%\n \n%\nthree\n")
+    (folder / "b.fortune.gz").write_bytes(gzip.compress(b"four\n%\nfive\n"))
+    (folder / "notes.md").write_text("nothing of it")
+    settings = CorpusSettings(shard_bytes=12, bad_records=BadRecordBudget(most=1))
+    summary = preprocess_corpus([folder], tmp_path / "out", ByteTokenizer(), settings, num_processes=1)
+    expected = [[list(f"{text}\n".encode())] for text in ("one", "two", "three", "four", "five")]
+    assert documents_of(tmp_path / "out_text_document") == expected
+    assert summary.num_blank_lines == 1
+    assert summary.num_shards > 1
+
+
+@pytest.mark.usefixtures("added")
+def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path: Path):
+    (tmp_path / "nameless").write_text("%FORTUNE\none\n")
+    assert formats_by_name("a.fortune.zst") == ("fortunes",)
+    assert inspect_input(str(tmp_path / "nameless")).format == "fortunes"
+    assert CorpusSettings(input_format="fortunes").input_format == "fortunes"
+    (tmp_path / "lines.jsonl").write_text("%FORTUNE\none\n")
+    with pytest.raises(ConfigError, match=r"expected JSON lines in `.*lines.jsonl`, found Fortunes by its first bytes"):
+        inspect_input(str(tmp_path / "lines.jsonl"))
+
+
+def test_it_is_gone_with_its_object():
+    with pytest.raises(ConfigError, match="out of jsonl, text-lines, text-files, parquet, arrow, got 'fortunes'"):
+        CorpusSettings(input_format="fortunes")

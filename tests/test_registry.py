@@ -1,0 +1,47 @@
+"""Things by name: a package's own, imported when they are asked for, and those of others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tokenloom.errors import ConfigError
+from tokenloom.registry import Registry
+
+
+def test_names_keep_their_order_and_nothing_is_imported_before_it_is_asked_for():
+    registry = Registry[object]("thing", {"second": "no.such.module:THING", "first": "json:dumps"})
+    registry["third"] = 3
+    assert list(registry) == ["second", "first", "third"]
+    assert len(registry) == 3
+    assert "second" in registry
+    assert registry["first"]([1]) == "[1]"
+    with pytest.raises(ModuleNotFoundError):
+        registry["second"]
+    with pytest.raises(KeyError):
+        registry["fourth"]
+
+
+@pytest.mark.parametrize("name", ["own", "added"])
+def test_a_name_has_one_thing(name: str):
+    registry = Registry[object]("thing", {"own": "json:dumps"})
+    registry["added"] = 1
+    with pytest.raises(ConfigError, match=f"expected a name that no thing has, got '{name}'"):
+        registry[name] = 2
+    del registry[name]
+    registry[name] = 2
+    assert registry[name] == 2
+
+
+def test_names_of_formats_and_tokenizers_cost_no_library():
+    script = """
+import sys
+from tokenloom.inputs.codecs import CODECS
+from tokenloom.inputs.formats import FORMATS
+list(CODECS), list(FORMATS)
+print([name for name in ("numpy", "pyarrow", "tokenizers") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
