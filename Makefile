@@ -11,7 +11,7 @@ demo: $(STAMP)
 	$(BIN)/tokenloom demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=16 --dist=worksteal
 
 # Processes, disk and clock in one process: what fails is printed with the command that tells its story.
 SEEDS ?= 20000

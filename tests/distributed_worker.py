@@ -30,6 +30,7 @@ from tokenloom.distributed.silence import set_rank_silence_seconds
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
+from tokenloom.order.array_order import SpanArrays
 
 POLL_SECONDS = 0.01
 
@@ -453,24 +454,33 @@ class Watched(tokenloom.GPTDataset):
         self._break_if("made")
         super().__init__(*arguments)
 
-    def _build_indices(self) -> Any:
-        self._break_if("built")
-        with open(self.shared / f"indices-built-{self.rank}", "a") as stream:
-            stream.write(f"{self.dataset_path}\n")
-        yield from super()._build_indices()
+    @classmethod
+    def watch_builds(cls) -> None:
+        """Has indices of all datasets leave a trace from now on."""
+        build = SpanArrays.build
 
-    def _break_if(self, when: str) -> None:
-        if self.breaks == f"raise when {when}":
+        def watched(arrays: SpanArrays) -> Iterator[Any]:
+            cls._break_if("built")
+            with open(cls.shared / f"indices-built-{cls.rank}", "a") as stream:
+                stream.write(f"{arrays.name.split('`')[1]}\n")
+            yield from build(arrays)
+
+        SpanArrays.build = watched  # type: ignore[method-assign]
+
+    @classmethod
+    def _break_if(cls, when: str) -> None:
+        if cls.breaks == f"raise when {when}":
             raise IndexCacheError("broken data", hint="mend the data")
-        if self.breaks == f"die when {when}":
-            (self.shared / "killed.new").write_text(str(time.monotonic()))
-            (self.shared / "killed.new").rename(self.shared / "killed")
+        if cls.breaks == f"die when {when}":
+            (cls.shared / "killed.new").write_text(str(time.monotonic()))
+            (cls.shared / "killed.new").rename(cls.shared / "killed")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[str]) -> list[str]:
     """Builds with settings, or data, of each rank's own; returns what was written."""
     Watched.rank, Watched.shared = me.rank, me.shared
+    Watched.watch_builds()
     mine = {"prefixes": prefixes, "sizes": [60, 9, 0], **changes[me.rank]}
     given, sizes = mine.pop("prefixes"), mine.pop("sizes")
     settings = {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
@@ -490,13 +500,15 @@ def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[st
 def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
     """Rank 0 stops between two arrays of an index; all then fail, and a process on its own builds the rest."""
 
-    class Freezing(Watched):
-        def _build_indices(self) -> Any:
-            for number, item in enumerate(tokenloom.GPTDataset._build_indices(self)):
-                if number == 1 and me.rank == 0 and not me.noted("frozen-0"):
-                    me.freeze()
-                yield item
+    build = SpanArrays.build
 
+    def freezing(arrays: SpanArrays) -> Iterator[Any]:
+        for number, item in enumerate(build(arrays)):
+            if number == 1 and me.rank == 0 and not me.noted("frozen-0"):
+                me.freeze()
+            yield item
+
+    SpanArrays.build = freezing  # type: ignore[method-assign]
     config = tokenloom.GPTDatasetConfig(
         random_seed=3,
         sequence_length=8,
@@ -509,12 +521,13 @@ def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
         eod_mask_loss=False,
         create_attention_mask=False,
     )
-    return tokenloom.BlendedMegatronDatasetBuilder(Freezing, [60, 9, 0], lambda: True, config).build()
+    return tokenloom.BlendedMegatronDatasetBuilder(tokenloom.GPTDataset, [60, 9, 0], lambda: True, config).build()
 
 
 def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
     """Builds a blend as a training job does, twice; returns what tells whether all ranks have the same."""
     Watched.rank, Watched.shared, Watched.breaks = me.rank, me.shared, breaks if me.rank == victim else ""
+    Watched.watch_builds()
     config = tokenloom.GPTDatasetConfig(
         random_seed=3,
         sequence_length=8,

@@ -174,7 +174,8 @@ class RecordBuilder {
     count = view.count();
     if (dtype_code_ == 6 || dtype_code_ == 7) {  // float64, float32: stored as they come, already converted
       if (view.format() != (dtype_code_ == 6 ? 'd' : 'f')) throw nb::type_error("tokens must have the stored dtype");
-      std::memcpy(records_.reserve(count), (*view).buf, static_cast<std::size_t>((*view).len));
+      auto* out = records_.reserve(count);
+      if (count > 0) std::memcpy(out, (*view).buf, static_cast<std::size_t>((*view).len));
       return count;
     }
     bool known = false;

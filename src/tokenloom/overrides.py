@@ -123,6 +123,14 @@ def overrides(obj: Any, name: str) -> bool:
     return provider is not None and provider.is_own
 
 
+def class_overrides(cls: type, name: str) -> bool:
+    """Whether instances of a class have a method from a user's class, not from ours."""
+    for base in cls.__mro__:
+        if name in vars(base):
+            return not _is_ours(vars(base)[name], base)
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Uncalled:
     """A hook that nothing calls here.

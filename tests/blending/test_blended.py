@@ -160,7 +160,7 @@ def test_a_damaged_row_is_no_end_of_the_dataset(mixed):
     names = ("dataset_index", "dataset_sample_index")
     damaged = {name: getattr(mixed, name).copy() for name in names}
     damaged["dataset_index"][5], damaged["dataset_sample_index"][7] = -1, 10**6
-    mixed._opened = damaged
+    mixed.order.arrays.opened = damaged
     for row in (5, 7):
         with pytest.raises(IndexCacheError, match=rf"^the indices of the blend of 3 datasets .* damaged: row {row} "):
             mixed[row]

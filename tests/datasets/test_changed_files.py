@@ -15,6 +15,7 @@ from tests.support import make_dataset, write_corpus
 
 from tokenloom import BlendedDataset, MegatronPretrainingSampler, ThreadLoader, build_dataloader
 from tokenloom.errors import ChangedFileError, TokenloomError
+from tokenloom.order.policies import ConcatWindows
 
 
 def write(path, first: int = 1) -> str:
@@ -140,15 +141,13 @@ def test_indices_that_another_job_built_alike_are_the_same(tmp_path, prefix):
 
 
 def test_an_index_of_data_that_vanish_meanwhile_is_not_kept(tmp_path, prefix, monkeypatch):
-    from tokenloom.datasets.gpt import GPTDataset
+    build = ConcatWindows.build
 
-    build = GPTDataset._build_indices
-
-    def truncate_first(self):
+    def truncate_first(self, *arguments):
         os.truncate(f"{prefix}.idx", 200)
-        yield from build(self)
+        yield from build(self, *arguments)
 
-    monkeypatch.setattr(GPTDataset, "_build_indices", truncate_first)
+    monkeypatch.setattr(ConcatWindows, "build", truncate_first)
     with pytest.raises(TokenloomError, match=rf"`{prefix}.idx` was truncated while it was mapped"):
         open_dataset(prefix, tmp_path)
     assert not glob.glob(f"{tmp_path}/cache/*description.txt")

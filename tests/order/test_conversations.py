@@ -12,7 +12,7 @@ from tests.reference import chat as reference
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import next_fit
-from tokenloom.order.conversations import build_packs, build_stream
+from tokenloom.order.conversations import pack_conversations, shuffle_conversations
 
 
 def test_items_join_a_row_while_they_fit():
@@ -34,8 +34,8 @@ def test_a_small_order_is_what_the_legacy_shuffle_gives():
         epoch = np.array([10, 20, 30, 40])
         random.shuffle(epoch)
         epochs += epoch.tolist()
-    assert build_stream(np.array([10, 20, 30, 40], dtype=np.int32), 7, seed=5).tolist() == epochs[:7]
-    stream, starts = build_packs(
+    assert shuffle_conversations(np.array([10, 20, 30, 40], dtype=np.int32), 7, seed=5).tolist() == epochs[:7]
+    stream, starts = pack_conversations(
         np.array([10, 20, 30, 40], dtype=np.int32), np.full(4, 3, dtype=np.int32), 3, capacity=6, seed=5
     )
     assert stream.tolist() == epochs[:6]
@@ -51,7 +51,7 @@ def test_a_small_order_is_what_the_legacy_shuffle_gives():
 def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, seed):
     sequences = np.arange(100, 100 + len(slots), dtype=np.int32)
     sizes = np.array(slots, dtype=np.int32)
-    stream, starts = build_packs(sequences, sizes, count, capacity=9, seed=seed)
+    stream, starts = pack_conversations(sequences, sizes, count, capacity=9, seed=seed)
     rows = [stream[start:stop].tolist() for start, stop in itertools.pairwise(starts)]
     assert [number for row in rows for number in row] == stream.tolist()
     expected = reference.next_fit([slots[number - 100] for number in stream.tolist()], 9)
@@ -60,7 +60,7 @@ def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, seed):
         assert sorted(stream.tolist()) == sequences.tolist()
         return
     assert len(rows) == count
-    longer, longer_starts = build_packs(sequences, sizes, count + more, capacity=9, seed=seed)
+    longer, longer_starts = pack_conversations(sequences, sizes, count + more, capacity=9, seed=seed)
     assert longer[: len(stream)].tolist() == stream.tolist()
     assert longer_starts[: count + 1].tolist() == starts.tolist()
 
@@ -68,7 +68,7 @@ def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, seed):
 def test_samples_of_nothing_are_an_error():
     nothing = np.empty(0, dtype=np.int32)
     with pytest.raises(ConfigError, match="2 samples were asked for, but there is no conversation"):
-        build_stream(nothing, 2, seed=1)
-    assert build_stream(nothing, None, seed=1).tolist() == []
-    stream, starts = build_packs(nothing, nothing, None, capacity=4, seed=1)
+        shuffle_conversations(nothing, 2, seed=1)
+    assert shuffle_conversations(nothing, None, seed=1).tolist() == []
+    stream, starts = pack_conversations(nothing, nothing, None, capacity=4, seed=1)
     assert (stream.tolist(), starts.tolist()) == ([], [0])

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.order.exposed import exposed
 from tests.reference.packs import cut, pack
 
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import LegacyRandom, PackReader
 from tokenloom.order.epochs import plan_packed_epochs
-from tokenloom.order.packs import best_fit_report, build_packs, pack_dtype
-from tokenloom.order.windows import SpanBatch, find_misfit
+from tokenloom.order.packs import best_fit_report, build_best_fit, pack_dtype
+from tokenloom.order.windows import SpanBatch, span_misfit
 
 DOCUMENTS = st.lists(st.integers(0, 40), max_size=30)
 LENGTHS = st.integers(1, 12)
@@ -154,10 +155,11 @@ def test_large_capacities_need_several_levels_of_the_tree(rng):
 def test_epochs_hold_the_same_documents_in_other_packs(rng):
     lengths = rng.integers(0, 30, size=300).astype(np.int32)
     indices = np.arange(20, 280, dtype=np.int32)
+    documents = exposed(lengths, indices)
     report = best_fit_report(lengths[indices], sequence_length=16)
     plan = plan_packed_epochs(report.num_tokens, 2 * report.num_packs + 1, packs_per_epoch=report.num_packs)
-    arrays = dict(build_packs(lengths, indices, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
-    again = dict(build_packs(lengths, indices, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
+    arrays = dict(build_best_fit(documents, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
+    again = dict(build_best_fit(documents, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
     assert all((arrays[name] == again[name]).all() for name in arrays)
     epochs = arrays["piece_index"].reshape(3, report.num_pieces, 2)
     assert sorted(map(tuple, epochs[0].tolist())) == sorted(map(tuple, epochs[1].tolist()))
@@ -202,7 +204,7 @@ def misfit(lengths, packs, pieces, shuffle=(0,)):
         sequence_length=4,
         extra=1,
     )
-    return find_misfit(reader, len(shuffle))
+    return span_misfit(reader, len(shuffle))
 
 
 def test_indices_of_other_data_are_told():
@@ -216,6 +218,6 @@ def test_indices_of_other_data_are_told():
 
 
 def test_packs_of_huge_datasets_are_int64():
-    assert pack_dtype(int32s(1), 10) == np.int32
-    assert pack_dtype(int32s(1), 2**31) == np.int64
-    assert pack_dtype(np.array([2**31]), 10) == np.int64
+    assert pack_dtype(1, 10) == np.int32
+    assert pack_dtype(1, 2**31) == np.int64
+    assert pack_dtype(2**31, 10) == np.int64

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.reference import sentences as reference
 
 from tokenloom import ConfigError, build_blocks_mapping, build_mapping
-from tokenloom.order.sentences import find_misfit, mapping_dtype
+from tokenloom.order.sentences import mapping_dtype, sentence_misfit
 
 SETTINGS = {
     "max_sequence_length": 10,
@@ -125,7 +125,7 @@ counts = {
 def test_a_mapping_is_what_its_twin_builds(corpus, settings):
     rows = build_mapping(*corpus, **settings)
     assert rows.tolist() == [list(row) for row in reference.build_mapping(*map(np.ndarray.tolist, corpus), **settings)]
-    assert find_misfit(rows, corpus[0], max_sequence_length=settings["max_sequence_length"]) is None
+    assert sentence_misfit(rows, corpus[0], max_sequence_length=settings["max_sequence_length"]) is None
 
 
 @given(corpora(), st.fixed_dictionaries({**counts, "use_one_sentence_blocks": st.booleans()}), st.data())
@@ -202,6 +202,6 @@ def test_documents_that_own_no_such_sentences_are_refused(boundaries):
     ],
 )
 def test_rows_of_other_data_are_found_out(row, message):
-    misfit = find_misfit(np.array([row], dtype=np.uint32), np.array([0, 2, 4]), max_sequence_length=10)
+    misfit = sentence_misfit(np.array([row], dtype=np.uint32), np.array([0, 2, 4]), max_sequence_length=10)
     assert misfit is not None
     assert re.search(message, misfit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.order.exposed import exposed
 
 from tokenloom.kernels import LegacyRandom
 from tokenloom.order.epochs import plan_epochs
@@ -18,7 +19,9 @@ from tokenloom.order.shuffles import (
 
 def build_document_index(indices, plan, random):
     lengths = np.ones(max(indices, default=0) + 1, dtype=np.int32)  # plans here count documents of one token
-    documents, samples = build_document_and_sample_index(lengths, indices, plan, random, window_length=1, extra=0)
+    documents, samples = build_document_and_sample_index(
+        exposed(lengths, indices), plan, random, window_length=1, extra=0
+    )
     assert samples.tolist() == [[0, 0], *([k, 1] for k in range(plan.num_samples))]
     return documents
 
@@ -78,7 +81,7 @@ def test_without_documents_there_is_nothing_to_shuffle():
 
 
 def test_dtypes_grow_with_the_counts():
-    assert document_index_dtype(np.array([2**31 - 1])) == np.int32
-    assert document_index_dtype(np.array([2**31])) == np.int64
+    assert document_index_dtype(2**31 - 1) == np.int32
+    assert document_index_dtype(2**31) == np.int64
     assert shuffle_index_dtype(2**32 - 3) == np.uint32
     assert shuffle_index_dtype(2**32 - 2) == np.int64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.gpt import count_windows
@@ -14,11 +13,9 @@ from tokenloom.order.windows import (
     SpanBatch,
     Spans,
     build_sample_index,
-    count_tokens,
-    find_misfit,
-    is_range,
     num_windows,
     sample_index_dtype,
+    span_misfit,
 )
 
 LENGTHS = np.array([4, 6, 3], dtype=np.int32)
@@ -92,7 +89,7 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
             for offset in range(start, stop)
         ]
         assert covered == flat[number * length : (number + 1) * length + extra]
-    assert find_misfit(reader, count) is None
+    assert span_misfit(reader, count) is None
 
 
 def test_spans_know_where_documents_meet():
@@ -114,21 +111,11 @@ def test_a_stream_of_more_entries_than_int32_holds_has_wide_rows():
     assert sample_index_dtype(2**31) == np.int64
 
 
-@pytest.mark.parametrize("indices", [[], [0], [2], [0, 1, 2], [2, 0], [0, 2], [0, 2, 2], [1, 1, 3, 4], [0, 1, 3, 2, 4]])
-def test_tokens_of_chosen_documents(indices):
-    lengths = np.array([4, 6, 3, 0, 2**31 - 1], dtype=np.int32)
-    chosen = np.array(indices, dtype=np.int32)
-    for block in (1, 2, 3, 100):
-        assert count_tokens(lengths, chosen, block=block) == sum(int(lengths[i]) for i in indices)
-        consecutive = indices == list(range(indices[0], indices[0] + len(indices))) if indices else False
-        assert is_range(chosen, block=block) == consecutive
-
-
 def test_indices_of_other_data_are_found_out():
     rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_samples=3)
 
     def misfit(lengths, shuffle=(0, 1, 2)):
-        return find_misfit(reader_of(lengths, [0, 1, 2], rows, shuffle, window_length=4), 3)
+        return span_misfit(reader_of(lengths, [0, 1, 2], rows, shuffle, window_length=4), 3)
 
     assert misfit([4, 6, 3]) is None
     assert misfit([4, 6, 3], shuffle=(2, 0, 1)) is None

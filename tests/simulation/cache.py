@@ -12,7 +12,8 @@ from tests.simulation.scheduler import FailedError, Faults, World
 from tests.simulation.system import simulated
 from tokenloom.errors import IndexCacheError
 from tokenloom.order import cache as module
-from tokenloom.order.cache import ArraySpec, IndexCache, open_or_build
+from tokenloom.order.arrays import ArrayStore, CachedArrays
+from tokenloom.order.cache import ArraySpec, IndexCache
 
 _SPECS = {
     "documents": ArraySpec(np.dtype(np.int32), (300,)),
@@ -28,26 +29,41 @@ def _arrays(data: int) -> dict[str, np.ndarray]:
 _ARRAYS = {data: _arrays(data) for data in range(3)}
 
 
-def _open(world: World, data: int) -> None:
-    arrays = _ARRAYS[data]
+class _Data:
+    """The data that arrays are of, and how they are built of them."""
 
-    def build():
-        for name, array in arrays.items():
-            world.call(f"builds {name}")
+    def __init__(self, world: World, data: int) -> None:
+        self.world, self.data = world, data
+
+    def check(self) -> None:
+        """They are sound."""
+
+    def identity(self) -> dict[str, int]:
+        return {"data": self.data}
+
+    def specs(self) -> dict[str, ArraySpec]:
+        return _SPECS
+
+    def build(self):
+        for name, array in _ARRAYS[self.data].items():
+            self.world.call(f"builds {name}")
             yield name, array.copy()
 
-    found = open_or_build(
-        IndexCache("/run/cache", "0123-GPTDataset"),
-        _SPECS,
-        build=build,
-        check=lambda _: None,
+    def misfit(self, arrays: object) -> None:
+        """Nothing is looked at."""
+
+
+def _open(world: World, data: int) -> None:
+    source = _Data(world, data)
+    store = ArrayStore(
+        cache=IndexCache("/run/cache", "0123-GPTDataset"),
         description="the key",
         name="data",
-        must_exist=False,
-        identity=lambda: {"data": data},
+        origin=source,
         may_stay_unwritten=True,
     )
-    for name, expected in arrays.items():
+    found = CachedArrays(source, store)
+    for name, expected in _ARRAYS[data].items():
         if not np.array_equal(found[name], expected):
             wrong = int(np.flatnonzero(found[name] != expected)[0])
             raise FailedError(f"data {data}: {name} differs from {wrong}: {found[name][wrong : wrong + 3]}")

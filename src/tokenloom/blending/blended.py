@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom import kernels
+from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number_type
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.numbered import NumberedSamples
 from tokenloom.datasets.outputs import INTEGERS, BatchLayout, MakeArray, Output, integers_of, recycled_empty
 from tokenloom.datasets.shortcuts import (
     BATCH,
@@ -32,35 +32,17 @@ from tokenloom.datasets.shortcuts import (
     stack,
 )
 from tokenloom.datasets.tensors import sample_batch
-from tokenloom.errors import ConfigError, IndexCacheError, OversampledError
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
+from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.cache import IndexCache
 from tokenloom.order.keys import describe
-from tokenloom.order.lazy import LazyIndices
+from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
 
 _SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
 
-_MOST_NARROW = np.iinfo(np.int16).max
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
-    """A dataset that a blend asks for more samples than it has.
-
-    Attributes:
-        dataset: its number in the blend.
-        name: its path.
-        owed: samples the blend takes from it.
-        available: samples it has.
-    """
-
-    dataset: int
-    name: str
-    owed: int
-    available: int
-
-
-class BlendedDataset(LazyIndices):
+class BlendedDataset:
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
@@ -71,6 +53,7 @@ class BlendedDataset(LazyIndices):
         weights: of each; normalised if a size is given, else how many samples each gives (integers).
         size: samples in all; None takes `weights[i]` samples from dataset i.
         config: the settings.
+        order: which dataset gives which sample; None for the reference's, by weights and size.
 
     Raises:
         ConfigError: datasets and weights do not fit together, or a weight is not positive.
@@ -83,6 +66,8 @@ class BlendedDataset(LazyIndices):
         weights: Sequence[float],
         size: int | None,
         config: BlendedMegatronDatasetConfig,
+        *,
+        order: BlendOrder | None = None,
     ) -> None:
         _check(datasets, weights, size)
         check_overrides(self)
@@ -100,64 +85,34 @@ class BlendedDataset(LazyIndices):
         identifiers["size"] = size
         self.unique_identifiers = identifiers
         self.unique_description, self.unique_description_hash = describe(identifiers)
-        self._length = int(sum(self.weights)) if size is None else size
+        self._number_type = number_type(len(self.datasets))
         self._layout: tuple[tuple[Output, ...], BatchLayout] | None = None
-        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
+        self.order: BlendOrder = self._array_order() if order is None else order
 
-    def _index_cache(self) -> IndexCache | None:
-        folder = self.config.path_to_cache
+    def _array_order(self) -> ArrayBlendOrder:
+        """Returns the reference's order."""
+        config, folder = self.config, self.config.path_to_cache
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
-        return None if folder is None else IndexCache(folder, base)
-
-    def _open_indices(self) -> Arrays:
-        specs = {
-            "dataset_index": ArraySpec(np.dtype(self._number_type), (self._length,)),
-            "dataset_sample_index": ArraySpec(np.dtype(np.int64), (self._length,)),
-        }
-        return open_or_build(
-            self._cache,
-            specs,
-            build=self._build_indices,
-            check=self._misfit,
+        samples = BlendSamples(
+            datasets=self.datasets,
+            names=[str(dataset.dataset_path) for dataset in self.datasets],
+            weights=self.weights,
+            size=self.size,
+            split=self.split.name,
+        )
+        store = ArrayStore(
+            cache=None if folder is None else IndexCache(folder, base),
             description=self.unique_description,
             name=self._name(),
-            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
+            must_exist=config.fast_cache_load or config.defer_npy_index_mmap,
+            deferred=config.defer_npy_index_mmap,
         )
-
-    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        if self.size is None:
-            sizes = np.array(self.weights, dtype=np.int64)
-            shares = sizes / float(self._length)
-            chosen, samples = kernels.build_blending_indices(shares, size=self._length, sizes=sizes)
-        else:
-            shares = np.array(self.weights, dtype=np.float64)
-            chosen, samples = kernels.build_blending_indices(shares, size=self.size)
-        if shortages := self._shortages(np.bincount(chosen, minlength=len(self.datasets))):
-            raise _oversampled(shortages, self.split.name)
-        yield "dataset_index", chosen
-        yield "dataset_sample_index", samples
-
-    def _shortages(self, owed: NDArray[Any]) -> list[Shortage]:
-        return [
-            Shortage(dataset=number, name=str(dataset.dataset_path), owed=count, available=len(dataset))
-            for number, (dataset, count) in enumerate(zip(self.datasets, owed.tolist(), strict=True))
-            if count > len(dataset)
-        ]
-
-    def _misfit(self, indices: Arrays) -> str | None:
-        """Returns why indices cannot be those of these datasets, or None: O(1), the ends only."""
-        for row in (0, -1) if self._length else ():
-            number, sample = int(indices["dataset_index"][row]), int(indices["dataset_sample_index"][row])
-            if not 0 <= number < len(self.datasets):
-                return f"row {row} names dataset {number} of {len(self.datasets)}"
-            if not 0 <= sample < len(self.datasets[number]):
-                return f"row {row} names sample {sample} of {len(self.datasets[number])} of dataset {number}"
-        return None
+        return ArrayBlendOrder(samples, store)
 
     def verify_indices(self) -> list[str]:
         """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
-        members = [dataset for dataset in self.datasets if isinstance(dataset, LazyIndices)]
-        return [*super().verify_indices(), *(problem for dataset in members for problem in dataset.verify_indices())]
+        members = [dataset for dataset in self.datasets if isinstance(dataset, NumberedSamples)]
+        return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
     def _name(self) -> str:
         return f"the blend of {len(self.datasets)} datasets ({self.split.name})"
@@ -165,26 +120,32 @@ class BlendedDataset(LazyIndices):
     @property
     def dataset_index(self) -> NDArray[Any]:
         """int16[size] (int32 from 32768 datasets on), which dataset gives each sample."""
-        return self._indices["dataset_index"]
+        return self._everything()[0]
 
     @property
     def dataset_sample_index(self) -> NDArray[np.int64]:
         """int64[size], which of its samples that is."""
-        return self._indices["dataset_sample_index"]
+        return self._everything()[1]
+
+    def _everything(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Returns where all samples come from."""
+        if isinstance(self.order, ArrayBlendOrder):
+            arrays = self.order.arrays.open()
+            return arrays["dataset_index"], arrays["dataset_sample_index"]
+        return self.order.locate(np.arange(len(self), dtype=np.int64))
 
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""
-        return self._length
+        return self.order.num_samples
 
     def locate(self, idx: int) -> tuple[int, int]:
         """Returns (dataset, sample of that dataset) behind a position, which may count from the end."""
         if not -(num_samples := len(self)) <= idx < num_samples:
             message = f"sample {idx} of a blend was asked for, but it has {num_samples}"
             raise IndexError(message)
-        indices = self._opened or self._indices
-        number, sample = int(indices["dataset_index"][idx]), int(indices["dataset_sample_index"][idx])
+        number, sample = self.order.locate_one(idx if idx >= 0 else idx + num_samples)
         if not (0 <= number < len(self.datasets) and 0 <= sample < len(self.datasets[number])):
-            self._check_indices()
+            self.order.check()
             # Not an `IndexError`, which would end a loop over the dataset as if nothing had happened.
             message = f"the indices of {self._name()} are damaged: row {idx} names sample {sample} of dataset {number}"
             raise IndexCacheError(message, hint="remove them from the index cache, and they are built again")
@@ -195,7 +156,7 @@ class BlendedDataset(LazyIndices):
         if idx is None:
             return {"dataset_id": self._number_type(0), **self.datasets[0][None]}
         number, sample = self.locate(idx)
-        self._check_indices()
+        self.order.check()
         return {"dataset_id": self._number_type(number), **self.datasets[number][sample]}
 
     def sample(self, idx: int) -> dict[str, Any]:
@@ -203,14 +164,10 @@ class BlendedDataset(LazyIndices):
         if not _SAMPLE.known(self) and must_ask(self, _SAMPLE):  # of its dataset's hooks, `sample_of` knows
             return as_arrays(ask_each(self, (idx,))[0])
         number, sample = self.locate(idx)
-        self._check_indices()
+        self.order.check()
         dataset = self.datasets[number]
         arrays = dataset.sample(sample) if SAMPLE.free(dataset) else sample_of(dataset, sample)
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
-
-    @property
-    def _number_type(self) -> type[np.integer[Any]]:
-        return np.int32 if len(self.datasets) > _MOST_NARROW else np.int16
 
     def spans(self, idx: int) -> Any:
         """Returns the pieces of documents that make up a sample, within its own dataset."""
@@ -227,9 +184,8 @@ class BlendedDataset(LazyIndices):
 
     def _ask_each(self, method: str, positions: NDArray[np.integer[Any]] | None) -> NDArray[np.int64]:
         """Returns a number for each position, from the datasets behind them: one call of each dataset."""
-        rows = slice(None) if positions is None else positions
-        numbers, samples = self.dataset_index[rows], self.dataset_sample_index[rows]
-        self._check_indices()
+        numbers, samples = self._everything() if positions is None else self.order.locate(np.asarray(positions))
+        self.order.check()
         answers = np.empty(len(numbers), dtype=np.int64)
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
@@ -337,7 +293,7 @@ class BlendedDataset(LazyIndices):
             samples, rows = groups.setdefault(number, ([], []))
             samples.append(sample)
             rows.append(row)
-        self._check_indices()
+        self.order.check()
         return [(number, *groups[number]) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
@@ -346,8 +302,7 @@ class BlendedDataset(LazyIndices):
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)
             if min(given) >= -num_samples and max(given) < num_samples:
-                indices = self._indices
-                numbers, samples = (indices[name][rows].tolist() for name in ("dataset_index", "dataset_sample_index"))
+                numbers, samples = (found.tolist() for found in self.order.locate(rows % num_samples))
                 if min(numbers) >= 0 and max(numbers) < len(self.datasets) and min(samples) >= 0:
                     lengths = {number: len(self.datasets[number]) for number in set(numbers)}
                     found = list(zip(numbers, samples, strict=True))
@@ -366,18 +321,6 @@ class BlendedDataset(LazyIndices):
             dataset = self.datasets[number]
             if getattr(dataset, "remote_paths", None):
                 dataset.will_need(samples)
-
-
-def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:
-    first, *rest = shortages
-    message = f"the blend ({split}) takes {first.owed} samples from `{first.name}`, which has {first.available}" + (
-        f"; {len(rest)} more datasets are short too" if rest else ""
-    )
-    return OversampledError(
-        message,
-        hint="set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
-        "or lower their weights",
-    )
 
 
 def _check(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:

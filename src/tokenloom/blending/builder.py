@@ -16,15 +16,16 @@ from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.numbered import NumberedSamples
 from tokenloom.datasets.reference_hooks import BUILDER_HOOKS
-from tokenloom.datasets.splits import Split, split_indices
+from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, build_together
 from tokenloom.distributed.sameness import Description
 from tokenloom.errors import OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
-from tokenloom.order.lazy import LazyIndices, NotBuiltError, nothing_is_built
-from tokenloom.overrides import refuse_uncalled
+from tokenloom.order.arrays import NotBuiltError, nothing_is_built
+from tokenloom.overrides import class_overrides, refuse_uncalled
 from tokenloom.storage.addresses import is_remote
 
 
@@ -92,7 +93,7 @@ class BlendedMegatronDatasetBuilder:
         datasets = build_together(
             self._check_and_build,
             # A class that keeps its indices in its own way may count on one rank being the first.
-            look=self._look if issubclass(self.cls, LazyIndices) else None,
+            look=self._look if issubclass(self.cls, NumberedSamples) else None,
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
             builders=self.builders,
@@ -185,11 +186,13 @@ class BlendedMegatronDatasetBuilder:
         low_level = self._open(prefix)
         remember_head(low_level, heads)
         num_elements = self.cls.numel_low_level_dataset(low_level)
+        # A constructor of a user's own gets an array, as the reference gives it; ours need none.
+        select = split_indices if class_overrides(self.cls, "__init__") else split_range
         return {
             (quota.split, number): self.cls(
                 low_level,
                 prefix,
-                split_indices(quota.bounds, num_elements),
+                select(quota.bounds, num_elements),
                 quota.num_samples[number],
                 quota.split,
                 self.config,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.blending.quota import Quota, Sizes, quotas, with_surplus
-from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig, window_policy
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.splits import Split, split_range
 from tokenloom.errors import ConfigError
@@ -19,7 +19,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.epochs import Epochs
 from tokenloom.order.packs import BestFitReport, PackEpochs
-from tokenloom.order.policies import PolicyName
+from tokenloom.order.policies import SampleShape, policy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class BuildPlan:
         return max(known) if known and len(known) == len(needed) else None
 
 
-def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: PolicyName | None = None) -> BuildPlan:
+def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:
     """Returns what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build, exactly.
 
     Opens each pair for a moment and reads two rows of its index per split, whatever its size; packs take one pass over
@@ -195,7 +195,7 @@ def epochs_of(
     split: Split,
     num_tokens: int,
     lengths: Iterable[NDArray[np.int32]],
-    policy: PolicyName | None = None,
+    policy: str | None = None,
 ) -> Epochs:
     """Returns what a GPT dataset of these documents will have, by the rules that `GPTDataset` follows.
 
@@ -209,10 +209,8 @@ def epochs_of(
     extra, keep_partial, name = 1, False, "concat"
     if isinstance(config, GPTDatasetConfig):
         extra, keep_partial, name = config.num_extra_tokens, config.keeps_partial_sample(split), config.window_policy
-    chosen = window_policy(
-        policy or name, sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial
-    )
-    return chosen.epochs(num_tokens, lengths)
+    shape = SampleShape(sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial)
+    return policy_of(policy or name, shape).epochs(num_tokens, lengths)
 
 
 def smallest_surplus(target: int, owed: int, samples_of: Callable[[int], int]) -> float | None:

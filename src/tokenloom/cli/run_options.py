@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, get_args
+from typing import Any
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
 from tokenloom.cli.values import count, number, size, sizes
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
-from tokenloom.order.policies import PolicyName
+from tokenloom.order.policies import policy_names
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def add_window_policy(parser: Any) -> None:
     """Declares how samples are made of documents."""
     parser.add_argument(
         "--window-policy",
-        choices=get_args(PolicyName),
+        choices=policy_names(),
         default="concat",
         help="cut the stream of documents into windows, or pack whole documents; default concat",
     )

@@ -15,6 +15,7 @@ from tokenloom.datasets.shortcuts import check_overrides
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.datasets.tokenizer_match import check_tokenizer
+from tokenloom.order.documents import Rows
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Uncalled
 
@@ -63,7 +64,7 @@ class MegatronDataset(ABC):
     Args:
         dataset: the low-level dataset, for example an `IndexedDataset`.
         dataset_path: its path, for cache keys and messages; None for made-up data.
-        indices: integers[num_elements], the elements of it that this split exposes.
+        indices: integers[num_elements], the elements of it that this split exposes; or a range of them.
         num_samples: how many samples to offer at least; None for one epoch.
         index_split: which split this is.
         config: the settings.
@@ -75,11 +76,13 @@ class MegatronDataset(ABC):
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
+    _indices: NDArray[Any] | None = None
+
     def __init__(
         self,
         dataset: Any,
         dataset_path: str | None,
-        indices: NDArray[Any],
+        indices: NDArray[Any] | range,
         num_samples: int | None,
         index_split: Split,
         config: Any,
@@ -87,7 +90,8 @@ class MegatronDataset(ABC):
         check_overrides(self, self.uncalled_hooks)
         self.dataset = dataset
         self.dataset_path = dataset_path
-        self.indices = indices
+        self.rows = Rows.of(indices)
+        """The elements that this split exposes, without an array of them."""
         self.num_samples = None if num_samples is None else operator.index(num_samples)
         self.index_split = index_split
         self.config = config
@@ -102,6 +106,17 @@ class MegatronDataset(ABC):
         self.unique_description, self.unique_description_hash = describe(self.unique_identifiers)
         check_tokenizer(dataset, config, name=f"`{dataset_path or type(self).__name__}`")
         self._pad_token_id = pad_token_id(config.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
+
+    @property
+    def indices(self) -> NDArray[Any]:
+        """integers[num_elements], the elements that this split exposes."""
+        if self._indices is None:
+            self._indices = self.rows.array()
+        return self._indices
+
+    @indices.setter
+    def indices(self, indices: NDArray[Any]) -> None:
+        self.rows, self._indices = Rows.of(indices), indices
 
     @staticmethod
     @abstractmethod

@@ -19,7 +19,7 @@ from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
-from tokenloom.order.lazy import refuse_to_build_now
+from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import load_chat_template
 from tokenloom.storage.local import MappedFile

@@ -13,7 +13,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
 from tokenloom.numbers import checked_integer, checked_number, finite_or_none
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.order.policies import BestFitPacks, ConcatWindows, PolicyName, WindowPolicy
+from tokenloom.order.policies import OrderPolicy, SampleShape, policy_of
 from tokenloom.setting_types import check_local_folder, check_types
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import admit, redacted
@@ -220,7 +220,8 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         window_policy: "concat" cuts the stream of all documents every `sequence_length` tokens, as the reference does.
             "best_fit" packs whole documents into samples, filled up with padding where nothing fits; only documents
             longer than a sample are cut, and no token is dropped. Every pack counts, in every split. Best with
-            `inter_document_masking`, so that packed documents do not attend to each other.
+            `inter_document_masking`, so that packed documents do not attend to each other. Or the name of a policy
+            that another module has registered.
     """
 
     reset_position_ids: bool | None = None
@@ -237,7 +238,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     token_dtype_code: int | None = field(init=False, default=None)
     context_parallel_size: int | None = None
     inter_document_masking: bool = False
-    window_policy: PolicyName = "concat"
+    window_policy: str = "concat"
     block_shuffle: BlockShuffle | None = None
 
     @property
@@ -257,14 +258,15 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         """Whether the last, incomplete sample of a split counts."""
         return split == Split.valid and not self.drop_last_partial_validation_sequence
 
-    def policy_of(self, split: Split) -> WindowPolicy:
+    def policy_of(self, split: Split) -> OrderPolicy:
         """Returns how samples of a split are made of documents."""
-        return window_policy(
-            self.window_policy,
+        shape = SampleShape(
             sequence_length=self.sequence_length,
             extra=self.num_extra_tokens,
             keep_partial=self.keeps_partial_sample(split),
+            blocks=self.block_shuffle,
         )
+        return policy_of(self.window_policy, shape)
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `token_dtype_code`."""
@@ -277,9 +279,6 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         if self.block_shuffle is not None and self.mock:
             message = "expected data for `block_shuffle`, found none"
             raise ConfigError(message, hint="made-up data has no blocks")
-        if self.block_shuffle is not None and self.window_policy != "concat":
-            message = f"`block_shuffle` and `window_policy={self.window_policy!r}` exclude each other, found both"
-            raise ConfigError(message)
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:
                 message = f"expected `{name}` to be True or False, found None"
@@ -291,23 +290,3 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
                 )
         if self.tokenizer.vocab_size is not None:
             self.token_dtype_code = DType.code_from_dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
-
-
-def window_policy(name: str, *, sequence_length: int, extra: int, keep_partial: bool) -> WindowPolicy:
-    """Returns the policy of a name.
-
-    Args:
-        name: "concat" or "best_fit".
-        sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
-        keep_partial: whether a last, incomplete window counts; every pack does.
-
-    Raises:
-        ConfigError: there is no such policy.
-    """
-    if name == "concat":
-        return ConcatWindows(sequence_length=sequence_length, extra=extra, keep_partial=keep_partial)
-    if name == "best_fit":
-        return BestFitPacks(sequence_length=sequence_length, extra=extra)
-    message = f"expected `window_policy` to be one of {', '.join(map(repr, get_args(PolicyName)))}, found {name!r}"
-    raise ConfigError(message)

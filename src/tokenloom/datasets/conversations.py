@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_config
+from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.data_match import check_kind
+from tokenloom.datasets.data_origin import PairOrigin
+from tokenloom.datasets.exposure import TakenConversations
 from tokenloom.datasets.ledger import ChatLedger, Count
 from tokenloom.datasets.numbered import NumberedSamples, PairSamples
 from tokenloom.datasets.outputs import recycled_empty
@@ -24,46 +23,13 @@ from tokenloom.datasets.shortcuts import OUTLINE, refuse_hook
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
-from tokenloom.errors import ConfigError, TokenizerError, UntrainableWarning
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
-from tokenloom.order.cache import Arrays, open_or_build
+from tokenloom.order.conversation_order import ConversationOrder, PackedSamples, SingleSamples
 from tokenloom.order.windows import SpanBatch, Spans
 
-logger = logging.getLogger(__name__)
-
-
 _dtype_code = cache(DType.code_from_dtype)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exposure:
-    """The conversations of a split, as samples take them: arrays with one entry for each.
-
-    Attributes:
-        lengths: int64, tokens.
-        available: int64, tokens that a sample reads: all of them, or as many as fit.
-        slots: int64, positions it takes, padding included.
-        trained: int64, labels with loss.
-        empty, too_long, untrainable: bool, left out for this reason; at most one of them is true.
-    """
-
-    lengths: NDArray[np.int64]
-    available: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    trained: NDArray[np.int64]
-    empty: NDArray[np.bool_]
-    too_long: NDArray[np.bool_]
-    untrainable: NDArray[np.bool_]
-
-    @property
-    def kept(self) -> NDArray[np.bool_]:
-        """Which conversations the samples are made of."""
-        return ~(self.empty | self.too_long | self.untrainable)
-
-    def count(self, chosen: NDArray[np.bool_]) -> Count:
-        """Returns how many conversations are chosen, and their tokens."""
-        return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
 
 
 class ConversationDataset(PairSamples):
@@ -78,6 +44,7 @@ class ConversationDataset(PairSamples):
     config_class: ClassVar[type[SFTDatasetConfig]] = SFTDatasetConfig
 
     config: SFTDatasetConfig
+    order: ConversationOrder
 
     def __init__(
         self,
@@ -102,9 +69,11 @@ class ConversationDataset(PairSamples):
         check_kind(dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="conversations")
         self._check_tokenizer()
         self._fill_id = fill_token_id(config.tokenizer)
-        self._multiple = config.slot_multiple
-        self._train_on = TRAIN_ON.index(config.train_on)
-        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
+        self._taken = TakenConversations(
+            data=dataset, rows=self.rows, config=config, reads_ahead=self.reads_ahead, name=self._name()
+        )
+        tell = dataset.identity if isinstance(dataset, SFTLowLevelDataset) else None
+        self.order = ConversationOrder(self._make_samples(), self._array_store(PairOrigin(dataset=dataset, tell=tell)))
 
     def _check_tokenizer(self) -> None:
         """Compares with what the roles say, for data without a manifest."""
@@ -129,112 +98,14 @@ class ConversationDataset(PairSamples):
             "slot_multiple",
         ]
 
-    # --- indices ----------------------------------------------------------------------------------------------
-
-    def _open_indices(self) -> Arrays:
-        return open_or_build(
-            self._cache,
-            self._index_specs(),
-            build=self._build_indices,
-            check=self._misfit,
-            description=self.unique_description,
-            name=self._name(),
-            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
-            check_source=self._check_source,
-            identity=self.dataset.identity if isinstance(self.dataset, SFTLowLevelDataset) else None,
-            may_stay_unwritten=self.config.path_to_cache is None,
-        )
-
     @abstractmethod
-    def _index_specs(self) -> dict[str, Any]:
-        """Returns what the index arrays must be."""
-
-    @abstractmethod
-    def _order(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the index arrays over the conversations that samples are made of."""
-
-    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        exposure = self._exposure()
-        self._report(exposure)
-        kept = exposure.kept
-        try:
-            yield from self._order(self.indices[kept], exposure.slots[kept].astype(np.int32))
-        except ConfigError as error:
-            message = f"{self._name()}: {error.message}"
-            raise ConfigError(message, hint=error.hint) from None
-
-    def _misfit(self, indices: Arrays) -> str | None:
-        """Returns why indices cannot be those of this data, or None: O(1), the ends only."""
-        for sequence in indices["document_index"][[0, -1]].tolist() if len(indices["document_index"]) else ():
-            if not 0 <= sequence < len(self.dataset):
-                return f"it names conversation {sequence} of {len(self.dataset)}"
-        return None
+    def _make_samples(self) -> PackedSamples | SingleSamples:
+        """Returns how the stream of shuffled conversations becomes samples."""
 
     @property
     def document_index(self) -> NDArray[Any]:
         """int32[num_conversations], the shuffled conversations that the samples read, in order."""
-        return self._indices["document_index"]
-
-    def _exposure(self) -> Exposure:
-        """Returns what samples take of each conversation of the split; one pass over lengths and roles."""
-        config = self.config
-        sequences = self.indices.astype(np.int64)
-        lengths = self.dataset.sequence_lengths[self.indices].astype(np.int64)
-        segments = self._segments(sequences)
-        available = np.ascontiguousarray(segments[:, 2])
-        trained = np.empty(len(sequences), dtype=np.int64)
-        self.dataset.roles.parts.count_trained(sequences, available, self._train_on, trained)
-        empty = segments[:, 1] < 1
-        too_long = (lengths > available) & ~empty & (config.long_conversations == "drop")
-        untrainable = (trained == 0) & ~empty & ~too_long & (config.untrainable_conversations == "drop")
-        return Exposure(
-            lengths=lengths,
-            available=available,
-            slots=segments[:, 3],
-            trained=trained,
-            empty=empty,
-            too_long=too_long,
-            untrainable=untrainable,
-        )
-
-    def _segments(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
-        segments = np.empty((len(sequences), 4), dtype=np.int64)
-        segments[:, 0] = sequences
-        available = np.minimum(
-            self.dataset.sequence_lengths[sequences],
-            self.config.sequence_length + self.reads_ahead,
-            out=segments[:, 2],
-        )
-        inputs = np.maximum(available - self.reads_ahead, 0, out=segments[:, 1])
-        segments[:, 3] = -(-inputs // self._multiple) * self._multiple
-        return segments
-
-    def _report(self, exposure: Exposure) -> None:
-        """Says what is wrong with conversations, or raises where a setting asks for it."""
-        config = self.config
-        cut = (exposure.lengths > exposure.available) & ~exposure.empty
-        if config.long_conversations == "error" and cut.any():
-            first = int(np.argmax(cut))
-            message = (
-                f"{self._name()}: {cut.sum()} conversations are longer than a sample of {config.sequence_length} "
-                f"tokens; the first is sequence {self.indices[first]}, with {exposure.lengths[first]}"
-            )
-            raise ConfigError(message, hint='make samples longer, or set `long_conversations` to "truncate" or "drop"')
-        useless = (exposure.trained == 0) & ~exposure.too_long
-        if not useless.any():
-            return
-        policy = config.untrainable_conversations
-        first = int(np.argmax(useless))
-        message = (
-            f"{self._name()}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
-            f"sample of {config.sequence_length}; the first is sequence {self.indices[first]}, of "
-            f"{exposure.lengths[first]} tokens"
-        )
-        if policy == "error":
-            raise ConfigError(message, hint='make samples longer, or set `untrainable_conversations` to "drop"')
-        left_out = policy == "drop" or bool(exposure.empty[useless].all())
-        warnings.warn(f"{message}; they are {'left out' if left_out else 'kept'}", UntrainableWarning, stacklevel=2)
+        return self.order.arrays["document_index"]
 
     # --- samples ----------------------------------------------------------------------------------------------
 
@@ -243,7 +114,7 @@ class ConversationDataset(PairSamples):
     ) -> Sample:
         """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
         count = len(row_offsets) - 1
-        segments = self._segments(sequences)
+        segments = self._taken.segments(sequences)
         available = np.ascontiguousarray(segments[:, 2])
         text = gather_tokens(self.dataset, sequences, np.zeros_like(sequences), available, shortcut=SEQUENCES)
         tokens, labels, position_ids = (recycled_empty((count, width), np.int64) for _ in range(3))
@@ -255,7 +126,7 @@ class ConversationDataset(PairSamples):
             _dtype_code(text.dtype),
             segments,
             row_offsets,
-            self._train_on,
+            self._taken.train_on,
             self._fill_id,
             tokens,
             labels,
@@ -269,19 +140,10 @@ class ConversationDataset(PairSamples):
         return sample | ({"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen} if with_boundaries else {})
 
     def _check_read(self) -> None:
-        """Makes sure that what was read of indices and lengths is what their files held; see `_check_indices`."""
-        self._check_indices()
+        """Makes sure that what was read of indices and lengths is what their files held."""
+        self.order.check()
         if isinstance(self.dataset, SFTLowLevelDataset):
             self.dataset.pair.check_index()
-
-    @abstractmethod
-    def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the conversations of samples at positions that are known to exist.
-
-        Returns:
-            sequences: int64[num_conversations].
-            row_offsets: int64[samples + 1]; sample i owns conversations [row_offsets[i], row_offsets[i + 1]).
-        """
 
     def spans(self, idx: int) -> Spans:
         """Returns the conversations that make up a sample, as spans of sequences from their first token on."""
@@ -290,25 +152,21 @@ class ConversationDataset(PairSamples):
     def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
         """Returns the spans of many samples."""
         rows, _ = self._rows(positions)
-        sequences, row_offsets = self._conversations(rows)
-        lengths = np.ascontiguousarray(self._segments(sequences)[:, 2])
+        sequences, row_offsets = self.order.conversations(rows)
+        lengths = np.ascontiguousarray(self._taken.segments(sequences)[:, 2])
         self._check_read()
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
     def trained_runs(self, sequence: int) -> list[tuple[int, int, bool]]:
         """Returns what a sample reads of a conversation, cut where loss begins and ends: (start, stop, has loss)."""
         chosen = np.array([sequence], dtype=np.int64)
-        [[_, _, available, slots]] = self._segments(chosen).tolist()
+        [[_, _, available, slots]] = self._taken.segments(chosen).tolist()
         sample = self._fill(chosen, np.array([0, 1], dtype=np.int64), width=max(slots, 1), with_boundaries=False)
         has_loss = np.concatenate([np.zeros(1, dtype=np.bool_), sample["loss_mask"][0] > 0])[:available]
         cuts = [0, *(np.flatnonzero(np.diff(has_loss)) + 1).tolist(), available]
         return [(start, stop, bool(has_loss[start])) for start, stop in itertools.pairwise(cuts) if start < stop]
 
     # --- accounts ---------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _sample_starts(self) -> NDArray[np.int64]:
-        """Returns the position in `document_index` at which each sample begins, and the end: int64[num_samples + 1]."""
 
     @abstractmethod
     def _num_slots(self, slots: NDArray[np.int64]) -> int:
@@ -321,12 +179,12 @@ class ConversationDataset(PairSamples):
             ConfigError: a class of a user's own changes the samples, which this knows nothing of.
         """
         refuse_hook(self, OUTLINE, "a ledger", hint="count what `dataset[k]` gives")
-        exposure = self._exposure()
+        exposure = self._taken.exposure()
         stream = self.document_index.astype(np.int64)
         lengths = self.dataset.sequence_lengths[stream].astype(np.int64)
-        _, inputs, available, slots = self._segments(stream).T
+        _, inputs, available, slots = self._taken.segments(stream).T
         trained = np.empty(len(stream), dtype=np.int64)
-        self.dataset.roles.parts.count_trained(stream, np.ascontiguousarray(available), self._train_on, trained)
+        self.dataset.roles.parts.count_trained(stream, np.ascontiguousarray(available), self._taken.train_on, trained)
         kept = self.indices[exposure.kept].astype(np.int64)
         num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
         unread = num_epochs - np.bincount(stream, minlength=len(self.dataset))[kept]
@@ -347,7 +205,7 @@ class ConversationDataset(PairSamples):
             num_trained_tokens=int(trained.sum()),
             num_masked_tokens=int((available - trained).sum()),
             num_samples=len(self),
-            num_untrainable_samples=int((np.diff(trained_before[self._sample_starts()]) == 0).sum()),
+            num_untrainable_samples=int((np.diff(trained_before[self.order.starts()]) == 0).sum()),
             num_slots=num_slots,
             num_filled_slots=int(inputs.sum()),
             num_padding_slots=num_slots - int(inputs.sum()),

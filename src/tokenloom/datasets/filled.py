@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -30,8 +29,8 @@ from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.token_source import MAPPED, check_source, gather_tokens, mapped_bytes
-from tokenloom.kernels import GptFiller, MappedSamples, SpanReader
-from tokenloom.order.windows import SpanBatch
+from tokenloom.kernels import GptFiller, MappedSamples
+from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Remembered
 from tokenloom.storage.local import ByteSource
 
@@ -49,6 +48,7 @@ class FilledSamples(PairSamples):
     """
 
     config: GPTDatasetConfig
+    order: SpanOrder
     fills_batches: ClassVar[bool] = True
     """Whether `batch` fills given arrays."""
 
@@ -72,10 +72,6 @@ class FilledSamples(PairSamples):
         self._filler: GptFiller | None = None
         self._mapped: MappedSamples | None = None
         self._mapped_reader: ByteSource | None = None
-
-    @abstractmethod
-    def _span_reader(self) -> SpanReader:
-        """Returns what turns positions into spans."""
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -268,10 +264,10 @@ class FilledSamples(PairSamples):
         if self._overrides_query() or not issubclass(type(source), IndexedDataset) or MAPPED.skipped(source):
             return None
         self._mapped_reader = source.bin_reader
-        if (data := mapped_bytes(source.bin_reader)) is None:
+        if (data := mapped_bytes(source.bin_reader)) is None or (reader := self.order.native_reader()) is None:
             return None
         index = source.index
-        return MappedSamples(self._span_reader(), data, index.sequence_pointers, index.header.dtype_code)
+        return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
 
     def _fill(self, positions: NDArray[np.int64], out: Sample, rows: NDArray[np.int64] | None = None) -> None:
         """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
@@ -293,7 +289,7 @@ class FilledSamples(PairSamples):
         rows = np.array([self._position(idx)], dtype=np.int64)
         try:
             tokens, _, _ = self._gather(rows)
-            documents, *_ = self._span_reader().spans(rows, keep_empty=True)
+            documents = self.order.spans(rows, keep_empty=True).documents
         except IndexError as error:
             raise self._damaged(error) from error
         text = np.full(self.config.sequence_length + self._extra, self._pad_token_id, dtype=np.int64)
@@ -332,7 +328,7 @@ class FilledSamples(PairSamples):
             run_lengths: int64[num_runs], tokens of each span.
             row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
         """
-        spans = SpanBatch(*self._span_reader().spans(rows, keep_empty=self.config.inter_document_masking))
+        spans = self.order.spans(rows, keep_empty=self.config.inter_document_masking)
         tokens = gather_tokens(self.dataset, spans.documents, spans.starts, spans.lengths)
         return tokens, spans.lengths, spans.row_offsets
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,25 +12,16 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_kind
+from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.filled import FilledSamples
 from tokenloom.datasets.reference_hooks import GPT_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
-from tokenloom.kernels import SpanReader
-from tokenloom.order.block_shuffle import (
-    BlockShuffle,
-    Mixing,
-    build_block_document_index,
-    build_block_shuffle_index,
-    mixing_of,
-)
-from tokenloom.order.cache import Arrays, open_or_build
+from tokenloom.order.array_order import ArrayOrder
+from tokenloom.order.block_shuffle import Mixing, mixing_of
 from tokenloom.order.epochs import EpochPlan, Epochs
-from tokenloom.order.windows import SpanBatch, Spans, build_sample_index, count_tokens, find_misfit, length_blocks
-
-logger = logging.getLogger(__name__)
+from tokenloom.order.windows import SpanBatch, Spans
 
 
 class GPTDataset(FilledSamples):
@@ -77,13 +67,12 @@ class GPTDataset(FilledSamples):
         name = f"`{dataset_path or type(self).__name__}`"
         check_kind(indexed_dataset, config, name=name, reads="documents")
         check_eod(indexed_dataset, config, name=name)
-        self._policy = config.policy_of(index_split)
-        lengths = indexed_dataset.sequence_lengths
-        num_tokens = count_tokens(lengths, self.indices)
+        documents = self.documents
+        num_tokens = documents.count_tokens()
         self._check_sum(num_tokens)
-        self.epochs: Epochs = self._policy.epochs(num_tokens, length_blocks(lengths, self.indices))
+        policy = config.policy_of(index_split)
+        self.epochs: Epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
-        self._reader: SpanReader | None = None
         if self.epoch_plan.num_samples == 0:
             warnings.warn(
                 f"{self._name()} holds {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
@@ -91,7 +80,17 @@ class GPTDataset(FilledSamples):
                 ShortDatasetWarning,
                 stacklevel=2,
             )
-        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
+        further = {
+            "add_extra_token_to_sequence": bool(self._extra),
+            "drop_last_partial_validation_sequence": config.drop_last_partial_validation_sequence,
+        }
+        self.order = policy.order(
+            documents,
+            self.epochs,
+            num_samples=self.num_samples,
+            seed=config.random_seed,
+            store=self._array_store(PairOrigin(dataset=indexed_dataset, further=further)),
+        )
 
     # --- building ---------------------------------------------------------------------------------------------
 
@@ -129,63 +128,6 @@ class GPTDataset(FilledSamples):
         further: dict[str, Any] = {} if policy == "concat" else {"window_policy": policy}
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
-    def _open_indices(self) -> Arrays:
-        """Returns the index arrays: from the cache where it can be trusted, else built and then cached."""
-        return open_or_build(
-            self._cache,
-            self._policy.specs(self.indices, self.epochs, self.epoch_plan),
-            build=self._build_indices,
-            check=self._misfit,
-            description=self.unique_description,
-            name=self._name(),
-            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
-            check_source=self._check_source,
-            identity=self._identity if isinstance(self.dataset, IndexedDataset) else None,
-            may_stay_unwritten=self.config.path_to_cache is None,
-        )
-
-    def _identity(self) -> dict[str, Any]:
-        """Returns what the indices are built from and their key does not say."""
-        return {
-            **dataset_identity(self.dataset),
-            "add_extra_token_to_sequence": bool(self._extra),
-            "drop_last_partial_validation_sequence": self.config.drop_last_partial_validation_sequence,
-        }
-
-    def _misfit(self, indices: Arrays) -> str | None:
-        """Returns why indices cannot be those of this data, or None."""
-        return find_misfit(self._make_reader(indices), self.epoch_plan.num_samples)
-
-    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the index arrays as they are done."""
-        plan = self.epoch_plan
-        if (blocks := self.config.block_shuffle) is not None:
-            yield from self._build_block_indices(blocks)
-        else:
-            yield from self._policy.build(
-                self.dataset.sequence_lengths, self.indices, self.epochs, plan, self.config.random_seed
-            )
-        logger.info("built the indices of %s: %d samples, %d epochs", self._name(), plan.num_samples, plan.num_epochs)
-
-    def _build_block_indices(self, blocks: BlockShuffle) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the index arrays of an order that stays within some blocks at a time."""
-        plan, length, seed = self.epoch_plan, self.config.sequence_length, self.config.random_seed
-        numbers = self.dataset.block_numbers(self.indices, blocks.block_bytes)
-        document_index = build_block_document_index(self.indices, numbers, plan, blocks, seed)
-        yield "document_index", document_index
-        yield (
-            "sample_index",
-            build_sample_index(
-                self.dataset.sequence_lengths,
-                document_index,
-                window_length=length,
-                extra=self._extra,
-                num_samples=plan.num_samples,
-            ),
-        )
-        sample_bytes = length * self.dataset.dtype.itemsize
-        yield "shuffle_index", build_block_shuffle_index(plan, blocks, sample_bytes=sample_bytes, seed=seed)
-
     @property
     def document_index(self) -> NDArray[Any]:
         """int32[num_epochs * num_documents], the shuffled stream of documents; windows only."""
@@ -212,15 +154,11 @@ class GPTDataset(FilledSamples):
         return self._index("shuffle_index")
 
     def _index(self, name: str) -> NDArray[Any]:
-        if name not in self._indices:
+        arrays = self.order.arrays.open() if isinstance(self.order, ArrayOrder) else {}
+        if name not in arrays:
             message = f"{self._name()} has no {name}: its `window_policy` is {self.config.window_policy!r}"
             raise ConfigError(message)
-        return self._indices[name]
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state["_reader"] = None
-        return state
+        return arrays[name]
 
     def mixing(self) -> Mixing:
         """Returns how far the order of documents in the first epoch is from that in the file."""
@@ -235,7 +173,7 @@ class GPTDataset(FilledSamples):
 
     def __len__(self) -> int:
         """The number of samples, without opening the indices."""
-        return self.epoch_plan.num_samples
+        return self.order.num_samples
 
     def spans(self, idx: int) -> Spans:
         """Returns the pieces of documents that make up a sample, the extra token included."""
@@ -245,14 +183,6 @@ class GPTDataset(FilledSamples):
         """Returns the spans of many samples by one kernel call."""
         rows, _ = self._rows(positions)
         try:
-            return SpanBatch(*self._span_reader().spans(rows, keep_empty=False))
+            return self.order.spans(rows, keep_empty=False)
         except IndexError as error:
             raise self._damaged(error) from error
-
-    def _span_reader(self) -> SpanReader:
-        if self._reader is None:
-            self._reader = self._make_reader(self._indices)
-        return self._reader
-
-    def _make_reader(self, indices: Arrays) -> SpanReader:
-        return self._policy.reader(self.dataset.sequence_lengths, indices, self.epoch_plan)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,24 +13,18 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_kind
+from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.numbered import PairSamples
 from tokenloom.datasets.reference_hooks import MASKED_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
-from tokenloom.errors import ConfigError, IgnoredSettingWarning, ShortDatasetWarning, TokenizerError, TokenloomError
+from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.kernels import Masker, make_masker
-from tokenloom.order.cache import Arrays, ArraySpec, IndexCache, open_or_build
-from tokenloom.order.sentences import build_mapping, find_misfit, mapping_dtype
-from tokenloom.order.windows import SpanBatch, Spans, is_range
-
-logger = logging.getLogger(__name__)
-
-_MOST_EPOCHS = 2**31 - 2
-"""The reference's bound on passes over the documents."""
+from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
+from tokenloom.order.windows import SpanBatch, Spans
 
 _GEOMETRIC_PROBABILITY = 0.2
 """Of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
@@ -131,6 +124,7 @@ class MaskedWordPieceDataset(PairSamples):
     """
 
     config: MaskedWordPieceDatasetConfig
+    order: SentenceOrder
     uncalled_hooks = MASKED_HOOKS
 
     _special_tokens: int
@@ -150,9 +144,20 @@ class MaskedWordPieceDataset(PairSamples):
             message = f"{self._name()}: expected num_samples of at least 0, found {self.num_samples}"
             raise ConfigError(message)
         check_kind(indexed_dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="sentences")
-        self._boundaries = self._document_boundaries()
         self._filler: Any = None
-        self._prepare_indices(self._index_cache(), deferred=config.defer_npy_index_mmap)
+        samples = SentenceSamples(
+            source=indexed_dataset,
+            rows=self.rows,
+            num_samples=self.num_samples,
+            longest_text=config.sequence_length - self._special_tokens,
+            short_probability=float(config.short_sequence_probability or 0.0),
+            seed=config.random_seed,
+            min_sentences=self._min_sentences,
+            name=self._name(),
+        )
+        # The reference has one cache for all splits of these.
+        base = f"{self.unique_description_hash}-{type(self).__name__}"
+        self.order = SentenceOrder(samples, self._array_store(PairOrigin(dataset=indexed_dataset), base=base))
 
     @property
     @abstractmethod
@@ -214,95 +219,19 @@ class MaskedWordPieceDataset(PairSamples):
             "masking_use_geometric_distribution",
         ]
 
-    def _document_boundaries(self) -> NDArray[np.int64]:
-        """Returns the sentences at which the exposed documents begin, and the end: int64[num_documents + 1], a view."""
-        boundaries: NDArray[np.int64] = self.dataset.document_indices
-        count = len(self.indices)
-        if not count:
-            return boundaries[:1]
-        first = int(self.indices[0])
-        if not is_range(self.indices) or first < 0 or first + count >= len(boundaries):
-            message = f"{self._name()}: expected consecutive documents of {len(boundaries) - 1}, found others"
-            raise ConfigError(message)
-        return boundaries[first : first + count + 1]
-
-    def _index_cache(self) -> IndexCache:
-        return IndexCache(self._index_folder(), f"{self.unique_description_hash}-{type(self).__name__}")
-
-    def _open_indices(self) -> Arrays:
-        """Returns the sample index: from the cache where it can be trusted, else built and then cached."""
-        indices = open_or_build(
-            self._cache,
-            {"sample_index": ArraySpec(mapping_dtype(len(self.dataset)), (None, 3))},
-            build=self._build_indices,
-            check=self._misfit,
-            description=self.unique_description,
-            name=self._name(),
-            must_exist=self.config.fast_cache_load or self.config.defer_npy_index_mmap,
-            check_source=self._check_source,
-            identity=lambda: dataset_identity(self.dataset),
-            may_stay_unwritten=self.config.path_to_cache is None,
-        )
-        if self.num_samples is None and not len(indices["sample_index"]):
-            warnings.warn(self._no_samples(), ShortDatasetWarning, stacklevel=4)
-        return indices
-
-    def _misfit(self, indices: Arrays) -> str | None:
-        """Returns why indices cannot be those of this data, or None."""
-        found = len(indices["sample_index"])
-        if self.num_samples is not None and found < self.num_samples:
-            return f"it holds {found} samples, fewer than the {self.num_samples} asked for"
-        return find_misfit(indices["sample_index"], self._boundaries, max_sequence_length=self._longest_text)
-
-    def _build_indices(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the sample index."""
-        rows = build_mapping(
-            self._boundaries,
-            self.dataset.sequence_lengths,
-            num_epochs=1 if self.num_samples is None else _MOST_EPOCHS,
-            max_num_samples=self.num_samples,
-            max_sequence_length=self._longest_text,
-            short_sequence_probability=float(self.config.short_sequence_probability or 0.0),
-            seed=self.config.random_seed,
-            min_sentences=self._min_sentences,
-        )
-        if self.num_samples and not len(rows):
-            hint = "write one sequence per sentence, or give this split more documents"
-            raise ConfigError(self._no_samples(), hint=hint)
-        yield "sample_index", rows
-        logger.info("built the index of %s: %d samples", self._name(), len(rows))
-
-    def _no_samples(self) -> str:
-        return (
-            f"{self._name()}: none of {len(self.indices)} documents gives a sample: each has fewer than "
-            f"{self._min_sentences} sentences, or several and one of them longer than 512 tokens"
-        )
-
-    @property
-    def _longest_text(self) -> int:
-        """Tokens of text in a sample, at most."""
-        return self.config.sequence_length - self._special_tokens
-
     @property
     def sample_index(self) -> NDArray[Any]:
         """uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens."""
-        return self._indices["sample_index"]
+        return self.order.mapping()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        del state["_boundaries"]  # a view of the mapped index of the data
-        state["_filler"] = None
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._boundaries = self._document_boundaries()
+        return {**super().__getstate__(), "_filler": None}
 
     # --- samples ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """The number of samples; opens the index."""
-        return len(self.sample_index)
+        return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample, see the class; None gives one with an all-zero loss mask, for filling up a batch."""
@@ -316,25 +245,11 @@ class MaskedWordPieceDataset(PairSamples):
         """Returns the spans of many samples."""
         rows, _ = self._rows(positions)
         try:
-            spans = self._sentences(self.sample_index[rows].astype(np.int64))
+            spans, _ = self.order.sentences(rows)
         except IndexError as error:
             raise self._damaged(error) from error
-        self._check_indices()
+        self.order.check()
         return spans
-
-    def _sentences(self, samples: NDArray[np.int64]) -> SpanBatch:
-        """Returns the sentences of rows of the sample index: int64[count, 3]."""
-        starts, stops = samples[:, 0], samples[:, 1]
-        counts = stops - starts
-        if ((counts < 0) | (stops > len(self.dataset))).any():
-            message = f"it takes sentences that are none of the {len(self.dataset)} of the data"
-            raise IndexError(message)
-        offsets = np.zeros(len(samples) + 1, dtype=np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
-        lengths = self.dataset.sequence_lengths[sentences].astype(np.int64)
-        self.dataset.check_index()
-        return SpanBatch(sentences, np.zeros_like(sentences), lengths, offsets)
 
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         try:
@@ -347,8 +262,7 @@ class MaskedWordPieceDataset(PairSamples):
             raise self._explained(error, int(rows[0])) from error
 
     def _read(self, rows: NDArray[np.int64]) -> SentenceText:
-        samples = self.sample_index[rows].astype(np.int64)
-        sentences = self._sentences(samples)
+        sentences, targets = self.order.sentences(rows)
         tokens = gather_tokens(
             self.dataset, sentences.documents, sentences.starts, sentences.lengths, shortcut=SEQUENCES
         )
@@ -356,7 +270,7 @@ class MaskedWordPieceDataset(PairSamples):
             tokens=tokens.astype(np.int64),
             sentence_lengths=sentences.lengths,
             row_offsets=sentences.row_offsets,
-            targets=np.ascontiguousarray(samples[:, 2]),
+            targets=targets,
             seeds=((self.config.random_seed + rows) % 2**32).astype(np.uint32),
         )
 

@@ -18,15 +18,17 @@ from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.verified import pair_of, verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.soundness import check_index, check_roles, check_sum
+from tokenloom.indexed.soundness import check_sum
+from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.cache import IndexCache
-from tokenloom.order.lazy import LazyIndices
-from tokenloom.order.windows import SpanBatch, is_range
+from tokenloom.order.documents import Documents
+from tokenloom.order.protocols import Order
+from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Remembered
 
 
-class NumberedSamples(LazyIndices, MegatronDataset):
-    """A dataset that makes samples in batches; a subclass says how, in `_batch`.
+class NumberedSamples(MegatronDataset):
+    """A dataset that has an order, and makes samples in batches; a subclass says which, and how in `_batch`.
 
     A position may count from the end. None gives a sample with an all-zero `loss_mask`, for filling up a batch.
 
@@ -51,9 +53,19 @@ class NumberedSamples(LazyIndices, MegatronDataset):
         if self._verification is not None and (pair := pair_of(dataset)) is not None:
             self._verification.add(pair.path_prefix, pair.object_storage)
 
+    order: Order
+    """Which tokens are sample i."""
+
     @abstractmethod
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
+
+    def verify_indices(self) -> list[str]:
+        """Works the order out again and returns one sentence for each difference from the one in use.
+
+        Finds what opening does not: a permutation that is none, any flipped bit. As costly as the first build.
+        """
+        return self.order.verify()
 
     item_hook: str | None = None
     """What only `dataset[k]` asks, where a setting names such a function."""
@@ -80,7 +92,7 @@ class NumberedSamples(LazyIndices, MegatronDataset):
             batch = self._rows_or_fillers((None,))
         else:
             batch = self._batch(np.array([self._position(idx)], dtype=np.int64))
-            self._check_indices()
+            self.order.check()
         return {name: array[0] for name, array in batch.items()}
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
@@ -100,7 +112,7 @@ class NumberedSamples(LazyIndices, MegatronDataset):
     def _rows_or_fillers(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
         rows, fillers = self._rows(positions)
         batch = self._batch(rows)
-        self._check_indices()
+        self.order.check()
         if fillers:
             batch["loss_mask"][fillers] = 0
         return batch
@@ -110,7 +122,7 @@ class NumberedSamples(LazyIndices, MegatronDataset):
 
     def _damaged(self, error: IndexError) -> IndexCacheError:
         """Not an `IndexError`, which would end a loop over the dataset as if nothing had happened."""
-        self._check_indices()
+        self.order.check()
         message = f"the indices of {self._name()} do not fit the data: {error}"
         return IndexCacheError(message, hint="remove them from the index cache, and they are built again")
 
@@ -144,17 +156,10 @@ class NumberedSamples(LazyIndices, MegatronDataset):
         return rows, fillers
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        if is_range(self.indices):  # 4 bytes per document otherwise
-            first = int(self.indices[0])
-            state["indices"] = range(first, first + len(self.indices)), self.indices.dtype
+        state = dict(self.__dict__)
+        if self.rows.consecutive is not None:  # 4 bytes per document otherwise
+            state.pop("_indices", None)
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if isinstance(state["indices"], tuple):
-            bounds, dtype = state["indices"]
-            self.indices = np.arange(bounds.start, bounds.stop, dtype=dtype)
 
 
 _SAMPLE = NumberedSamples.sample
@@ -198,16 +203,30 @@ class PairSamples(NumberedSamples):
         """The size of the blocks that samples stay in for a while; None for an order that does not."""
         return None
 
-    def _check_source(self) -> None:
-        """Checks every row of the index, and all roles, once per opened pair; compares with its manifest.
+    @property
+    def documents(self) -> Documents:
+        """The sequences that this split exposes, with their lengths."""
+        return Documents(self.dataset, self.rows)
 
-        Raises:
-            DatasetFormatError: they are damaged.
+    def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
+        """Returns where arrays of the order are kept: in the index cache; in memory only for made-up data without one.
+
+        Args:
+            origin: what they are built from.
+            base: what the names of their files begin with; None for that of a split.
         """
-        if (pair := pair_of(self.dataset)) is not None:
-            check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
-            if not pair.is_remote:
-                check_roles(pair)
+        config = self.config
+        is_kept = config.path_to_cache is not None or not config.mock
+        base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
+        return ArrayStore(
+            cache=IndexCache(self._index_folder(), base) if is_kept else None,
+            description=self.unique_description,
+            name=self._name(),
+            origin=origin,
+            must_exist=config.fast_cache_load or config.defer_npy_index_mmap,
+            deferred=config.defer_npy_index_mmap,
+            may_stay_unwritten=config.path_to_cache is None,
+        )
 
     def _check_sum(self, num_tokens: int) -> None:
         """Checks what the lengths of all exposed sequences add up to, at every start; O(1) where they are one range.
@@ -215,20 +234,13 @@ class PairSamples(NumberedSamples):
         Raises:
             DatasetFormatError: there are other tokens.
         """
-        if (pair := pair_of(self.dataset)) is None or not len(self.indices):
+        rows = self.rows.consecutive
+        if not rows or (pair := pair_of(self.dataset)) is None:
             return
-        if getattr(type(pair), "sequence_lengths", None) is not IndexedDataset.sequence_lengths:
+        if type(pair).sequence_lengths is not IndexedDataset.sequence_lengths:
             return  # a user's class has lengths of its own
-        rows = range(int(self.indices[0]), int(self.indices[-1]) + 1)
-        if len(rows) == len(self.indices) and pair.count_tokens(rows) != num_tokens and is_range(self.indices):
+        if pair.count_tokens(rows) != num_tokens:
             check_sum(pair, rows, num_tokens)
-
-    def _index_cache(self) -> IndexCache | None:
-        """Returns where the indices are kept; None for made-up data without a folder."""
-        if self.config.path_to_cache is None and self.config.mock:
-            return None
-        base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
-        return IndexCache(self._index_folder(), base)
 
     def _index_folder(self) -> str:
         """Returns the folder of the index cache: the one that is named, else one beside the data."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationDataset
 from tokenloom.datasets.tensors import Sample, to_tensors
-from tokenloom.order.cache import Arrays, ArraySpec
-from tokenloom.order.conversations import build_packs
-from tokenloom.order.shuffles import document_index_dtype
+from tokenloom.order.conversation_order import PackedSamples
 
 
 class SFTDataset(ConversationDataset):
@@ -50,38 +47,23 @@ class SFTDataset(ConversationDataset):
         """Opens conversations: the prefix of a tokenised pair, or a file that is then tokenised once."""
         return SFTLowLevelDataset(dataset_path, config)
 
-    def _index_specs(self) -> dict[str, ArraySpec]:
-        num_starts = None if self.num_samples is None else self.num_samples + 1
-        return {
-            "document_index": ArraySpec(document_index_dtype(self.indices), (None,)),
-            "sample_index": ArraySpec(np.dtype(np.int64), (num_starts,)),
-        }
-
-    def _order(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        stream, starts = build_packs(
-            sequences,
-            slots,
-            self.num_samples,
-            capacity=self.config.sequence_length,
+    def _make_samples(self) -> PackedSamples:
+        return PackedSamples(
+            source=self._taken,
+            num_samples=self.num_samples,
             seed=self.config.random_seed,
+            name=self._name(),
+            capacity=self.config.sequence_length,
         )
-        yield "document_index", stream.astype(document_index_dtype(self.indices))
-        yield "sample_index", starts
-
-    def _misfit(self, indices: Arrays) -> str | None:
-        starts, num_read = indices["sample_index"], len(indices["document_index"])
-        if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
-            return f"its samples do not cover the {num_read} conversations read"
-        return super()._misfit(indices)
 
     @property
     def sample_index(self) -> NDArray[np.int64]:
         """int64[num_samples + 1], the position in `document_index` at which each sample begins, and the end."""
-        return self._indices["sample_index"]
+        return self.order.starts()
 
     def __len__(self) -> int:
         """The number of samples; opens the index where it was not asked for a number."""
-        return len(self.sample_index) - 1 if self.num_samples is None else self.num_samples
+        return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
@@ -90,19 +72,9 @@ class SFTDataset(ConversationDataset):
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
         try:
-            return self._fill(*self._conversations(rows), width=self.config.sequence_length, with_boundaries=True)
+            return self._fill(*self.order.conversations(rows), width=self.config.sequence_length, with_boundaries=True)
         except IndexError as error:  # the positions exist, so it is the indices that do not fit
             raise self._damaged(error) from error
-
-    def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        starts = self.sample_index[rows]
-        counts = self.sample_index[rows + 1] - starts
-        row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        places = np.repeat(starts - row_offsets[:-1], counts) + np.arange(int(row_offsets[-1]))
-        return self.document_index[places].astype(np.int64), row_offsets
-
-    def _sample_starts(self) -> NDArray[np.int64]:
-        return self.sample_index
 
     def _num_slots(self, slots: NDArray[np.int64]) -> int:
         return len(self) * self.config.sequence_length

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,7 @@ from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import text_roles
 from tokenloom.numbers import checked_integer, checked_number
-from tokenloom.order.cache import ArraySpec
-from tokenloom.order.conversations import build_stream
-from tokenloom.order.shuffles import document_index_dtype
+from tokenloom.order.conversation_order import SingleSamples
 
 Positions = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -58,16 +56,14 @@ class VarlenDataset(ConversationDataset):
         """Opens conversations or texts: the prefix of a pair, or a file that is then tokenised once."""
         return SFTLowLevelDataset(dataset_path, config, plain_text=True)
 
-    def _index_specs(self) -> dict[str, ArraySpec]:
-        return {"document_index": ArraySpec(document_index_dtype(self.indices), (self.num_samples,))}
-
-    def _order(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        stream = build_stream(sequences, self.num_samples, seed=self.config.random_seed)
-        yield "document_index", stream.astype(document_index_dtype(self.indices))
+    def _make_samples(self) -> SingleSamples:
+        return SingleSamples(
+            source=self._taken, num_samples=self.num_samples, seed=self.config.random_seed, name=self._name()
+        )
 
     def __len__(self) -> int:
         """The number of samples; opens the index where it was not asked for a number."""
-        return len(self.document_index) if self.num_samples is None else self.num_samples
+        return self.order.num_samples
 
     def lengths(self, positions: Positions | None = None) -> NDArray[np.int64]:
         """Returns the `original_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
@@ -79,7 +75,7 @@ class VarlenDataset(ConversationDataset):
 
     def _segment_column(self, positions: Positions | None, column: int) -> NDArray[np.int64]:
         chosen = self.document_index if positions is None else self.document_index[self._rows(positions)[0]]
-        segments = self._segments(chosen.astype(np.int64))
+        segments = self._taken.segments(chosen.astype(np.int64))
         self._check_read()
         return np.ascontiguousarray(segments[:, column])
 
@@ -107,19 +103,13 @@ class VarlenDataset(ConversationDataset):
         return self.batch(rows)
 
     def _padded(self, position: int) -> Sample:
-        sequences, row_offsets = self._conversations(np.array([position], dtype=np.int64))
-        _, inputs, _, slots = self._segments(sequences)[0].tolist()
+        sequences, row_offsets = self.order.conversations(np.array([position], dtype=np.int64))
+        _, inputs, _, slots = self._taken.segments(sequences)[0].tolist()
         rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
         sample: Sample = {name: array[0] for name, array in rows.items()}
         sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         return sample
-
-    def _conversations(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return self.document_index[rows].astype(np.int64), np.arange(len(rows) + 1, dtype=np.int64)
-
-    def _sample_starts(self) -> NDArray[np.int64]:
-        return np.arange(len(self) + 1, dtype=np.int64)
 
     def _num_slots(self, slots: NDArray[np.int64]) -> int:
         return int(slots.sum())

@@ -57,7 +57,7 @@ def build_block_document_index(
         seed: of the run.
     """
     count = len(indices)
-    stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(indices))
+    stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(int(indices.max(initial=-1))))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     sizes = np.diff(starts, append=count)
     for epoch in range(plan.num_epochs):

@@ -15,8 +15,7 @@ import logging
 import math
 import os
 import tokenize
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError, StorageError
+from tokenloom.errors import IndexCacheError, StorageError
 from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.json_files import read_json
@@ -210,7 +209,7 @@ class IndexCache:
             message = f"`{path}` cannot be read: expected {found.num_bytes} bytes of numbers, found {len(data)}"
             raise IndexCacheError(message, hint=hint)
         array: NDArray[Any] = data.view(found.dtype).reshape(found.shape)
-        if _is_small(array):
+        if is_small(array):
             array = array.copy()
             array.flags.writeable = False
         return array
@@ -225,7 +224,7 @@ class IndexCache:
         return IndexCacheWriter(self, description, identity)
 
 
-def _is_small(array: NDArray[Any]) -> bool:
+def is_small(array: NDArray[Any]) -> bool:
     """Whether an array is kept in memory: mappings are limited, and a run may have ten thousand datasets."""
     return array.nbytes <= _SMALL_BYTES
 
@@ -308,7 +307,7 @@ class IndexCacheWriter:
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name], self._checksums[name] = _array_hash(array), _crc32(array)
-        if _is_small(array):
+        if is_small(array):
             stream = io.BytesIO()
             np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
             publish_bytes(self._cache.path(f"{name}.npy"), stream.getvalue() + array.tobytes())
@@ -336,104 +335,6 @@ class IndexCacheWriter:
             record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
             publish_bytes(self._cache.path(IDENTITY), json.dumps(record).encode())
             publish_bytes(self._cache.path(DESCRIPTION), self._description.encode())
-
-
-def open_or_build(
-    cache: IndexCache | None,
-    specs: Mapping[str, ArraySpec],
-    *,
-    build: Callable[[], Iterable[tuple[str, NDArray[Any]]]],
-    check: Check,
-    description: str,
-    name: str,
-    must_exist: bool,
-    check_source: Callable[[], None] | None = None,
-    identity: Identity | None = None,
-    may_stay_unwritten: bool = False,
-) -> Arrays:
-    """Returns index arrays: from the cache where that can be trusted, else built and then cached.
-
-    Args:
-        cache: None to build in memory only.
-        specs: what each array must be.
-        build: yields the arrays as they are done; each is written while the next is built.
-        check: returns what is wrong with arrays from the cache, or None.
-        description: the text behind the key.
-        name: of what is indexed, for messages.
-        must_exist: never build; what is not in the cache is an error.
-        check_source: raises where what the arrays are built from is damaged; asked before building, so that an entry
-            of ours in the cache says that it was asked.
-        identity: returns what the arrays are built from, beyond what the key says.
-        may_stay_unwritten: keep built arrays in memory, with a warning, where the cache cannot be written.
-
-    Raises:
-        IndexCacheError: the cache cannot be written, or must exist and does not.
-    """
-    if cache is None:
-        _ask(check_source)
-        in_memory = dict(build())
-        if identity is not None:
-            identity()  # which makes sure that what was read is what the files hold
-        return in_memory
-    if must_exist:
-        return cache.load(specs, check, identity)
-    if (found := cache.lookup(specs, check, identity)) is not None:
-        logger.info("loaded the indices of %s from %s", name, cache.folder)
-        return found
-    _ask(check_source)
-    built: Arrays = {}
-    data = None if identity is None else identity()
-    try:
-        with cache.writer(description, data) as writer:
-            for array_name, array in build():
-                built[array_name] = array
-                writer.add(array_name, array)
-                del array
-            if identity is not None and identity() != data:
-                message = f"the data of {name} changed while its indices were built"
-                raise ChangedFileError(message, hint="start again when nobody writes them any more")
-    except IndexCacheError as error:
-        if not may_stay_unwritten:
-            raise
-        warnings.warn(
-            f"the indices of {name} are built but not cached, and will be built again: {error.message}; "
-            "name a writable folder with `path_to_cache`",
-            CacheNotWrittenWarning,
-            stacklevel=5,  # where the dataset was asked for
-        )
-        return built or dict(build())
-    if all(map(_is_small, built.values())):  # in memory they would be from the cache, too
-        for array in built.values():
-            array.flags.writeable = False
-        return built
-    built.clear()  # before they are there twice
-    # Mapped: all processes of a node share one copy. Another one may have built it of other data meanwhile.
-    return cache.load(specs, check, None if data is None else lambda: data)
-
-
-def _ask(check_source: Callable[[], None] | None) -> None:
-    if check_source is not None:
-        check_source()
-
-
-def differences(name: str, used: Arrays, rebuilt: Iterable[tuple[str, NDArray[Any]]]) -> list[str]:
-    """Returns one sentence for each array in use that is not what building it again gives."""
-    problems = []
-    for array_name, expected in rebuilt:
-        if used[array_name].shape != expected.shape:
-            lengths = f"expected {len(expected)} rows, found {len(used[array_name])}"
-            problems.append(f"the {array_name} of {name} has another length: {lengths}")
-            continue
-        if not expected.size:
-            continue
-        unequal = np.flatnonzero((used[array_name] != expected).reshape(len(expected), -1).any(axis=1))
-        if len(unequal):
-            row = int(unequal[0])
-            problems.append(
-                f"the {array_name} of {name} differs in {len(unequal)} rows: expected {expected[row].tolist()} in row "
-                f"{row}, found {used[array_name][row].tolist()}"
-            )
-    return problems
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def shuffled_epochs(count: int, random: LegacyRandom) -> Iterator[NDArray[Any]]:
         yield epoch
 
 
-def build_stream(sequences: NDArray[Any], count: int | None, *, seed: int) -> NDArray[Any]:
+def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: int) -> NDArray[Any]:
     """Returns the first `count` sequences of the shuffled epochs, or one epoch if that is None.
 
     Args:
@@ -38,7 +38,7 @@ def build_stream(sequences: NDArray[Any], count: int | None, *, seed: int) -> ND
         ConfigError: some are wanted, and there are none.
     """
     _check(sequences, count)
-    parts: list[NDArray[Any]] = [np.empty(0, dtype=document_index_dtype(sequences))]
+    parts: list[NDArray[Any]] = [np.empty(0, dtype=document_index_dtype(int(sequences.max(initial=-1))))]
     missing = len(sequences) if count is None else count
     epochs = shuffled_epochs(len(sequences), LegacyRandom(seed))
     while missing > 0:
@@ -48,7 +48,7 @@ def build_stream(sequences: NDArray[Any], count: int | None, *, seed: int) -> ND
     return np.concatenate(parts)
 
 
-def build_packs(
+def pack_conversations(
     sequences: NDArray[Any], slots: NDArray[np.int32], count: int | None, *, capacity: int, seed: int
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns the shuffled sequences of the first `count` packs, and where in these each pack begins.
@@ -71,7 +71,7 @@ def build_packs(
         ConfigError: packs are wanted, and there are no sequences.
     """
     _check(sequences, count)
-    stream: list[NDArray[Any]] = [np.empty(0, dtype=document_index_dtype(sequences))]
+    stream: list[NDArray[Any]] = [np.empty(0, dtype=document_index_dtype(int(sequences.max(initial=-1))))]
     starts: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
     position, num_starts, filled = 0, 0, -1
     epochs = shuffled_epochs(len(sequences), LegacyRandom(seed))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.kernels import LegacyRandom
+from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs, plan_packed_epochs
 from tokenloom.order.shuffles import document_index_dtype
 
@@ -120,15 +121,14 @@ class PackEpochs(Epochs):
         return num_samples / self.report.num_packs if self.report.num_packs else 0.0
 
 
-def pack_dtype(indices: NDArray[Any], num_pieces: int) -> np.dtype[Any]:
-    """Returns the dtype of a pack and a piece index over these documents; starts always fit, as lengths are int32."""
-    wide = num_pieces > _INT32_MAX or document_index_dtype(indices).itemsize > np.dtype(np.int32).itemsize
+def pack_dtype(largest: int, num_pieces: int) -> np.dtype[Any]:
+    """Returns the dtype of a pack and a piece index over rows up to `largest`; starts fit, as lengths are int32."""
+    wide = max(num_pieces, largest) > _INT32_MAX
     return np.dtype(np.int64 if wide else np.int32)
 
 
-def build_packs(
-    lengths: NDArray[np.int32],
-    indices: NDArray[Any],
+def build_best_fit(
+    documents: Documents,
     plan: EpochPlan,
     report: BestFitReport,
     random: LegacyRandom,
@@ -142,8 +142,7 @@ def build_packs(
     packs; which of the documents of one length comes where, the shuffle decides.
 
     Args:
-        lengths: int32[num_sequences], tokens per sequence.
-        indices: integers[num_documents], the documents exposed.
+        documents: those exposed.
         plan: how many epochs.
         report: of one epoch.
         random: advanced by the shuffles.
@@ -156,17 +155,18 @@ def build_packs(
         pack_index: [epochs * packs + 1], the first piece of each pack, and the end.
     """
     num_pieces = plan.num_epochs * report.num_pieces
-    dtype = pack_dtype(indices, num_pieces)
+    largest = documents.rows.largest
+    dtype = pack_dtype(largest, num_pieces)
     pieces: NDArray[Any] = np.empty((num_pieces, 2), dtype=dtype)
     packs: NDArray[Any] = np.empty(plan.num_samples + 1, dtype=dtype)
     packs[-1] = num_pieces
-    documents = np.array(indices, dtype=document_index_dtype(indices))
+    order = documents.rows.array().astype(document_index_dtype(largest))
     for epoch in range(plan.num_epochs):
-        random.shuffle(documents)
+        random.shuffle(order)
         first_piece, first_pack = epoch * report.num_pieces, epoch * report.num_packs
         kernels.pack_documents(
-            lengths,
-            documents,
+            documents.lengths,
+            order,
             sequence_length=sequence_length,
             extra=extra,
             first_piece=first_piece,

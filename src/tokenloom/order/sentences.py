@@ -143,7 +143,9 @@ def build_blocks_mapping(
     )
 
 
-def find_misfit(mapping: NDArray[Any], document_indices: NDArray[np.int64], *, max_sequence_length: int) -> str | None:
+def sentence_misfit(
+    mapping: NDArray[Any], document_indices: NDArray[np.int64], *, max_sequence_length: int
+) -> str | None:
     """Returns why a mapping cannot belong to these documents, or None; looks at a few samples only.
 
     A sample lies in one document, which fails for nearly all samples when the data behind a cached mapping were

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.kernels import LegacyRandom
+from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan
 from tokenloom.order.windows import sample_index_dtype
 
@@ -19,9 +20,9 @@ _INT32_MAX = np.iinfo(np.int32).max
 _UINT32_MAX = np.iinfo(np.uint32).max
 
 
-def document_index_dtype(indices: NDArray[Any]) -> np.dtype[Any]:
-    """Returns the dtype of a document index; int64 only where the reference would overflow."""
-    return np.dtype(np.int32 if len(indices) == 0 or int(indices.max()) <= _INT32_MAX else np.int64)
+def document_index_dtype(largest: int) -> np.dtype[Any]:
+    """Returns the dtype of a document index over rows up to `largest`: int64 where the reference would overflow."""
+    return np.dtype(np.int32 if largest <= _INT32_MAX else np.int64)
 
 
 def shuffle_index_dtype(num_samples: int) -> np.dtype[Any]:
@@ -30,8 +31,7 @@ def shuffle_index_dtype(num_samples: int) -> np.dtype[Any]:
 
 
 def build_document_and_sample_index(
-    lengths: NDArray[np.int32],
-    indices: NDArray[Any],
+    documents: Documents,
     plan: EpochPlan,
     random: LegacyRandom,
     *,
@@ -44,20 +44,20 @@ def build_document_and_sample_index(
     shuffled by itself and stays at the end.
 
     Args:
-        lengths: int32[num_sequences], tokens per sequence.
-        indices: integers[num_documents], the documents exposed.
+        documents: those exposed.
         plan: how many epochs and samples.
         random: advanced by the shuffles.
         window_length: tokens from one window's start to the next.
         extra: tokens that a window reads beyond its length, 0 or 1.
     """
-    stream = np.empty(plan.num_epochs * len(indices), dtype=document_index_dtype(indices))
-    stream.reshape(plan.num_epochs, len(indices))[:] = indices
+    count = len(documents)
+    stream = np.empty(plan.num_epochs * count, dtype=document_index_dtype(documents.rows.largest))
+    stream.reshape(plan.num_epochs, count)[:] = documents.rows.array()
     together = [plan.num_epochs - 1, 1] if plan.separate_final_epoch else [plan.num_epochs]
     windows = random.shuffle_windows(
         stream,
-        lengths,
-        parts=np.outer(np.array(together, dtype=np.int64), np.array([len(indices), plan.tokens_per_epoch])),
+        documents.lengths,
+        parts=np.outer(np.array(together, dtype=np.int64), np.array([count, plan.tokens_per_epoch])),
         window_length=window_length,
         extra=extra,
         num_windows=plan.num_samples,

@@ -5,7 +5,7 @@ The only owner of the number and bounds of samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,30 +33,6 @@ def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
-
-
-def count_tokens(lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20) -> int:
-    """Returns the tokens of the chosen rows; in blocks, so that no second array of their size exists."""
-    return sum(int(part.sum(dtype=np.int64)) for part in length_blocks(lengths, indices, block=block))
-
-
-def length_blocks(
-    lengths: NDArray[np.int32], indices: NDArray[Any], *, block: int = 1 << 20
-) -> Iterator[NDArray[np.int32]]:
-    """Yields the lengths of the chosen rows, in order; consecutive rows as one view, others as copies of blocks."""
-    if is_range(indices):
-        yield lengths[int(indices[0]) : int(indices[-1]) + 1]
-        return
-    for i in range(0, len(indices), block):
-        yield lengths[indices[i : i + block]]
-
-
-def is_range(indices: NDArray[Any], *, block: int = 1 << 20) -> bool:
-    """Whether the rows are one or more consecutive integers."""
-    if not len(indices) or int(indices[-1]) - int(indices[0]) != len(indices) - 1:
-        return False
-    blocks: Iterable[NDArray[Any]] = (indices[i : i + block + 1] for i in range(0, len(indices), block))
-    return all(bool(np.all(np.diff(part) == 1)) for part in blocks)
 
 
 def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
@@ -149,7 +125,7 @@ class SpanBatch:
         return len(self.row_offsets) - 1
 
 
-def find_misfit(reader: SpanReader, num_samples: int) -> str | None:
+def span_misfit(reader: SpanReader, num_samples: int) -> str | None:
     """Returns why indices cannot belong to their data, or None; looks at a few samples only, so O(1).
 
     The documents of a window must hold exactly the tokens that it covers, those of a pack no more than it has room for,

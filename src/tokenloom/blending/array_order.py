@@ -1,0 +1,163 @@
+"""The reference's order of a blend, kept as arrays: at each position the dataset that is most behind its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.errors import OversampledError
+from tokenloom.order.arrays import ArrayStore, CachedArrays
+from tokenloom.order.cache import Arrays, ArraySpec
+
+_MOST_NARROW = np.iinfo(np.int16).max
+
+
+def number_type(num_datasets: int) -> type[np.integer[Any]]:
+    """Returns the type of the number of a dataset in a blend of so many."""
+    return np.int32 if num_datasets > _MOST_NARROW else np.int16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A dataset that a blend asks for more samples than it has.
+
+    Attributes:
+        dataset: its number in the blend.
+        name: its path.
+        owed: samples the blend takes from it.
+        available: samples it has.
+    """
+
+    dataset: int
+    name: str
+    owed: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlendSamples:
+    """The arrays of one blend, for `CachedArrays`.
+
+    Attributes:
+        datasets: what is blended; asked for their lengths only.
+        names: their paths, for messages.
+        weights: weight of each, adding up to 1; or without a size the samples that each gives.
+        size: samples of the blend; None for the sum of the weights.
+        split: name of the split, for messages.
+    """
+
+    datasets: Sequence[Sized]
+    names: Sequence[str]
+    weights: Sequence[float]
+    size: int | None
+    split: str
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples there are."""
+        return int(sum(self.weights)) if self.size is None else self.size
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns what the arrays must be."""
+        length = self.num_samples
+        return {
+            "dataset_index": ArraySpec(np.dtype(number_type(len(self.datasets))), (length,)),
+            "dataset_sample_index": ArraySpec(np.dtype(np.int64), (length,)),
+        }
+
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays.
+
+        Raises:
+            OversampledError: the blend takes more samples from a dataset than it has.
+        """
+        if self.size is None:
+            sizes = np.array(self.weights, dtype=np.int64)
+            shares = sizes / float(self.num_samples)
+            chosen, samples = kernels.build_blending_indices(shares, size=self.num_samples, sizes=sizes)
+        else:
+            shares = np.array(self.weights, dtype=np.float64)
+            chosen, samples = kernels.build_blending_indices(shares, size=self.size)
+        if shortages := self._shortages(np.bincount(chosen, minlength=len(self.datasets))):
+            raise _oversampled(shortages, self.split)
+        yield "dataset_index", chosen
+        yield "dataset_sample_index", samples
+
+    def _shortages(self, owed: NDArray[Any]) -> list[Shortage]:
+        return [
+            Shortage(dataset=number, name=self.names[number], owed=count, available=len(dataset))
+            for number, (dataset, count) in enumerate(zip(self.datasets, owed.tolist(), strict=True))
+            if count > len(dataset)
+        ]
+
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why arrays cannot be those of these datasets, or None: O(1), the ends only."""
+        for row in (0, -1) if self.num_samples else ():
+            number, sample = int(arrays["dataset_index"][row]), int(arrays["dataset_sample_index"][row])
+            if not 0 <= number < len(self.datasets):
+                return f"row {row} names dataset {number} of {len(self.datasets)}"
+            if not 0 <= sample < len(self.datasets[number]):
+                return f"row {row} names sample {sample} of {len(self.datasets[number])} of dataset {number}"
+        return None
+
+
+class ArrayBlendOrder:
+    """A `BlendOrder` over arrays.
+
+    Args:
+        samples: what the arrays are.
+        store: where they are kept.
+
+    Attributes:
+        num_samples: how many samples there are, known without opening anything.
+        arrays: by name.
+    """
+
+    def __init__(self, samples: BlendSamples, store: ArrayStore) -> None:
+        self.num_samples = samples.num_samples
+        self.arrays = CachedArrays(samples, store)
+
+    @property
+    def identity(self) -> str:
+        """The text behind the key of the cache."""
+        return self.arrays.store.description
+
+    @property
+    def is_built(self) -> bool:
+        """Whether asking for a sample builds nothing."""
+        return self.arrays.is_built
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Returns which dataset gives each sample, and which of its samples that is, see `BlendOrder`."""
+        arrays = self.arrays.opened or self.arrays.open()
+        return arrays["dataset_index"][positions], arrays["dataset_sample_index"][positions]
+
+    def locate_one(self, position: int) -> tuple[int, int]:
+        """Returns the same for one position."""
+        arrays = self.arrays.opened or self.arrays.open()
+        return int(arrays["dataset_index"][position]), int(arrays["dataset_sample_index"][position])
+
+    def check(self) -> None:
+        """Makes sure that what was read of the arrays is what their files held."""
+        self.arrays.check()
+
+    def verify(self) -> list[str]:
+        """Builds the arrays again, and returns a sentence for each that differs."""
+        return self.arrays.verify()
+
+
+def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:
+    first, *rest = shortages
+    message = f"the blend ({split}) takes {first.owed} samples from `{first.name}`, which has {first.available}" + (
+        f"; {len(rest)} more datasets are short too" if rest else ""
+    )
+    return OversampledError(
+        message,
+        hint="set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
+        "or lower their weights",
+    )

@@ -1,0 +1,150 @@
+"""What samples take of each conversation: how many tokens, how many positions, and which ones are left out."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
+from tokenloom.datasets.ledger import Count
+from tokenloom.errors import ConfigError, UntrainableWarning
+from tokenloom.order.documents import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """The conversations of a split, as samples take them: arrays with one entry for each.
+
+    Attributes:
+        lengths: int64, tokens.
+        available: int64, tokens that a sample reads: all of them, or as many as fit.
+        slots: int64, positions it takes, padding included.
+        trained: int64, labels with loss.
+        empty, too_long, untrainable: bool, left out for this reason; at most one of them is true.
+    """
+
+    lengths: NDArray[np.int64]
+    available: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    trained: NDArray[np.int64]
+    empty: NDArray[np.bool_]
+    too_long: NDArray[np.bool_]
+    untrainable: NDArray[np.bool_]
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Which conversations the samples are made of."""
+        return ~(self.empty | self.too_long | self.untrainable)
+
+    def count(self, chosen: NDArray[np.bool_]) -> Count:
+        """Returns how many conversations are chosen, and their tokens."""
+        return Count(conversations=int(chosen.sum()), tokens=int(self.lengths[chosen].sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TakenConversations:
+    """The conversations of a split, as the samples of a dataset take them.
+
+    Attributes:
+        data: the conversations and their roles, see `SFTLowLevelDataset`.
+        rows: those that are exposed.
+        config: the settings.
+        reads_ahead: tokens of a conversation beyond its inputs: 1 where the last one is only a label.
+        name: name of the dataset, for messages.
+    """
+
+    data: Any
+    rows: Rows
+    config: SFTDatasetConfig
+    reads_ahead: int
+    name: str
+
+    @property
+    def num_sequences(self) -> int:
+        """The number of conversations in the data."""
+        return len(self.data)
+
+    @property
+    def train_on(self) -> int:
+        """The number of the setting that says which parts have loss."""
+        return TRAIN_ON.index(self.config.train_on)
+
+    def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Returns those that samples are made of, and the positions that each takes: integers[count], int32[count].
+
+        Says what is wrong with the others, or raises where a setting asks for it.
+
+        Raises:
+            ConfigError: it does.
+        """
+        exposure = self.exposure()
+        self._report(exposure)
+        kept = exposure.kept
+        return self.rows.array()[kept], exposure.slots[kept].astype(np.int32)
+
+    def exposure(self) -> Exposure:
+        """Returns what samples take of each conversation of the split; one pass over lengths and roles."""
+        config = self.config
+        rows = self.rows.array()
+        sequences = rows.astype(np.int64)
+        lengths = self.data.sequence_lengths[rows].astype(np.int64)
+        segments = self.segments(sequences)
+        available = np.ascontiguousarray(segments[:, 2])
+        trained = np.empty(len(sequences), dtype=np.int64)
+        self.data.roles.parts.count_trained(sequences, available, self.train_on, trained)
+        empty = segments[:, 1] < 1
+        too_long = (lengths > available) & ~empty & (config.long_conversations == "drop")
+        untrainable = (trained == 0) & ~empty & ~too_long & (config.untrainable_conversations == "drop")
+        return Exposure(
+            lengths=lengths,
+            available=available,
+            slots=segments[:, 3],
+            trained=trained,
+            empty=empty,
+            too_long=too_long,
+            untrainable=untrainable,
+        )
+
+    def segments(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
+        segments = np.empty((len(sequences), 4), dtype=np.int64)
+        segments[:, 0] = sequences
+        available = np.minimum(
+            self.data.sequence_lengths[sequences],
+            self.config.sequence_length + self.reads_ahead,
+            out=segments[:, 2],
+        )
+        inputs = np.maximum(available - self.reads_ahead, 0, out=segments[:, 1])
+        multiple = self.config.slot_multiple
+        segments[:, 3] = -(-inputs // multiple) * multiple
+        return segments
+
+    def _report(self, exposure: Exposure) -> None:
+        """Says what is wrong with conversations, or raises where a setting asks for it."""
+        config = self.config
+        cut = (exposure.lengths > exposure.available) & ~exposure.empty
+        if config.long_conversations == "error" and cut.any():
+            first = int(np.argmax(cut))
+            message = (
+                f"{self.name}: {cut.sum()} conversations are longer than a sample of {config.sequence_length} "
+                f"tokens; the first is sequence {self.rows.chosen[first]}, with {exposure.lengths[first]}"
+            )
+            raise ConfigError(message, hint='make samples longer, or set `long_conversations` to "truncate" or "drop"')
+        useless = (exposure.trained == 0) & ~exposure.too_long
+        if not useless.any():
+            return
+        policy = config.untrainable_conversations
+        first = int(np.argmax(useless))
+        message = (
+            f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
+            f"sample of {config.sequence_length}; the first is sequence {self.rows.chosen[first]}, of "
+            f"{exposure.lengths[first]} tokens"
+        )
+        if policy == "error":
+            raise ConfigError(message, hint='make samples longer, or set `untrainable_conversations` to "drop"')
+        left_out = policy == "drop" or bool(exposure.empty[useless].all())
+        warnings.warn(f"{message}; they are {'left out' if left_out else 'kept'}", UntrainableWarning, stacklevel=2)

@@ -1,0 +1,234 @@
+"""Index arrays that are built once, kept in a cache, and opened with their first use.
+
+The one place that opens, builds, checks and caches: an order that is stored as arrays has `CachedArrays`, and says by
+an `ArrayBuilder` what they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
+from tokenloom.kernels import Watch
+from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, is_small
+
+logger = logging.getLogger(__name__)
+
+_building_is_allowed = ContextVar("_building_is_allowed", default=True)
+
+
+class NotBuiltError(Exception):
+    """An index would have to be built where nothing may be."""
+
+
+@contextmanager
+def nothing_is_built() -> Iterator[None]:
+    """Within it, arrays that have a place in a cache and are not there raise `NotBuiltError`."""
+    token = _building_is_allowed.set(False)
+    try:
+        yield
+    finally:
+        _building_is_allowed.reset(token)
+
+
+def refuse_to_build_now(name: str) -> None:
+    """Raises `NotBuiltError` where nothing may be built."""
+    if not _building_is_allowed.get():
+        raise NotBuiltError(name)
+
+
+class DataOrigin(Protocol):
+    """The data that arrays are built from."""
+
+    def check(self) -> None:
+        """Raises where the data are damaged; asked before building, so that an entry of ours says that it was asked."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """Returns what tells the data from others, beyond what the key of the cache says; None if nothing does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayStore:
+    """Where arrays are kept, and under which rules.
+
+    Attributes:
+        cache: their files; None to build them in memory only.
+        description: the text behind the key of the cache.
+        name: of what is indexed, for messages.
+        origin: the data; None for what is not built from any.
+        must_exist: never build; what is not in the cache is an error.
+        deferred: look for them with the first use only.
+        may_stay_unwritten: keep built arrays in memory, with a warning, where the cache cannot be written.
+    """
+
+    cache: IndexCache | None
+    description: str
+    name: str
+    origin: DataOrigin | None = None
+    must_exist: bool = False
+    deferred: bool = False
+    may_stay_unwritten: bool = False
+
+
+class ArrayBuilder(Protocol):
+    """What arrays are, and how they come to be."""
+
+    def specs(self) -> Mapping[str, ArraySpec]:
+        """Returns what each array must be, known without building it."""
+        ...
+
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays as they are done; each is written while the next is built."""
+        ...
+
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why arrays from a cache cannot be these, or None; looks at few of their numbers."""
+        ...
+
+
+class CachedArrays:
+    """Arrays by name, from a cache where that can be trusted, else built and then cached.
+
+    They are built when this is made, unless that is deferred. What is in the cache is opened, and checked, with the
+    first use: a start over thousands of datasets would otherwise open thousands of files. A pickle holds none of what a
+    cache has.
+
+    Args:
+        builder: what they are.
+        store: where they are kept.
+
+    Raises:
+        IndexCacheError: the cache cannot be written, or must exist and does not.
+        NotBuiltError: see `nothing_is_built`.
+    """
+
+    def __init__(self, builder: ArrayBuilder, store: ArrayStore) -> None:
+        self._builder = builder
+        self.store = store
+        self.opened: Arrays | None = None
+        """The arrays, once they were used."""
+        self._watch: Watch | None = None
+        if store.deferred or self.is_cached:
+            return
+        if store.cache is not None:
+            refuse_to_build_now(store.name)
+        self.opened = _open_or_build(builder, store)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the cache has an entry of them, going by its description; one stat."""
+        return self.store.cache is not None and self.store.cache.exists()
+
+    @property
+    def is_built(self) -> bool:
+        """Whether nothing has to be built any more."""
+        return self.opened is not None or self.is_cached
+
+    def open(self) -> Arrays:
+        """Returns the arrays."""
+        if self.opened is None:
+            self.opened = _open_or_build(self._builder, self.store)
+        return self.opened
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Returns an array by its name."""
+        return self.open()[name]
+
+    def check(self) -> None:
+        """Makes sure that what was read of the arrays is what their files held when they were opened; costs nothing.
+
+        Raises:
+            ChangedFileError: one was truncated or overwritten meanwhile, or cannot be read any more.
+        """
+        if self._watch is None:
+            self._watch = Watch(list(self.open().values()))
+        self._watch.check()
+
+    def verify(self) -> list[str]:
+        """Builds the arrays again and returns one sentence for each that differs from the one in use.
+
+        Finds what opening does not: a permutation that is none, any flipped bit. As costly as the first build.
+        """
+        return list(_differences(self.store.name, self.open(), self._builder.build()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state["_watch"] = None
+        if self.is_cached:
+            state["opened"] = None  # to be opened again: a mapped array would be copied into the pickle
+        return state
+
+
+def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays:
+    cache, origin = store.cache, store.origin
+    if cache is None:
+        if origin is not None:
+            origin.check()
+        in_memory = dict(builder.build())
+        if origin is not None and origin.identity is not None:
+            origin.identity()  # which makes sure that what was read is what the files hold
+        return in_memory
+    identity = None if origin is None else origin.identity
+    if store.must_exist:
+        return cache.load(builder.specs(), builder.misfit, identity)
+    if (found := cache.lookup(builder.specs(), builder.misfit, identity)) is not None:
+        logger.info("loaded the indices of %s from %s", store.name, cache.folder)
+        return found
+    if origin is not None:
+        origin.check()
+    built: Arrays = {}
+    data = None if identity is None else identity()
+    try:
+        with cache.writer(store.description, data) as writer:
+            for array_name, array in builder.build():
+                built[array_name] = array
+                writer.add(array_name, array)
+                del array
+            if identity is not None and identity() != data:
+                message = f"the data of {store.name} changed while its indices were built"
+                raise ChangedFileError(message, hint="start again when nobody writes them any more")
+    except IndexCacheError as error:
+        if not store.may_stay_unwritten:
+            raise
+        warnings.warn(
+            f"the indices of {store.name} are built but not cached, and will be built again: {error.message}; "
+            "name a writable folder with `path_to_cache`",
+            CacheNotWrittenWarning,
+            stacklevel=7,  # where the dataset was asked for
+        )
+        return built or dict(builder.build())
+    if all(map(is_small, built.values())):  # in memory they would be from the cache, too
+        for array in built.values():
+            array.flags.writeable = False
+        return built
+    built.clear()  # before they are there twice
+    # Mapped: all processes of a node share one copy. Another one may have built it of other data meanwhile.
+    return cache.load(builder.specs(), builder.misfit, None if data is None else lambda: data)
+
+
+def _differences(name: str, used: Arrays, rebuilt: Iterable[tuple[str, NDArray[Any]]]) -> Iterator[str]:
+    """Yields one sentence for each array in use that is not what building it again gives."""
+    for array_name, expected in rebuilt:
+        if used[array_name].shape != expected.shape:
+            lengths = f"expected {len(expected)} rows, found {len(used[array_name])}"
+            yield f"the {array_name} of {name} has another length: {lengths}"
+            continue
+        if not expected.size:
+            continue
+        unequal = np.flatnonzero((used[array_name] != expected).reshape(len(expected), -1).any(axis=1))
+        if len(unequal):
+            row = int(unequal[0])
+            yield (
+                f"the {array_name} of {name} differs in {len(unequal)} rows: expected {expected[row].tolist()} in row "
+                f"{row}, found {used[array_name][row].tolist()}"
+            )

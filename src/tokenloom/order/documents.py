@@ -1,0 +1,121 @@
+"""Which documents a dataset exposes: a range of rows or a choice of them, as a value that costs no memory per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+_INT32_MAX = np.iinfo(np.int32).max
+_BLOCK_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of an index: consecutive ones, or a choice in any order.
+
+    Attributes:
+        chosen: a range, or integers[count] that are none.
+        dtype: of the rows as an array.
+    """
+
+    chosen: range | NDArray[Any]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, rows: range | NDArray[Any]) -> Self:
+        """Returns rows, as a range where an array holds consecutive ones."""
+        if isinstance(rows, range):
+            narrow = rows.stop - 1 <= _INT32_MAX
+            return cls(rows, np.dtype(np.int32 if narrow else np.int64))
+        rows = np.asarray(rows)
+        if is_range(rows):
+            return cls(range(int(rows[0]), int(rows[-1]) + 1), rows.dtype)
+        return cls(rows, rows.dtype)
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def consecutive(self) -> range | None:
+        """The rows as a range; None where they are a choice, empty included."""
+        return self.chosen if isinstance(self.chosen, range) else None
+
+    @property
+    def largest(self) -> int:
+        """The largest row; -1 if there is none."""
+        if isinstance(self.chosen, range):
+            return self.chosen.stop - 1 if len(self.chosen) else -1
+        return int(self.chosen.max(initial=-1))
+
+    def array(self) -> NDArray[Any]:
+        """Returns the rows: integers[count]; a new array where they are a range."""
+        if isinstance(self.chosen, range):
+            return np.arange(self.chosen.start, self.chosen.stop, dtype=self.dtype)
+        return self.chosen
+
+    def blocks_of(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Yields the values of the rows, in order: of a range as one view, of a choice as copies of blocks."""
+        if isinstance(self.chosen, range):
+            yield values[self.chosen.start : self.chosen.stop]
+            return
+        for begin in range(0, len(self.chosen), _BLOCK_ROWS):
+            yield values[self.chosen[begin : begin + _BLOCK_ROWS]]
+
+
+def is_range(rows: NDArray[Any], *, block: int = _BLOCK_ROWS) -> bool:
+    """Whether rows are one or more consecutive integers."""
+    if not len(rows) or int(rows[-1]) - int(rows[0]) != len(rows) - 1:
+        return False
+    blocks = (rows[i : i + block + 1] for i in range(0, len(rows), block))
+    return all(bool(np.all(np.diff(part) == 1)) for part in blocks)
+
+
+class TokenSource(Protocol):
+    """What an order asks of the data: how long documents are, never a token."""
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_sequences], tokens per sequence."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of tokens; asked by orders over blocks of data only."""
+        ...
+
+    def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
+        """Returns the number of the block of data that each sequence lies in; asked by orders over blocks only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Documents:
+    """The documents that an order is over, with their lengths. Small in a pickle: the data are opened again there.
+
+    Attributes:
+        source: the data, such as an `IndexedDataset`.
+        rows: of the data that are exposed.
+    """
+
+    source: TokenSource
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """int32[num_sequences], tokens per sequence of all data; rows lead into it."""
+        return self.source.sequence_lengths
+
+    def length_blocks(self) -> Iterator[NDArray[np.int32]]:
+        """Yields the lengths of the exposed documents, in order."""
+        return self.rows.blocks_of(self.lengths)
+
+    def count_tokens(self) -> int:
+        """Returns the tokens of the exposed documents; in blocks, so that no second array of their size exists."""
+        return sum(int(part.sum(dtype=np.int64)) for part in self.length_blocks())

@@ -1,0 +1,15 @@
+"""Documents without data: nothing but their lengths."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tokenloom.order.documents import Documents, Rows
+
+
+def exposed(lengths: Any, rows: Any) -> Documents:
+    """Returns some documents of these lengths: int32[num_sequences]."""
+    return Documents(SimpleNamespace(sequence_lengths=np.asarray(lengths, dtype=np.int32)), Rows.of(rows))  # type: ignore[arg-type]
