@@ -10,7 +10,7 @@ need is here; the rest lies in namespaces, named after what it is about:
 - `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; what ranks do together
 - `tokenloom.storage`: object stores
 - `tokenloom.errors`: every error and warning
-- `tokenloom.testing`: checks of datasets and stores of your own
+- `tokenloom.testing`: checks of datasets, orders and stores of your own
 
 A public name loads its module when it is first asked for: a process pays for what it uses, and importing this package
 loads neither NumPy nor torch.

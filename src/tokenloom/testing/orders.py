@@ -1,0 +1,200 @@
+"""Whether an order gives the same samples however it is asked."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom.order.protocols import BlendOrder, Order, SpanOrder
+from tokenloom.order.windows import SpanBatch
+from tokenloom.testing.compare import require, require_same
+from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
+
+
+def check_order(
+    order: Order, *, lengths: ArrayLike | None = None, sizes: Sequence[int] | None = None, num_samples: int = 32
+) -> CheckReport:
+    """Checks that an order does what datasets and blends ask of it: a `SpanOrder`, a `BlendOrder`, or both.
+
+    Args:
+        order: of any class.
+        lengths: integers[num_sequences], tokens of each sequence of the data; spans must lie within them. None if that
+            is not to be checked.
+        sizes: samples of each dataset that a blend is made of; None if that is not to be checked.
+        num_samples: how many samples are looked at, spread over the order.
+
+    Raises:
+        ConformanceError: it gives other samples when it is asked in another way, or none that can be.
+    """
+    checks = _OrderChecks(order, lengths, sizes, num_samples)
+    return run_checks(
+        type(order).__name__,
+        {
+            "it has samples": checks.has_samples,
+            "its identity stays the same": checks.has_identity,
+            "samples do not depend on what else is asked for": checks.is_pure,
+            "spans have tokens, and lie within sequences": checks.stays_within_sequences,
+            "spans without tokens come on top of the others": checks.keeps_empty_spans_apart,
+            "kernels read the spans that `spans` gives": checks.reads_natively,
+            "samples of a blend are samples of its datasets": checks.stays_within_datasets,
+            "`locate_one` gives what `locate` does": checks.locates_one,
+            "a pickled copy is the same order": checks.is_pickled,
+            "what was read is what was stored": checks.checks,
+            "worked out again, it is the same": checks.verifies,
+        },
+    )
+
+
+class _OrderChecks:
+    """The checks of one order."""
+
+    def __init__(self, order: Any, lengths: ArrayLike | None, sizes: Sequence[int] | None, num_samples: int) -> None:
+        self._order = order
+        self._lengths = None if lengths is None else np.asarray(lengths)
+        self._sizes = None if sizes is None else np.asarray(sizes)
+        self._num_chosen = num_samples
+        self._positions: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def has_samples(self) -> None:
+        count = self._order.num_samples
+        require(count > 0, "one sample at least", count)
+        wanted = max(min(self._num_chosen, count), 1)
+        self._positions = np.unique(np.linspace(0, count - 1, num=wanted, dtype=np.int64))
+        kinds = isinstance(self._order, (SpanOrder, BlendOrder))
+        require(kinds, "the methods of a `SpanOrder` or of a `BlendOrder`", f"those of {type(self._order).__name__}")
+        require(isinstance(self._order.is_built, bool), "a bool as `is_built`", repr(self._order.is_built))
+
+    def has_identity(self) -> None:
+        identity = self._order.identity
+        require(isinstance(identity, str) and bool(identity), "a text as `identity`", repr(identity))
+        self._ask(self._order, self._positions)
+        require(self._order.identity == identity, f"{identity!r} as `identity` after reading", self._order.identity)
+
+    def is_pure(self) -> None:
+        together = self._ask(self._order, self._positions)
+        shuffled = np.concatenate([self._positions[::-1], self._positions[:1]])
+        again = self._ask(self._order, shuffled)
+        for row, position in enumerate(shuffled.tolist()):
+            expected = together[int(np.searchsorted(self._positions, position))]
+            require_same(again[row], expected, where=f"sample {position}, in another order")
+            (alone,) = self._ask(self._order, np.array([position], dtype=np.int64))
+            require_same(alone, expected, where=f"sample {position}, alone")
+        require(not self._ask(self._order, self._positions[:0]), "nothing for no positions", "samples")
+
+    # --- spans ------------------------------------------------------------------------------------------------
+
+    def stays_within_sequences(self) -> None:
+        batch = self._spans()
+        for name in ("documents", "starts", "lengths", "row_offsets"):
+            dtype = np.asarray(getattr(batch, name)).dtype
+            require(dtype == np.int64, f"int64 as `spans(…).{name}`", dtype)
+        require(bool(np.all(batch.lengths > 0)), "spans with tokens without `keep_empty`", batch.lengths.min(initial=0))
+        require(bool(np.all(batch.starts >= 0)), "starts from 0 on", batch.starts.min(initial=0))
+        if self._lengths is not None:
+            known = (batch.documents >= 0) & (batch.documents < len(self._lengths))
+            require(bool(np.all(known)), f"sequences below {len(self._lengths)}", batch.documents[~known][:1])
+            beyond = batch.starts + batch.lengths > self._lengths[batch.documents]
+            require(not np.any(beyond), "spans that end with their sequence", _spans_in(batch, beyond))
+
+    def keeps_empty_spans_apart(self) -> None:
+        self._need(SpanOrder, "spans")
+        without, others = self._spans(), self._order.spans(self._positions, keep_empty=True)
+        for row, position in enumerate(self._positions.tolist()):
+            spans = others[row]
+            kept = spans.lengths > 0
+            for name in ("documents", "starts", "lengths"):
+                where = f"spans([{position}], keep_empty=True)[0].{name} of spans with tokens"
+                require_same(getattr(spans, name)[kept], getattr(without[row], name), where=where)
+
+    def reads_natively(self) -> None:
+        self._need(SpanOrder, "spans")
+        if (reader := self._order.native_reader()) is None:
+            message = "`native_reader()` is None"
+            raise NotCheckedError(message)
+        for keep_empty in (False, True):
+            expected = self._order.spans(self._positions, keep_empty=keep_empty)
+            found = SpanBatch(*reader.spans(self._positions, keep_empty=keep_empty))
+            for name in ("documents", "starts", "lengths", "row_offsets"):
+                where = f"native_reader().spans(positions, keep_empty={keep_empty}).{name}"
+                require_same(getattr(found, name), getattr(expected, name), where=where)
+
+    def _spans(self) -> SpanBatch:
+        self._need(SpanOrder, "spans")
+        batch: SpanBatch = self._order.spans(self._positions, keep_empty=False)
+        return batch
+
+    # --- samples of datasets ----------------------------------------------------------------------------------
+
+    def stays_within_datasets(self) -> None:
+        self._need(BlendOrder, "locate")
+        numbers, samples = self._order.locate(self._positions)
+        for name, found in (("dataset", numbers), ("sample", samples)):
+            shape = list(found.shape)
+            require(found.dtype.kind in "iu" and shape == [len(self._positions)], f"an integer of {name} each", shape)
+            require(bool(np.all(found >= 0)), f"numbers of a {name} from 0 on", found.min())
+        if self._sizes is not None:
+            require(bool(np.all(numbers < len(self._sizes))), f"datasets below {len(self._sizes)}", numbers.max())
+            beyond = samples >= self._sizes[numbers]
+            where = [f"sample {samples[row]} of dataset {numbers[row]}" for row in np.flatnonzero(beyond)[:1]]
+            require(not where, f"samples that datasets of {self._sizes.tolist()} samples have", *where or [""])
+
+    def locates_one(self) -> None:
+        self._need(BlendOrder, "locate")
+        numbers, samples = self._order.locate(self._positions)
+        for position, *expected in zip(self._positions.tolist(), numbers.tolist(), samples.tolist(), strict=True):
+            require_same(self._order.locate_one(position), expected, where=f"locate_one({position})")
+
+    # --- as a whole -------------------------------------------------------------------------------------------
+
+    def is_pickled(self) -> None:
+        try:
+            text = pickle.dumps(self._order)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            message = f"it cannot be pickled, so worker processes must be forks: {error}"
+            raise NotCheckedError(message) from None
+        found = pickle.loads(text)
+        for name in ("identity", "num_samples"):
+            require_same(getattr(found, name), getattr(self._order, name), where=f"{name} of a pickled copy")
+        expected = self._ask(self._order, self._positions)
+        require_same(self._ask(found, self._positions), expected, where="samples of a pickled copy")
+
+    def checks(self) -> None:
+        self._ask(self._order, self._positions)
+        self._order.check()
+
+    def verifies(self) -> None:
+        problems = self._order.verify()
+        require(problems == [], "no differences from `verify()`", problems)
+
+    # --- means ------------------------------------------------------------------------------------------------
+
+    def _need(self, kind: Any, method: str) -> None:
+        if not isinstance(self._order, kind):
+            message = f"{type(self._order).__name__} has no `{method}`"
+            raise NotCheckedError(message)
+
+    def _ask(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
+        """Returns all that an order says of each sample."""
+        said: list[list[Any]] = [[] for _ in positions]
+        if isinstance(order, SpanOrder):
+            batch = order.spans(positions, keep_empty=False)
+            require(len(batch) == len(positions), f"spans of {len(positions)} samples", len(batch))
+            for row, spans in enumerate(batch):
+                said[row] += [spans.documents, spans.starts, spans.lengths]
+        if isinstance(order, BlendOrder):
+            numbers, samples = order.locate(positions)
+            for row, pair in enumerate(zip(numbers.tolist(), samples.tolist(), strict=True)):
+                said[row] += pair
+        return said
+
+
+def _spans_in(batch: SpanBatch, chosen: NDArray[np.bool_]) -> str:
+    first = int(np.flatnonzero(chosen)[0]) if chosen.any() else 0
+    if not len(batch.documents):
+        return "none"
+    start, length = int(batch.starts[first]), int(batch.lengths[first])
+    return f"tokens [{start}, {start + length}) of sequence {batch.documents[first]}"

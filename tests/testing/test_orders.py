@@ -1,0 +1,196 @@
+"""The conformance suite of orders: ours pass it, and every way to be wrong is found and named."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.support import make_dataset, write_corpus
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.errors import ConformanceError
+from tokenloom.order.block_shuffle import BlockShuffle
+from tokenloom.order.windows import SpanBatch
+from tokenloom.testing import check_order
+
+BLOCKS = {"block_shuffle": BlockShuffle(block_bytes=4096)}
+
+
+@pytest.fixture
+def prefix(tmp_path, rng):
+    lengths = rng.integers(0, 30, size=60)
+    return write_corpus(tmp_path / "text", [rng.integers(0, 90, size=length) for length in lengths])
+
+
+# --- ours ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_memory"),
+    [
+        ({}, True),
+        ({}, False),
+        ({"window_policy": "best_fit"}, True),
+        ({"window_policy": "best_fit"}, False),
+        (BLOCKS, False),
+    ],
+)
+def test_orders_of_documents_conform(prefix, settings, in_memory):
+    dataset = make_dataset(prefix, num_samples=150, sequence_length=8, in_memory=in_memory, **settings)
+    report = check_order(dataset.order, lengths=dataset.dataset.sequence_lengths)
+    assert "kernels read the spans that `spans` gives" in report.passed
+    assert report.skipped == {
+        "samples of a blend are samples of its datasets": "ArrayOrder has no `locate`",
+        "`locate_one` gives what `locate` does": "ArrayOrder has no `locate`",
+    }
+
+
+def test_orders_of_blends_conform(prefix, tmp_path):
+    members = [make_dataset(prefix, num_samples=count, sequence_length=8) for count in (100, 40)]
+    config = dataclasses.replace(members[0].config, path_to_cache=str(tmp_path / "cache"))
+    for where in (members[0].config, config):
+        blend = BlendedDataset(members, [0.7, 0.3], 90, where)
+        report = check_order(blend.order, sizes=[len(member) for member in members])
+        assert "`locate_one` gives what `locate` does" in report.passed
+
+
+# --- somebody else's ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class InFileOrder:
+    """Two tokens of each sequence of four, one sequence per sample."""
+
+    num_samples: int = 10
+    identity: str = "in file order"
+    is_built: bool = True
+
+    def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
+        ones = np.ones(len(positions), dtype=np.int64)
+        return SpanBatch(positions, ones, 2 * ones, np.arange(len(positions) + 1))
+
+    def native_reader(self) -> None:
+        return None
+
+    def check(self) -> None:
+        """Nothing is stored."""
+
+    def verify(self) -> list[str]:
+        return []
+
+
+@dataclasses.dataclass
+class RoundRobin:
+    """Samples of two datasets in turns."""
+
+    num_samples: int = 10
+    identity: str = "in turns"
+    is_built: bool = True
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        return positions % 2, positions // 2
+
+    def locate_one(self, position: int) -> tuple[int, int]:
+        return position % 2, position // 2
+
+    def check(self) -> None:
+        """Nothing is stored."""
+
+    def verify(self) -> list[str]:
+        return []
+
+
+def test_a_few_lines_are_an_order():
+    report = check_order(InFileOrder(), lengths=[4] * 10)
+    assert len(report.passed) == 8
+    assert report.skipped["kernels read the spans that `spans` gives"] == "`native_reader()` is None"
+    assert len(check_order(RoundRobin(), sizes=[5, 5]).passed) == 8
+
+
+class Restless(InFileOrder):
+    def spans(self, positions, *, keep_empty):
+        self.num_asked = getattr(self, "num_asked", 0) + 1
+        return super().spans((positions + self.num_asked) % 10, keep_empty=keep_empty)
+
+
+class Neighbourly(InFileOrder):
+    def spans(self, positions, *, keep_empty):
+        return super().spans(np.sort(positions), keep_empty=keep_empty)
+
+
+class Renamed(InFileOrder):
+    def spans(self, positions, *, keep_empty):
+        self.identity = "read"
+        return super().spans(positions, keep_empty=keep_empty)
+
+
+class WithEmptySpans(InFileOrder):
+    def spans(self, positions, *, keep_empty):
+        found = super().spans(positions, keep_empty=keep_empty)
+        return dataclasses.replace(found, lengths=found.lengths * (positions != 3))
+
+
+class OtherWithEmpty(InFileOrder):
+    def spans(self, positions, *, keep_empty):
+        found = super().spans(positions, keep_empty=keep_empty)
+        return dataclasses.replace(found, starts=found.starts - keep_empty)
+
+
+class Narrow(InFileOrder):
+    def spans(self, positions, *, keep_empty):
+        found = super().spans(positions, keep_empty=keep_empty)
+        return dataclasses.replace(found, starts=found.starts.astype(np.int32))
+
+
+class Nameless(InFileOrder):
+    def __getstate__(self):
+        return {**self.__dict__, "identity": f"copy of {self.identity}"}
+
+
+class Drifting(InFileOrder):
+    def verify(self):
+        return ["sample 3 differs"]
+
+
+class OneApart(RoundRobin):
+    def locate_one(self, position):
+        return position % 2, position // 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (InFileOrder(num_samples=0), "InFileOrder fails the check that it has samples: expected one sample at least"),
+        (
+            types.SimpleNamespace(num_samples=3, is_built=True),
+            "expected the methods of a `SpanOrder` or of a `BlendOrder`",
+        ),
+        (Restless(), "samples do not depend on what else is asked for: expected"),
+        (Neighbourly(), "as `sample 9, in another order[0][0]`, found"),
+        (Renamed(), "expected 'in file order' as `identity` after reading, found read"),
+        (WithEmptySpans(), "expected spans with tokens without `keep_empty`, found 0"),
+        (OtherWithEmpty(), "as `spans([0], keep_empty=True)[0].starts of spans with tokens[0]`, found np.int64(0)"),
+        (Narrow(), "expected int64 as `spans(…).starts`, found int32"),
+        (InFileOrder(num_samples=11), "expected sequences below 10, found [10]"),
+        (Nameless(), "as `identity of a pickled copy`"),
+        (
+            Drifting(),
+            "worked out again, it is the same: expected no differences from `verify()`, found ['sample 3 differs']",
+        ),
+        (OneApart(), "as `locate_one(0)[1]`, found np.int64(1)"),
+        (RoundRobin(num_samples=11), "samples that datasets of [5, 5] samples have, found sample 5 of dataset 0"),
+    ],
+)
+def test_what_is_wrong_is_named(order, message):
+    with pytest.raises(ConformanceError) as raised:
+        check_order(order, lengths=[4] * 10, sizes=[5, 5])
+    assert message in str(raised.value)
+
+
+def test_spans_end_with_their_sequence():
+    with pytest.raises(ConformanceError, match=r"found tokens \[1, 3\) of sequence 7"):
+        check_order(InFileOrder(), lengths=[4] * 7 + [2] * 3)
