@@ -37,25 +37,41 @@ def finish(journal: str) -> None:
 
 
 def undo(journal: str) -> None:
-    """Removes what is new and puts back what is old, the key last; can be repeated wherever it ended."""
+    """Removes what is new and puts back what is old, the key last; can be repeated wherever it ended.
+
+    A folder that cannot be synced, as on a full disk, keeps no name from being put back: the journal then stays.
+
+    Raises:
+        StorageError: a name could not be put back, or a folder not be synced.
+    """
     content = read_journal(journal)
     if content is None:
         return
+    failures: list[OSError] = []
+
+    def sync(folder: str) -> None:
+        try:
+            sync_folder(folder)
+        except OSError as failure:
+            failures.append(failure)
+
     key, old = content["key"], content["old"]
     home, others = os.path.dirname(key) or ".", other_folders(key, [*content["new"], *old])
     for path, identity in sorted(content["new"].items(), key=lambda item: item[0] != key):
         if identity_at(path) == tuple(identity):
             remove_file(path)
         if path == key and others:
-            sync_folder(home)
+            sync(home)
     for path in sorted(old, key=lambda path: path == key):
         if path == key:
             for folder in others:
-                sync_folder(folder)
+                sync(folder)
         if os.path.lexists(old[path]):
             os.rename(old[path], path)
     for folder in (*others, home):
-        sync_folder(folder)
+        sync(folder)
+    if failures:
+        raise failures[0]
     remove_file(journal)
 
 

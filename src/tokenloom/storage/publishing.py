@@ -138,10 +138,14 @@ def _undo_all(exchanges: Sequence[_Exchange], error: BaseException) -> None:
     first, others = exchanges[0], exchanges[1:]
     try:
         first.withdraw()
-        for exchange in (*reversed(others), first):  # the journal of the first tells what the others are to become
-            exchange.undo()
-    except OSError as failure:
+    except OSError as failure:  # then the others must not be undone: all of them are old, or all are new
         error.add_note(f"what was replaced is not back yet, but will be when it is next opened: {failure}")
+        return
+    for exchange in (*reversed(others), first):  # the journal of the first tells what the others are to become
+        try:
+            exchange.undo()
+        except OSError as failure:
+            error.add_note(f"what `{exchange.key}` replaced may not be back yet: opening it sees to that: {failure}")
 
 
 class _Exchange:
