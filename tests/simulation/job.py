@@ -21,7 +21,8 @@ from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.atomic import PendingFile, publish_bytes
-from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
+from tokenloom.storage.output_lock import OutputLock, recover
+from tokenloom.storage.publishing import FileGroup, publish_together
 
 _JOB = "/out/set.job"
 _OUTPUT = "/out/set.bin"

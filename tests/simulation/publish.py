@@ -11,7 +11,8 @@ from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import Modules, simulated
 from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
+from tokenloom.storage.output_lock import OutputLock, recover
+from tokenloom.storage.publishing import FileGroup, publish_together
 
 _KEY = "/data/set.idx"
 _OPTIONAL = "/data/set.roles"

@@ -20,7 +20,18 @@ import numpy as np
 from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
 from tokenloom.corpus import folder, leases
-from tokenloom.storage import atomic, cleaning, journal, json_files, local, locks, publishing, versions
+from tokenloom.storage import (
+    atomic,
+    cleaning,
+    journal,
+    json_files,
+    local,
+    locks,
+    output_lock,
+    publishing,
+    unnamed_files,
+    versions,
+)
 
 _DESCRIPTOR_PATH = "/proc/self/fd/"
 _IO = (errno.EIO,)
@@ -412,12 +423,13 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     """Puts the stand-ins into the modules of storage, and into more that use nothing else of the system."""
     stand_ins = Modules(world)
     changes: dict[tuple[types.ModuleType, str], object] = {}
-    for module in (atomic, cleaning, journal, json_files, leases, local, locks, publishing, versions, *more):
+    storage = (atomic, cleaning, journal, json_files, local, locks, output_lock, publishing, unnamed_files, versions)
+    for module in (*storage, leases, *more):
         for name in ("os", "fcntl", "time", "secrets"):
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
         changes[module, "open"] = stand_ins.open
-    changes[atomic, "has_descriptor_paths"] = lambda: world.has_unnamed_files
+    changes[unnamed_files, "has_descriptor_paths"] = lambda: world.has_unnamed_files
     changes[locks, "Path"] = changes[leases, "Path"] = stand_ins.path
     changes[folder, "touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)

@@ -12,7 +12,7 @@ from tests.simulation.scheduler import FailedError, World
 from tokenloom.corpus import folder
 from tokenloom.distributed import seat
 from tokenloom.order import cache
-from tokenloom.storage import atomic, publishing
+from tokenloom.storage import atomic, output_lock, publishing
 from tokenloom.storage import journal as journals
 
 SECONDS_EACH = float(os.environ.get("TOKENLOOM_SIMULATE_SECONDS", "1.5"))
@@ -59,11 +59,12 @@ def journal_goes_first(monkeypatch):
             publishing.write_journal(journal, content, durable=False)
             real(journal)
 
-    monkeypatch.setattr(publishing, "undo", undo)
+    for module in (publishing, output_lock):
+        monkeypatch.setattr(module, "undo", undo)
 
 
 def no_lock(monkeypatch):
-    monkeypatch.setattr(publishing, "_acquire", lambda path, key: None)
+    monkeypatch.setattr(output_lock, "_acquire", lambda path, key: None)
 
 
 def no_sync_of_files(monkeypatch):
@@ -80,7 +81,7 @@ def no_sync_between_folders(monkeypatch):
 
 
 def old_files_stay_in_place(monkeypatch):
-    monkeypatch.setattr(atomic, "_rename_to_new", lambda source, path: atomic.os.replace(source, path))
+    monkeypatch.setattr(atomic, "rename_to_new", lambda source, path: atomic.os.replace(source, path))
     monkeypatch.setattr(publishing._Exchange, "_begin", lambda self: None)
 
 

@@ -27,7 +27,8 @@ from tokenloom import (
     storage_statistics,
 )
 from tokenloom.storage.copies import local_copy
-from tokenloom.storage.objects import RemoteFile, close_storages, object_storage
+from tokenloom.storage.object_storage import close_storages, object_storage
+from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import objects_below
 from tokenloom.storage.statistics import forget_statistics
 

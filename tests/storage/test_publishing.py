@@ -11,7 +11,8 @@ from tests.faults import dies_at, failing
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.journal import journal_path
-from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
+from tokenloom.storage.output_lock import OutputLock, recover
+from tokenloom.storage.publishing import FileGroup, publish_together
 
 NAMES = ("data.bin", "data.extra", "data.idx")
 
@@ -177,7 +178,7 @@ def test_several_groups_die_together(tmp_path, old):
 
 
 def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenloom.storage.publishing._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("tokenloom.storage.output_lock._PATIENCE_SECONDS", 0.1)
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()

@@ -7,7 +7,8 @@ import pytest
 from tokenloom.errors import ConfigError, MissingObjectError
 from tokenloom.storage import stores
 from tokenloom.storage.addresses import parse_address
-from tokenloom.storage.objects import RemoteFile, close_storages
+from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import exists, read_start
 
 MODULE = """

@@ -26,14 +26,15 @@ from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
-from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
+from tokenloom.indexed.writing.checked_inputs import check_inputs
+from tokenloom.indexed.writing.concatenate import write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.publishing import OutputLock
+from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.resolve import open_pending
 
 

@@ -14,7 +14,8 @@ from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.recording import is_of_same_run
 from tokenloom.preprocess.rejected import rejected_path
-from tokenloom.storage.publishing import exists_error, tidy
+from tokenloom.storage.output_lock import tidy
+from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -12,41 +11,23 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.byte_ranges import ByteRanges
-from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path
-from tokenloom.indexed.layout import (
-    HEADER_BYTES,
-    Header,
-    Index,
-    bin_path,
-    idx_path,
-    parse_header,
-    parse_index,
-    prefix_of,
-)
-from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
-from tokenloom.indexed.opening import DatasetFiles
+from tokenloom.indexed.catalogue import catalogue_path
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.opened_pair import OpenedPair
 from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
 from tokenloom.indexed.token_source import SLICES, mapped_bytes
-from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.extents import Extents, ExtentSource, extents_of
-from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, outside
-from tokenloom.storage.publishing import recover
+from tokenloom.storage.extents import ExtentSource
+from tokenloom.storage.local import outside
+from tokenloom.storage.output_lock import recover
 from tokenloom.storage.resolve import exists
-from tokenloom.storage.secrets import queries_for_child, remember
-from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.versions import FileVersion
 
 Tokens = NDArray[Any]
 
 _MUCH = 1 << 30
 """Bytes; spans are compared with the file before so many are asked for. What is less is compared while it is read."""
 
-_OPENED = {"bin_reader", "index", "_ranges", "_index_file", "_index_watch", "_token_watch"}
-"""What is opened again where a dataset is pickled to."""
 
-
-class IndexedDataset:
+class IndexedDataset(OpenedPair):
     """The sequences of a `.bin`/`.idx` pair, by number.
 
     Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
@@ -85,90 +66,6 @@ class IndexedDataset:
         StorageError: a store denies access, or does not answer.
     """
 
-    def __init__(
-        self,
-        path_prefix: str | os.PathLike[str],
-        multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
-        mmap: bool = True,  # noqa: FBT001, FBT002
-        *,
-        fast_cache_load: bool = False,
-        sequences_per_dataset: tuple[int, int] | None = None,
-        dtype_code: int | None = None,
-        object_storage: ObjectStorageSettings | None = None,
-    ) -> None:
-        self.path_prefix = prefix_of(path_prefix)
-        self.multimodal = multimodal
-        self.mmap = mmap
-        self.fast_cache_load = fast_cache_load
-        self.sequences_per_dataset = sequences_per_dataset
-        self.dtype_code = dtype_code
-        self.object_storage = object_storage
-        self._files = DatasetFiles(self.path_prefix, mmap=mmap, settings=object_storage)
-        self._open()
-
-    def _open(self) -> None:
-        self.bin_reader, self._index_file = self._files.open()
-        data = self._index_file.mapped
-        header = parse_header(data[:HEADER_BYTES].tobytes(), path=self.idx_path)
-        self._check_promises(header)
-        if self.catalogue is not None:
-            self.catalogue.check_header(header, prefix=self.path_prefix)
-        arrays = parse_index(
-            data,
-            header,
-            path=self.idx_path,
-            bin_bytes=self.bin_reader.num_bytes,
-            multimodal=self.multimodal,
-            tokens_path=self.tokens_path,
-        )
-        self.index = Index(header, arrays)
-        self._ranges = ByteRanges(arrays, self.bin_reader, itemsize=header.dtype.itemsize)
-        self._files.check(self.bin_reader, self._index_file)
-        self._index_watch: kernels.Watch | None = None
-        self._token_watch: kernels.Watch | None = None
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the data lie in object storage."""
-        return is_remote(self.path_prefix)
-
-    @property
-    def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
-        if isinstance(self.bin_reader, ExtentSource):
-            return self.bin_reader.remote_paths
-        return [bin_path(self.path_prefix)] if self.is_remote else []
-
-    @property
-    def catalogue(self) -> Catalogue | None:
-        """The catalogue that names the pairs; None for a pair."""
-        return self._files.catalogue
-
-    @property
-    def tokens_path(self) -> str:
-        """The path of the tokens, or of the catalogue that says where they are."""
-        return bin_path(self.path_prefix) if self.catalogue is None else catalogue_path(self.path_prefix)
-
-    @property
-    def extents(self) -> Extents:
-        """Where the tokens of each pair lie among the bytes that pointers lead into; one whole, but for a catalogue."""
-        return extents_of(self.bin_reader)
-
-    @property
-    def sections(self) -> list[Section]:
-        """What lies in one file each; one section, but for a catalogue."""
-        if self.catalogue is not None:
-            return self.catalogue.sections
-        rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.bin_reader.num_bytes
-        return [Section(prefix=self.path_prefix, start=0, num_bytes=num_bytes, rows=rows, documents=documents)]
-
-    def count_tokens(self, rows: range) -> int:
-        """Returns the tokens of consecutive sequences, in O(1) and without reading their lengths."""
-        pointers, size = self.index.arrays.pointers, self.bin_reader.num_bytes
-        ends = [int(pointers[row]) if row < len(self) else size for row in (rows.start, rows.stop)]
-        begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
-        return (end - begin) // self.dtype.itemsize
-
     def will_need(
         self,
         sequences: NDArray[np.int64],
@@ -196,82 +93,11 @@ class IndexedDataset:
         """Returns where these blocks begin, in bytes: int64[num_blocks]; one pass, remembered."""
         return self._ranges.block_starts(block_bytes)
 
-    def index_source(self) -> ByteSource:
-        """Returns the bytes of the index, of which the arrays are views."""
-        return self._index_file
-
-    def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a local file beside the pair, which must be the same file each time: uint8[size].
-
-        Raises:
-            ChangedFileError: it is another file than when it was mapped before, here or where this was pickled.
-            StorageError: it cannot be mapped.
-        """
-        return self._files.map_beside(path)
-
-    def version_of_section(self, number: int) -> FileVersion | None:
-        """Returns which local file the tokens of a section lie in; None for an object."""
-        if isinstance(self.bin_reader, ExtentSource):
-            return self.bin_reader.version(number)
-        return self.bin_reader.version if isinstance(self.bin_reader, (MappedFile, PositionalFile)) else None
-
-    def check_index(self) -> None:
-        """Makes sure that what was read of the index is what it held when it was opened; costs nothing.
-
-        Raises:
-            ChangedFileError: the file was truncated or overwritten meanwhile, or cannot be read any more.
-        """
-        if self._index_watch is None:
-            self._index_watch = kernels.Watch([self._index_file.mapped])
-        self._index_watch.check()
-
-    def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Makes sure of the same for the index and for mapped tokens in a range of bytes; None for all."""
-        if self._token_watch is None:
-            self._token_watch = kernels.Watch([self._index_file.mapped], self.bin_reader.mapped)
-        self._token_watch.check_tokens(offset, self.bin_reader.num_bytes if num_bytes is None else num_bytes)
-
-    @cached_property
-    def manifest_head(self) -> ManifestHead | None:
-        """Which tokenizer made the tokens, as the manifest beside the pair says; None without one.
-
-        Read when it is first asked for, and then remembered, also by processes that the dataset is pickled to.
-
-        Raises:
-            DatasetFormatError: the manifest is damaged.
-        """
-        if not is_remote(self.path_prefix):
-            return read_manifest_head(self.path_prefix)
-        copy = self._files.index_file()
-        return read_manifest_head_once(self.path_prefix, copy=copy, settings=self.object_storage)
-
-    def _check_promises(self, header: Header) -> None:
-        path, found = self.idx_path, (header.num_sequences, header.num_boundaries)
-        if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != found:
-            message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {found}"
-            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
-        if self.dtype_code is not None and self.dtype_code != header.dtype_code:
-            message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
-            raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {key: value for key, value in self.__dict__.items() if key not in _OPENED}
-        return state | ({"queries": queries} if (queries := queries_for_child()) else {})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        remember(state.pop("queries", {}))
-        self.__dict__.update(state)
-        self._open()
-
     def __repr__(self) -> str:
         return (
             f"IndexedDataset({self.path_prefix!r}, num_sequences={len(self)}, num_documents={self.num_documents}, "
             f"num_tokens={self.num_tokens}, dtype={self.dtype.name})"
         )
-
-    def __len__(self) -> int:
-        """The number of sequences."""
-        return self.index.header.num_sequences
 
     @overload
     def __getitem__(self, idx: int) -> Any: ...
@@ -441,21 +267,6 @@ class IndexedDataset:
         return tokens
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the tokens."""
-        return self.index.dtype
-
-    @property
-    def num_documents(self) -> int:
-        """The number of documents; each owns zero or more sequences."""
-        return self.index.header.num_boundaries - 1
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens of all sequences."""
-        return self.extents.num_held_bytes // self.dtype.itemsize
-
-    @property
     def sequence_lengths(self) -> NDArray[np.int32]:
         """int32[num_sequences], tokens per sequence."""
         return self.index.arrays.lengths
@@ -464,11 +275,6 @@ class IndexedDataset:
     def document_indices(self) -> NDArray[np.int64]:
         """int64[num_documents + 1], the sequence at which each document starts, and the end."""
         return self.index.arrays.boundaries
-
-    @property
-    def idx_path(self) -> str:
-        """The path of the index."""
-        return idx_path(self.path_prefix)
 
     def get_document_indices(self) -> NDArray[np.int64]:
         """Returns `document_indices`; the reference's older spelling."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tokenloom.optional import require
-from tokenloom.storage.objects import share_budgets
+from tokenloom.storage.object_storage import share_budgets
 from tokenloom.storage.statistics import SourceStatistics, storage_statistics
 
 Batch = Sequence[int | None]

@@ -5,23 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO, Protocol, Self
 
 from tokenloom.errors import StorageError, TokenloomError
-from tokenloom.machine import descriptor_path, has_descriptor_paths
+from tokenloom.machine import descriptor_path
 from tokenloom.storage.cleaning import remove_leftover
+from tokenloom.storage.unnamed_files import (
+    NO_LINKS,
+    hidden_name,
+    identity_at,
+    link_if_free,
+    link_unnamed,
+    open_unnamed,
+    rename_to_new,
+)
 
 _BUFFER_BYTES = 1 << 20
-
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
-"""What filesystems answer that have no hard links, or none between these two places."""
-
-_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS)
-"""What filesystems and kernels answer that have no files without a name."""
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 """What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
@@ -85,10 +87,10 @@ class PendingFile:
         self._stream: IO[bytes] | None = None
         self._is_sealed = False
         with storage_errors("create", self.path):
-            if (descriptor := _open_unnamed(self._folder or ".")) is not None:
+            if (descriptor := open_unnamed(self._folder or ".")) is not None:
                 self._stream = open(descriptor, "w+b", buffering=_BUFFER_BYTES)  # noqa: SIM115 - closed later
                 return
-            temporary_path = _temporary_path(self._folder, self._name)
+            temporary_path = hidden_name(self._folder, self._name)
             try:
                 self._stream = open(temporary_path, "x+b", buffering=_BUFFER_BYTES)  # noqa: SIM115
                 self._temporary_path = temporary_path
@@ -151,9 +153,9 @@ class PendingFile:
         """
         with storage_errors("publish", self.path):
             if self._temporary_path is None:
-                _link_unnamed(self.stream.fileno(), self.path)
+                link_unnamed(self.stream.fileno(), self.path)
             else:
-                _rename_to_new(self._temporary_path, self.path)
+                rename_to_new(self._temporary_path, self.path)
         self._end()
 
     def publish(self) -> None:
@@ -192,7 +194,7 @@ class PendingFile:
 
     def _take_name(self) -> None:
         if self._temporary_path is None:
-            if _is_linked(self.stream.fileno(), self.path):
+            if link_if_free(self.stream.fileno(), self.path):
                 return
             self._give_hidden_name()
         assert self._temporary_path is not None
@@ -200,9 +202,9 @@ class PendingFile:
 
     def _give_hidden_name(self) -> None:
         if self._temporary_path is None:
-            temporary_path = _temporary_path(self._folder, self._name)
+            temporary_path = hidden_name(self._folder, self._name)
             try:
-                _link_unnamed(self.stream.fileno(), temporary_path)
+                link_unnamed(self.stream.fileno(), temporary_path)
                 self._temporary_path = temporary_path
             except BaseException:  # an interruption may come between the two
                 with suppress(OSError):
@@ -240,7 +242,7 @@ class PendingLink:
 
     def __init__(self, source: str, path: str) -> None:
         self.path = path
-        self._temporary_path = _temporary_path(*os.path.split(path))
+        self._temporary_path = hidden_name(*os.path.split(path))
         os.link(source, self._temporary_path)
 
     @property
@@ -260,7 +262,7 @@ class PendingLink:
     def place(self) -> None:
         """Gives the file its name, which nothing may have."""
         with storage_errors("publish", self.path):
-            _rename_to_new(self._temporary_path, self.path)
+            rename_to_new(self._temporary_path, self.path)
 
     def identity(self) -> tuple[int, int]:
         """Returns device and inode of the file."""
@@ -284,7 +286,7 @@ def pending_link(source: str, path: str) -> PendingLink | None:
     try:
         return PendingLink(source, path)
     except OSError as error:
-        if error.errno in _NO_LINKS:
+        if error.errno in NO_LINKS:
             return None
         with storage_errors("publish", path):
             raise
@@ -293,9 +295,9 @@ def pending_link(source: str, path: str) -> PendingLink | None:
 def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
     """Writes a small file that appears whole, as a `PendingFile` does, with fewer calls."""
     folder, name = os.path.split(path)
-    temporary_path = _temporary_path(folder, name)
+    temporary_path = hidden_name(folder, name)
     with storage_errors("write", path):
-        descriptor = _open_unnamed(folder or ".")
+        descriptor = open_unnamed(folder or ".")
         is_unnamed = descriptor is not None
         try:
             if descriptor is None:
@@ -306,9 +308,9 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
                     written += os.write(descriptor, memoryview(data)[written:])
                 if durable:
                     os.fsync(descriptor)
-                is_there = is_unnamed and _is_linked(descriptor, path)
+                is_there = is_unnamed and link_if_free(descriptor, path)
                 if is_unnamed and not is_there:
-                    _link_unnamed(descriptor, temporary_path)
+                    link_unnamed(descriptor, temporary_path)
             finally:
                 os.close(descriptor)
             if not is_there:
@@ -333,61 +335,6 @@ def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
             for name in pending:
                 if name.startswith(tuple(names)):
                     os.unlink(os.path.join(folder, name))
-
-
-def _temporary_path(folder: str, name: str) -> str:
-    """Returns a hidden name beside the final one that no other writer uses."""
-    return os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-
-
-def identity_at(path: str) -> tuple[int, int] | None:
-    """Returns device and inode of what has a name, links not followed; None if nothing has it."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _open_unnamed(folder: str) -> int | None:
-    """Returns the descriptor of a new file without a name; None where there can be none, or none could be named."""
-    if not has_descriptor_paths():
-        return None
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if error.errno in _NO_UNNAMED_FILES:
-            return None
-        raise
-
-
-def _link_unnamed(descriptor: int, path: str) -> None:
-    """Names a file that has no name; `FileExistsError` if something has that name."""
-    # Python follows the link to the file, which is the point, only where a folder's descriptor is given, here unused.
-    os.link(descriptor_path(descriptor), path, src_dir_fd=descriptor, follow_symlinks=True)
-
-
-def _is_linked(descriptor: int, path: str) -> bool:
-    """Names a file that has no name, if nothing has that name: only a rename replaces."""
-    try:
-        _link_unnamed(descriptor, path)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _rename_to_new(source: str, path: str) -> None:
-    """Renames a file to a name that nothing has; `FileExistsError` otherwise."""
-    try:
-        os.link(source, path, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
-        os.rename(source, path)
-        return
-    os.unlink(source)
 
 
 def _forget(stream: IO[bytes]) -> None:

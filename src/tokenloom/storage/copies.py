@@ -16,7 +16,8 @@ from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.cleaning import remove_leftover
 from tokenloom.storage.local import Bytes, map_file
 from tokenloom.storage.locks import filling, write_at
-from tokenloom.storage.objects import ObjectStorage, RemoteFile, object_storage
+from tokenloom.storage.object_storage import ObjectStorage, object_storage
+from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.secrets import query_of
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import book

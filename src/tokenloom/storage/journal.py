@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.atomic import identity_at, publish_bytes, sync_folder
+from tokenloom.storage.atomic import publish_bytes, sync_folder
+from tokenloom.storage.unnamed_files import identity_at
 
 
 def journal_path(key: str) -> str:

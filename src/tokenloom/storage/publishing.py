@@ -12,7 +12,7 @@ Of several groups that appear together all take a step before any takes the next
 last in 4 and 5: all of them count from the moment on in which its key file has its name, as their journals say.
 
 A failure on the way is undone in the same process. After a death between 2 and 5, whoever writes or opens the group
-next finishes what was complete, or puts the old files back (`recover`). So a reader, of whatever kind, finds the old
+next finishes what was complete, or puts the old files back (`output_lock.recover`). So a reader, of whatever kind, finds the old
 group, no group, or the new one, and never files of both. NAME is that of the key file.
 
 Writers of one group exclude each other by a lock, `.NAME.lock`, which dies with its holder (`OutputLock`).
@@ -20,27 +20,18 @@ Writers of one group exclude each other by a lock, `.NAME.lock`, which dies with
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import logging
 import os
-import re
 import secrets
-import socket
-import time
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
-from tokenloom.machine import is_running
-from tokenloom.storage.addresses import is_remote
+from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.storage.atomic import (
     Pending,
-    identity_at,
     publish_bytes,
-    remove_pending,
     storage_errors,
     sync_folder,
 )
@@ -55,18 +46,10 @@ from tokenloom.storage.journal import (
     withdraw,
     write_journal,
 )
-from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
+from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.versions import open_regular
 
 _LOGGER = logging.getLogger(__name__)
-
-_PATIENCE_SECONDS = 30.0
-"""Of a reader that meets a group while it is being replaced, which takes some renames."""
-_LOOK_SECONDS = 0.02
-_OWNER_BYTES = 200
-_MOST_ATTEMPTS = 100
-"""To take a lock: each fails only because somebody else let it go at that very moment."""
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,96 +206,6 @@ class _Exchange:
                 sync_folder(folder)
 
 
-def recover(key: str) -> bool:
-    """Brings a group to one side that a process left between old and new; whether there was anything to do.
-
-    Costs one look where nothing is to be done. While a living process replaces the group, waits for it.
-
-    Args:
-        key: path of the file that is last to appear; of local files.
-
-    Raises:
-        StorageError: the folder cannot be written, or the group stays between the two for long.
-    """
-    if is_remote(key) or not os.path.lexists(journal_path(key)):
-        return False
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while os.path.lexists(journal_path(key)):
-        try:
-            OutputLock(key).release()  # which recovers
-        except OutputBusyError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_LOOK_SECONDS)
-        except StorageError as error:
-            message = f"a process ended while it replaced `{key}`, and what it left cannot be put in order: {error}"
-            raise StorageError(message, hint="open it once where its folder can be written") from error
-    return True
-
-
-def tidy(key: str) -> None:
-    """Does what `recover` does, and removes what else a dead writer left; for writers, before they look what is there.
-
-    Nothing happens while a living process writes the group.
-    """
-    if not is_remote(key) and (os.path.lexists(journal_path(key)) or os.path.lexists(hidden_path(key, "lock"))):
-        with suppress(OutputBusyError):
-            OutputLock(key).release()
-
-
-class OutputLock:
-    """Excludes other writers of a group until it is released; first recovers what a dead one left.
-
-    Where a filesystem has no locks this is logged, and nothing is excluded; nor is it in object storage. Released by
-    garbage collection too, and never by a fork.
-
-    Args:
-        key: path of the file that is last to appear.
-
-    Attributes:
-        key: the same.
-
-    Raises:
-        OutputBusyError: another process, or another writer of this one, is at it.
-        StorageError: the folder cannot be written.
-    """
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self._owner = os.getpid()
-        self._path = hidden_path(key, "lock")
-        self._descriptor = None if is_remote(key) else _acquire(self._path, key)
-        if not is_remote(key):
-            try:
-                with storage_errors("recover", key):
-                    _settle(key)
-            except BaseException:
-                self.release()
-                raise
-
-    def release(self) -> None:
-        """Lets others write; harmless when repeated."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None or os.getpid() != self._owner:
-            return
-        try:
-            with suppress(OSError):
-                if is_file_at(descriptor, self._path):
-                    os.unlink(self._path)
-        finally:  # also after an interruption
-            close_lock(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            self.release()
-
-
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
     """Writes a file that a person asked for, whole; False if it holds these bytes already.
 
@@ -334,100 +227,3 @@ def exists_error(path: str) -> OutputExistsError:
     """Returns the error for an output that is there and is not to be replaced."""
     message = f"`{path}` exists, and was not made by this very job"
     return OutputExistsError(message, hint="choose another output, or replace it: `--overwrite`, `overwrite=True`")
-
-
-def _acquire(path: str, key: str) -> int | None:
-    """Returns the descriptor of a lock that is held from now on; None where the filesystem has none."""
-    for _ in range(_MOST_ATTEMPTS):
-        with storage_errors("create", key):
-            descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
-        is_held = False
-        try:
-            if not _is_locked(descriptor, path, key):
-                close_lock(descriptor)
-                return None
-            is_held = True
-            with storage_errors("lock", path):
-                is_ours = is_file_at(descriptor, path)
-            if is_ours:
-                _remove_pending_of(_owner(descriptor), key)
-                with suppress(OSError):  # for messages only; the disk may be full
-                    os.ftruncate(descriptor, 0)
-                    write_at(descriptor, memoryview(f"process {os.getpid()} on {socket.gethostname()}".encode()), 0)
-                return descriptor
-        except BaseException:  # an interruption, too
-            with suppress(OSError):
-                if is_held and is_file_at(descriptor, path):
-                    os.unlink(path)
-            close_lock(descriptor)
-            raise
-        close_lock(descriptor)
-    message = f"cannot lock `{path}`: others come and go"
-    raise StorageError(message, hint="try again")
-
-
-def _is_locked(descriptor: int, path: str, key: str) -> bool:
-    """Locks an open file; False where the filesystem has no locks.
-
-    Raises:
-        OutputBusyError: somebody else holds it.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        message = f"`{key}` is being written by {_owner(descriptor)}"
-        raise OutputBusyError(message, hint="wait for its end, or choose another output") from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            with storage_errors("lock", path):
-                raise
-        _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
-        return False
-    return True
-
-
-def _remove_pending_of(owner: str, key: str) -> None:
-    """Removes the files with hidden names of the process that held a lock when it died, on this machine."""
-    found = re.fullmatch(rf"process ([0-9]+) on {re.escape(socket.gethostname())}", owner)
-    if found is not None and not is_running(int(found[1])):
-        with suppress(OSError):  # they cost space only, and the lock is what counts
-            remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
-
-
-def _owner(descriptor: int) -> str:
-    """Returns who holds a lock, in words."""
-    with suppress(OSError):
-        return os.pread(descriptor, _OWNER_BYTES, 0).decode("utf-8", "replace") or "another process"
-    return "another process"
-
-
-def _settle(key: str) -> None:
-    """Finishes or undoes what a dead process left; the caller holds the lock.
-
-    Groups that were to appear together go the same way: to the side on which the first of them is, whose lock excludes
-    whoever is at work on any of them.
-    """
-    if (content := read_journal(journal_path(key))) is None:
-        return
-    [first] = content["first"]
-    if content["is_first"]:
-        for other in content["others"]:
-            found = read_journal(journal_path(other))
-            if found is not None and list(found["first"].values()) == list(content["first"].values()):
-                _take_side(other, found)
-        _take_side(key, content)
-        return
-    with OutputLock(first):  # which settles this one
-        content = read_journal(journal_path(key))
-        if content is not None and first in content["first"]:  # somebody removed what the first left
-            _take_side(key, content)
-
-
-def _take_side(key: str, content: dict[str, Any]) -> None:
-    [(first, identity)] = content["first"].items()
-    if identity_at(first) == tuple(identity):
-        _LOGGER.info("`%s` was replaced as a process ended; what it replaced is removed", key)
-        finish(journal_path(key))
-    else:
-        _LOGGER.warning("a process ended while it replaced `%s`; the old files are put back", key)
-        undo(journal_path(key))

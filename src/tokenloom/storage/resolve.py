@@ -13,7 +13,8 @@ from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
-from tokenloom.storage.objects import RemoteFile, object_storage
+from tokenloom.storage.object_storage import object_storage
+from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import open_regular, version_of
 

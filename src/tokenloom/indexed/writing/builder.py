@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
@@ -16,27 +16,25 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import DType, Header, prefix_of
+from tokenloom.indexed.layout import DType, prefix_of
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.tally import PairTally
-from tokenloom.indexed.writing.concatenate import open_checked, put_piece
-from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.appended import checked_document_ends, stored_as
+from tokenloom.indexed.writing.checked_inputs import open_checked
+from tokenloom.indexed.writing.concatenate import put_piece
+from tokenloom.indexed.writing.index_writer import write_records
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
-from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.journal import canonical_name
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.publishing import OutputLock
+from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.resolve import open_pending
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
-_ROWS_PER_WRITE = 1 << 20
-_LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
 class IndexedDatasetBuilder:
@@ -184,19 +182,7 @@ class IndexedDatasetBuilder:
             ValueError: the parts do not fit together. Nothing was added.
         """
         self._check_open()
-        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
-            message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
-            raise ValueError(message)
-        if int(lengths.sum(dtype=np.int64)) != len(tokens):
-            message = f"lengths add up to {int(lengths.sum(dtype=np.int64))} tokens, but {len(tokens)} were given"
-            raise ValueError(message)
-        if document_ends is None:
-            document_ends = np.arange(1, len(lengths) + 1, dtype=np.int64)
-        elif np.any(np.diff(document_ends, prepend=0, append=len(lengths)) < 0) or (
-            len(lengths) and (len(document_ends) == 0 or int(document_ends[-1]) != len(lengths))
-        ):
-            message = f"document_ends must rise to {len(lengths)}, the number of sequences"
-            raise ValueError(message)
+        document_ends = checked_document_ends(document_ends, lengths, len(tokens))
         stored = self._convert(tokens)
         chosen = None
         if self.multimodal:
@@ -291,7 +277,7 @@ class IndexedDatasetBuilder:
             self._flush()
             index_file = open_pending(path, durable=self._durable)
             stack.callback(index_file.discard)
-            self._write_index(index_file)
+            write_records(self._records, index_file, dtype_code=self._dtype_code, multimodal=self.multimodal)
             self._bin_file.sync()
             pending = PendingDataset(prefix=prefix_of(path), tokens=self._bin_file, index=index_file)
             index = MappedFile(index_file.readable_path)
@@ -376,17 +362,7 @@ class IndexedDatasetBuilder:
 
     def _convert(self, tokens: NDArray[Any]) -> NDArray[Any]:
         """Returns the tokens in the builder's dtype, contiguous; an error if integers do not survive it."""
-        if tokens.dtype == self.dtype:
-            return np.ascontiguousarray(tokens)
-        if self.dtype.kind in "iu" and tokens.size:
-            if tokens.dtype.kind not in "iu":
-                message = f"tokens must be integers for dtype {self.dtype}, got {tokens.dtype}"
-                raise ConfigError(message)
-            lowest, highest = int(tokens.min()), int(tokens.max())
-            bounds = np.iinfo(self.dtype)
-            if lowest < bounds.min or highest > bounds.max:
-                raise self._range_error(lowest if lowest < bounds.min else highest)
-        return np.ascontiguousarray(tokens, dtype=self.dtype)
+        return stored_as(tokens, self.dtype, self._range_error)
 
     def _overflow(self, error: OverflowError, tokens: Any) -> Exception:
         """Says which number was too large: a token, or else a length or mode beyond 64 bits."""
@@ -422,31 +398,3 @@ class IndexedDatasetBuilder:
         except BaseException:  # what of it arrived is not known
             self.abort()
             raise
-
-    def _write_index(self, index_file: PendingFile | PendingObject) -> None:
-        records = self._records
-        header = Header(
-            dtype_code=self._dtype_code,
-            num_sequences=records.num_sequences,
-            num_boundaries=records.num_document_boundaries,
-        )
-        rows = IndexWriter(index_file, header, multimodal=self.multimodal)
-        for begin, lengths in _blocks(records.copy_lengths, header.num_sequences, np.int32):
-            modes = None
-            if self.multimodal:
-                modes = np.empty(len(lengths), dtype=np.int8)
-                records.copy_modes(begin, modes)
-            rows.add_rows(lengths, modes)
-        for begin, ends in _blocks(records.copy_document_ends, header.num_boundaries, np.int64):
-            rows.add_boundaries(ends[1:] if begin == 0 else ends)  # the first, 0, is there
-        rows.finish()
-
-
-def _blocks(
-    copy: Callable[[int, NDArray[Any]], None], count: int, dtype: type[Any]
-) -> Iterable[tuple[int, NDArray[Any]]]:
-    """Yields the rows of a record array in bounded pieces, each with its first row."""
-    for begin in range(0, count, _ROWS_PER_WRITE):
-        block = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=dtype)
-        copy(begin, block)
-        yield begin, block

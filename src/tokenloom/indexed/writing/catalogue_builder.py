@@ -16,14 +16,15 @@ from tokenloom.indexed.manifest.combining import combined_manifest
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
 from tokenloom.indexed.tally import PairTally
-from tokenloom.indexed.writing.concatenate import check_output, checked_inputs, tell_nothing_to_do
+from tokenloom.indexed.writing.checked_inputs import check_output, checked_inputs
+from tokenloom.indexed.writing.concatenate import tell_nothing_to_do
 from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
 from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
 from tokenloom.indexed.writing.outputs import PendingDataset, is_published, publish_datasets
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.publishing import OutputLock
+from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.resolve import exists, open_pending
 
 

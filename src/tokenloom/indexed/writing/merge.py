@@ -15,9 +15,8 @@ from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest.combining import combined_manifest
 from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
 from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
 from tokenloom.indexed.writing.concatenate import (
-    check_inputs,
-    check_output,
     is_there,
     tell_nothing_to_do,
     write_concatenated,
@@ -26,7 +25,7 @@ from tokenloom.indexed.writing.concatenate import (
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.publishing import OutputLock
+from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.resolve import is_missing, names_in
 
 _NUM_DIGITS = 5
