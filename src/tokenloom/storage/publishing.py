@@ -12,8 +12,8 @@ Of several groups that appear together all take a step before any takes the next
 last in 4 and 5: all of them count from the moment on in which its key file has its name, as their journals say.
 
 A failure on the way is undone in the same process. After a death between 2 and 5, whoever writes or opens the group
-next finishes what was complete, or puts the old files back (`output_lock.recover`). So a reader, of whatever kind, finds the old
-group, no group, or the new one, and never files of both. NAME is that of the key file.
+next finishes what was complete, or puts the old files back (`output_lock.recover`). So a reader, of whatever kind,
+finds the old group, no group, or the new one, and never files of both. NAME is that of the key file.
 
 Writers of one group exclude each other by a lock, `.NAME.lock`, which dies with its holder (`OutputLock`).
 """
