@@ -40,7 +40,8 @@ def test_names_of_formats_and_tokenizers_cost_no_library():
 import sys
 from tokenloom.inputs.codecs import CODECS
 from tokenloom.inputs.formats import FORMATS
-list(CODECS), list(FORMATS)
+from tokenloom.tokenizers.kinds import KINDS
+list(CODECS), list(FORMATS), list(KINDS)
 print([name for name in ("numpy", "pyarrow", "tokenizers") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

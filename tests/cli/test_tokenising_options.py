@@ -9,15 +9,14 @@ import pytest
 from tokenloom import cli
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.preprocess.schemas import SCHEMAS
-from tokenloom.tokenizers.engines import ENGINES
-from tokenloom.tokenizers.text_tokenizer import TOKENIZER_KINDS
+from tokenloom.tokenizers.kinds import ENGINES, KINDS
 
 
 @pytest.mark.parametrize(
     ("command", "option", "expected"),
     [
         ("preprocess", "--engine", ENGINES),
-        ("preprocess", "--tokenizer-kind", ("auto", *TOKENIZER_KINDS)),
+        ("preprocess", "--tokenizer-kind", ("auto", *KINDS)),
         ("preprocess", "--input-format", FORMATS),
         ("preprocess-chat", "--engine", ENGINES),
         ("preprocess-chat", "--schema", SCHEMAS),

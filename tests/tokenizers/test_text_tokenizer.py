@@ -14,8 +14,9 @@ from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_ti
 
 from tokenloom.errors import MissingTokenError, TokenizerError
 from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.kinds import KINDS
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
-from tokenloom.tokenizers.text_tokenizer import TOKENIZER_KINDS, TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 TOKENIZERS: dict[str, TextTokenizer] = {
     "huggingface": make_tokenizer(byte_level_json()),
@@ -79,7 +80,7 @@ def test_threads_do_not_disturb_each_other(tokenizer: TextTokenizer):
 @every
 def test_identity_is_json_and_roles_are_ids(tokenizer: TextTokenizer):
     assert json.loads(json.dumps(tokenizer.unique_identifiers))["sha256"] == tokenizer.sha256
-    assert tokenizer.kind in TOKENIZER_KINDS
+    assert tokenizer.kind in KINDS
     assert 0 <= tokenizer.eod < tokenizer.vocab_size
     assert len(tokenizer.sha256) == 64
 

@@ -6,14 +6,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tokenloom.cli.values import byte_count, signed_number
+from tokenloom.tokenizers.kinds import ENGINES, KINDS  # whose names cost nothing: help must not import the engines
 
 if TYPE_CHECKING:
     from tokenloom.inputs.limits import ReadLimits
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
-
-# Repeated: asking for help must not import the engines.
-_ENGINES = ("auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy")
-_KINDS = ("auto", "huggingface", "sentencepiece", "tiktoken", "byte", "null")
 
 
 def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines", has_engines: bool = True) -> None:
@@ -31,7 +28,7 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
     if has_engines:
         parser.add_argument(
             "--engine",
-            choices=_ENGINES,
+            choices=ENGINES,
             default="auto",
             help="auto: gigatoken if it gives the same ids, else the tokenizer's own library",
         )
@@ -73,7 +70,9 @@ def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
         help="a tokenizer.json, a SentencePiece .model or a .tiktoken, or a folder with one; byte: bytes are ids; "
         "null:N: texts are lists of ids below N",
     )
-    parser.add_argument("--tokenizer-kind", choices=_KINDS, default="auto", help="auto: told from the file's content")
+    parser.add_argument(
+        "--tokenizer-kind", choices=("auto", *KINDS), default="auto", help="auto: told from the file's content"
+    )
     parser.add_argument(
         "--tiktoken-pattern",
         metavar="PATTERN",

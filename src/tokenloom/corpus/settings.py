@@ -12,7 +12,7 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import check_limits
 from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
 from tokenloom.setting_types import check_types
-from tokenloom.tokenizers.engines import ENGINES, EngineName
+from tokenloom.tokenizers.kinds import ENGINES, EngineName
 
 _MAX_BLOCK_BYTES = 64 << 20
 _MOST_SPLITS = 127

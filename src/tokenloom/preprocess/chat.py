@@ -47,8 +47,9 @@ from tokenloom.preprocess.template_limits import RenderLimits
 from tokenloom.preprocess.threads import StuckError, WorkerThreads, in_order, number_of_workers, worker_threads
 from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
-from tokenloom.tokenizers.engines import EngineChoice, EngineName, choose_engine, one_thread_per_call
+from tokenloom.tokenizers.engines import EngineChoice, choose_engine, one_thread_per_call
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer, require_hugging_face
+from tokenloom.tokenizers.kinds import EngineName
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _BLOCK_BYTES = 256 << 10  # as the slow engines take

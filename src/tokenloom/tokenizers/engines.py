@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,19 +20,29 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require
 from tokenloom.tokenizers.engine_checks import Engine, hard_texts, pieces_of, require_equal, texts_taken_by
 from tokenloom.tokenizers.failures import is_failure
-from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.kinds import ENGINES, EngineName
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
-from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES
-from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
-
-EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
-ENGINES: tuple[EngineName, ...] = ("auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy")
-"""`auto`, the fast engine, and each library, which takes its own tokenizers only; `numpy` takes bytes and integers."""
 
 # The slow engines need some 100 ms for a block, so that an interruption need not wait for long.
 _FAST_BLOCK_BYTES = 4 << 20
 _SLOW_BLOCK_BYTES = 256 << 10
 _FAST = ("gigatoken", "numpy")
+
+
+@runtime_checkable
+class FastEncodable(Protocol):
+    """What a `TextTokenizer` that `gigatoken` may be faster for offers beside."""
+
+    @property
+    def draws_at_random(self) -> str | None:
+        """Why the ids of a text differ from time to time, or None if they do not."""
+
+    @property
+    def doubts_gigatoken(self) -> str | None:
+        """Why `gigatoken` is taken only if it is asked for, or None if nothing speaks against it."""
+
+    def load_gigatoken(self, module: Any) -> Any:
+        """Returns its tokenizer in the module `gigatoken`; raises anything, with the reason, where there is none."""
 
 
 class ReferenceEngine:
@@ -56,10 +66,10 @@ class GigatokenEngine:
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         module = require("gigatoken", extra="tokenizers")
+        if not isinstance(tokenizer, FastEncodable):
+            raise _unsupported(tokenizer, f"it is not exact for tokenizers of the kind {tokenizer.kind!r}")
         try:
-            self._backend = _load_gigatoken(module, tokenizer)
-        except TokenizerError:
-            raise
+            self._backend = tokenizer.load_gigatoken(module)
         except BaseException as error:  # whatever it raises means that it cannot be used, panics of Rust included
             if not is_failure(error):
                 raise
@@ -74,23 +84,6 @@ class GigatokenEngine:
         layout = self._backend.encode_batch(batch, parallel=False).layout
         offsets = np.asarray(layout.offsets.data)
         return Encoded(np.asarray(layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
-
-
-def _load_gigatoken(module: Any, tokenizer: TextTokenizer) -> Any:
-    """Returns its tokenizer, or raises anything."""
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        return module.Tokenizer.from_json(tokenizer.data)
-    if not isinstance(tokenizer, TiktokenTokenizer):
-        raise _unsupported(tokenizer, f"it is not exact for tokenizers of the kind {tokenizer.kind!r}")
-    scheme = GIGATOKEN_SCHEMES.get(tokenizer.pattern)
-    if scheme is None:
-        raise _unsupported(tokenizer, f"it does not know the pattern {tokenizer.pattern!r}")
-    import tempfile  # which brings compression and random numbers along
-
-    with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads paths only; ours may have changed
-        file.write(tokenizer.data)
-        file.flush()
-        return module.Tokenizer.from_tiktoken(file.name, scheme, dict(tokenizer.special_tokens))
 
 
 def _as_awkward(texts: Utf8Texts) -> Any:
@@ -168,14 +161,13 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
     if requested == truth.name:
         return slow("asked for")
-    if requested == "auto" and not isinstance(tokenizer, (HuggingFaceTokenizer, TiktokenTokenizer)):
+    if requested == "auto" and not isinstance(tokenizer, FastEncodable):
         return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
     texts = texts_taken_by(truth, [*hard_texts(tokenizer), *pieces_of(sample)])
     try:
         engine = GigatokenEngine(tokenizer)
-        if requested == "auto" and _is_sentencepiece_in_disguise(tokenizer):
-            # Measured: its SentencePiece side differs on a third of a set of difficult documents.
-            return slow("`gigatoken` is not exact enough for tokenizers in the manner of SentencePiece", fell_back=True)
+        if requested == "auto" and isinstance(tokenizer, FastEncodable) and (doubt := tokenizer.doubts_gigatoken):
+            return slow(doubt, fell_back=True)
         require_equal(engine, truth, texts)
     except (TokenizerError, MissingExtraError) as error:
         if requested == "gigatoken":
@@ -199,15 +191,9 @@ def _check_request(requested: str, tokenizer: TextTokenizer) -> None:
     if requested not in ("auto", GigatokenEngine.name, tokenizer.engine_name):
         message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
         raise ConfigError(message, hint=f"expected auto, gigatoken or {tokenizer.engine_name}")
-    if isinstance(tokenizer, HuggingFaceTokenizer) and (reason := tokenizer.draws_at_random):
+    if isinstance(tokenizer, FastEncodable) and (reason := tokenizer.draws_at_random):
         message = f"tokenizer `{tokenizer.path}` {reason}: its ids cannot be repeated"
         raise TokenizerError(message, hint="set `dropout` to null in its file")
-
-
-def _is_sentencepiece_in_disguise(tokenizer: TextTokenizer) -> bool:
-    return isinstance(tokenizer, HuggingFaceTokenizer) and bool(
-        getattr(tokenizer.backend.model, "byte_fallback", False)
-    )
 
 
 @contextmanager

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from typing import Literal
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.tokenizers.huggingface import TOKENIZER_FILE, HuggingFaceTokenizer
-from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
-from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
-from tokenloom.tokenizers.text_tokenizer import TOKENIZER_KINDS, TextTokenizer, TokenizerKind
-from tokenloom.tokenizers.tiktoken_patterns import PATTERNS
-from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
+from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_NULL = re.compile(r"null:([0-9]+)")
-_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
-_SUFFIXES: Mapping[str, TokenizerKind] = {".model": "sentencepiece", ".tiktoken": "tiktoken"}
+_WHAT_NOTHING_TELLS = "huggingface"
 
 
 def load_tokenizer(
     path_or_spec: str | os.PathLike[str],
     *,
-    kind: TokenizerKind | Literal["auto"] = "auto",
+    kind: str = "auto",
     eod_token: str | None = None,
     bos_token: str | None = None,
     pattern: str | None = None,
@@ -39,7 +31,7 @@ def load_tokenizer(
 
     Args:
         path_or_spec: of the file, or of its folder; or `byte`, or `null:N`.
-        kind: of the file; `auto` tells it from its content.
+        kind: one of `KINDS`; `auto` tells it from the content of the file, or from its name.
         eod_token: the token that ends a document; if None, what the files say, else the only well-known one.
         bos_token: the token that begins a document, likewise.
         pattern: for tiktoken: the expression that cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`; in
@@ -55,51 +47,44 @@ def load_tokenizer(
     [5, 99]
     """
     name = os.fspath(path_or_spec)
-    if kind not in ("auto", *TOKENIZER_KINDS):
-        message = f"expected a kind of tokenizer out of auto, {', '.join(TOKENIZER_KINDS)}, got {kind!r}"
+    if kind not in ("auto", *KINDS):
+        message = f"expected a kind of tokenizer out of auto, {', '.join(KINDS)}, got {kind!r}"
         raise ConfigError(message)
-    plain = _plain(name, kind, eod_token, bos_token)
-    if plain is not None:
-        file, data, found = name, b"", plain.kind
-    else:
+    file, data, found = name, b"", _kind_without_file(name, kind)
+    if found is None:
         file = _file_of(name)
         data = _read(file)
         found = _kind_of(file, data) if kind == "auto" else kind
-    if found != "tiktoken" and (pattern is not None or special_tokens is not None):
+    if not KINDS[found].takes_pattern and (pattern is not None or special_tokens is not None):
         message = f"expected no `pattern` and no `special_tokens` for `{name}`, which is of the kind {found!r}"
         raise ConfigError(message, hint="both belong to rank files of tiktoken")
-    if plain is not None:
-        return plain
-    if found == "tiktoken":
-        return TiktokenTokenizer(file, data, _described(file, data, pattern, special_tokens, eod_token, bos_token))
-    make = SentencePieceTokenizer if found == "sentencepiece" else HuggingFaceTokenizer
-    return make(file, data, eod_token=eod_token, bos_token=bos_token)
+    options = TokenizerOptions(eod_token=eod_token, bos_token=bos_token, pattern=pattern, special_tokens=special_tokens)
+    return KINDS[found].load(file, data, options)
 
 
-def _plain(name: str, kind: str, eod_token: str | None, bos_token: str | None) -> ByteTokenizer | NullTokenizer | None:
-    """Returns the tokenizer of a specification that names no file, or None."""
-    match = _NULL.fullmatch(name)
-    if kind in ("byte", "null") and (name != "byte" if kind == "byte" else match is None):
-        expected = "`byte`" if kind == "byte" else "`null:N`, N being the number of ids"
+def _kind_without_file(name: str, kind: str) -> str | None:
+    """Returns the kind that a specification is of; None for the name of a file."""
+    if kind == "auto":
+        return next((each for each in KINDS if KINDS[each].is_specified_by(name)), None)
+    if KINDS[kind].needs_file:
+        return None
+    if not KINDS[kind].is_specified_by(name):
+        expected = f"{KINDS[kind].called}{KINDS[kind].remark}"
         message = f"expected {expected} for a tokenizer of the kind {kind!r}, found {name!r}"
         raise ConfigError(message)
-    if name == "byte" and kind in ("auto", "byte"):
-        return ByteTokenizer(eod_token=eod_token, bos_token=bos_token)
-    if match is None or kind not in ("auto", "null"):
-        return None
-    if eod_token is not None or bos_token is not None:
-        message = f"expected no `eod_token` and no `bos_token` for {name!r}, whose tokens have no spelling"
-        raise ConfigError(message, hint=f"its eod is {match[1]}, and it has no bos")
-    return NullTokenizer(int(match[1]))
+    return kind
 
 
 def _file_of(name: str) -> str:
     """Returns the file of a folder that holds one, else the name."""
     if not os.path.isdir(name):
         return name
-    found = sorted(each for each in os.listdir(name) if os.path.splitext(each)[1] in _SUFFIXES)
-    if os.path.exists(os.path.join(name, TOKENIZER_FILE)) or not found:
-        return os.path.join(name, TOKENIZER_FILE)
+    suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
+    found = sorted(each for each in os.listdir(name) if os.path.splitext(each)[1] in suffixes)
+    usual = [os.path.join(name, kind.file_name) for kind in KINDS.values() if kind.file_name]
+    there = [path for path in usual if os.path.exists(path)]
+    if there or not found:
+        return [*there, *usual][0]
     if len(found) > 1:
         message = f"`{name}` holds several tokenizers: {', '.join(found)}"
         raise TokenizerError(message, hint="name the file")
@@ -112,41 +97,17 @@ def _read(file: str) -> bytes:
             return stream.read()
     except OSError as error:
         message = f"cannot read tokenizer `{file}`: {error.strerror or error}"
+        *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
+        others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
         hint = (
-            f"expected the path of a `{TOKENIZER_FILE}`, a SentencePiece `.model` or a `.tiktoken`, or of a folder "
-            "with one, or `byte`, or `null:N`; nothing is downloaded"
+            f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded"
         )
         raise TokenizerError(message, hint=hint) from error
 
 
-def _kind_of(file: str, data: bytes) -> TokenizerKind:
+def _kind_of(file: str, data: bytes) -> str:
     """Returns the kind of a file, from its content where that tells, else from its name."""
-    if data.lstrip().startswith(b"{"):
-        return "huggingface"
-    if _RANK_LINE.match(data):  # some rank files are called `.model`
-        return "tiktoken"
-    return _SUFFIXES.get(os.path.splitext(file)[1], "huggingface")
-
-
-def _described(
-    file: str,
-    data: bytes,
-    pattern: str | None,
-    special_tokens: Mapping[str, int] | None,
-    eod_token: str | None,
-    bos_token: str | None,
-) -> TiktokenDescription:
-    """Returns what is known of a rank file: the options first, then what is described."""
-    known = read_description(file, data)
-    if pattern is None and known is None:
-        message = f"nothing says how `{file}` cuts texts into words: a rank file has no pattern"
-        hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
-        raise TokenizerError(message, hint=hint)
-    known = known or TiktokenDescription(pattern="", special_tokens={})
-    return TiktokenDescription(
-        pattern=known.pattern if pattern is None else pattern,
-        special_tokens=known.special_tokens if special_tokens is None else special_tokens,
-        eod_token=eod_token or known.eod_token,
-        bos_token=bos_token or known.bos_token,
-        pad_token=known.pad_token,
-    )
+    suffix = os.path.splitext(file)[1]
+    by_content = [name for name, kind in KINDS.items() if kind.is_told_by(data)]
+    by_name = [name for name, kind in KINDS.items() if suffix in kind.suffixes]
+    return [*by_content, *by_name, _WHAT_NOTHING_TELLS][0]

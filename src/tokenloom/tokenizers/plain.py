@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import RefusedTextError, TokenizerError
+from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
 from tokenloom.inputs.utf8_texts import encodable
+from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
-    TokenizerKind,
     TokenRoles,
     joined,
     named_or_well_known,
     require_known_ids,
 )
 
+_NULL = re.compile(r"null:([0-9]+)")
 _LARGEST_NULL_VOCABULARY = 2**31 - 1  # ids are stored as int32 at most
 _MOST_DIGITS = len(str(_LARGEST_NULL_VOCABULARY))
 _NOT_AN_ID = re.compile(rf"[^0-9 \t\r\n]+|[0-9]{{{_MOST_DIGITS + 1},}}")
@@ -40,7 +41,7 @@ class ByteTokenizer(TokenRoles):
     [110, 195, 169]
     """
 
-    kind: TokenizerKind = "byte"
+    kind = "byte"
     engine_name = "numpy"
     bytes_per_text_byte = 2  # measured
     vocab_size = 259
@@ -99,7 +100,7 @@ class NullTokenizer(TokenRoles):
     ([7, 0, 49], 50)
     """
 
-    kind: TokenizerKind = "null"
+    kind = "null"
     engine_name = "numpy"
     bytes_per_text_byte = 10  # measured: 8 for ids of one digit
     special_tokens: Mapping[str, int] = MappingProxyType({})
@@ -154,3 +155,42 @@ class NullTokenizer(TokenRoles):
         shown = found if len(found) <= 40 else found[:37] + "..."
         message = f"expected integers in [0, {self.vocab_size}) between white space, found {shown!r}"
         return RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
+
+
+class Byte(TokenizerKind):
+    """`byte`."""
+
+    called = "`byte`"
+    needs_file = False
+
+    def is_specified_by(self, text: str) -> bool:
+        """Whether it is the word."""
+        return text == "byte"
+
+    def load(self, path: str, data: bytes, options: TokenizerOptions) -> ByteTokenizer:
+        """Returns the tokenizer; see `TokenizerKind`."""
+        return ByteTokenizer(eod_token=options.eod_token, bos_token=options.bos_token)
+
+
+class Null(TokenizerKind):
+    """`null:N`."""
+
+    called = "`null:N`"
+    remark = ", N being the number of ids"
+    needs_file = False
+
+    def is_specified_by(self, text: str) -> bool:
+        """Whether it names a number of ids."""
+        return _NULL.fullmatch(text) is not None
+
+    def load(self, path: str, data: bytes, options: TokenizerOptions) -> NullTokenizer:
+        """Returns the tokenizer; see `TokenizerKind`."""
+        num_ids = path.partition(":")[2]
+        if options.eod_token is not None or options.bos_token is not None:
+            message = f"expected no `eod_token` and no `bos_token` for {path!r}, whose tokens have no spelling"
+            raise ConfigError(message, hint=f"its eod is {num_ids}, and it has no bos")
+        return NullTokenizer(int(num_ids))
+
+
+BYTE = Byte()
+NULL = Null()

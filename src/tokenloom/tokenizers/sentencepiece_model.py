@@ -13,9 +13,9 @@ import numpy as np
 from tokenloom.errors import TokenizerError
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
+from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
-    TokenizerKind,
     TokenRoles,
     joined,
     require_known_ids,
@@ -53,7 +53,7 @@ class SentencePieceTokenizer(TokenRoles):
         MissingExtraError: `sentencepiece` is not installed.
     """
 
-    kind: TokenizerKind = "sentencepiece"
+    kind = "sentencepiece"
     engine_name = "sentencepiece"
     bytes_per_text_byte = 60  # measured: 26 to 35 for source code, 57 for one character repeated
 
@@ -182,3 +182,17 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
         shift += 7
         if byte < 128:
             return number, offset
+
+
+class SentencePiece(TokenizerKind):
+    """A `.model`."""
+
+    called = "a SentencePiece `.model`"
+    suffixes = (".model",)
+
+    def load(self, path: str, data: bytes, options: TokenizerOptions) -> SentencePieceTokenizer:
+        """Returns the tokenizer of a file; see `TokenizerKind`."""
+        return SentencePieceTokenizer(path, data, eod_token=options.eod_token, bos_token=options.bos_token)
+
+
+SENTENCEPIECE = SentencePiece()

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import MissingTokenError, TokenizerError
-
-TokenizerKind = Literal["huggingface", "sentencepiece", "tiktoken", "byte", "null"]
-TOKENIZER_KINDS: tuple[TokenizerKind, ...] = ("huggingface", "sentencepiece", "tiktoken", "byte", "null")
 
 WELL_KNOWN_EOD = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
 """How tokenizers spell the token that ends a document; it counts only where a tokenizer has exactly one of them."""
@@ -39,7 +36,7 @@ class TextTokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """Which kind of tokenizer it is: of `TOKENIZER_KINDS`, or a name of your own."""
+        """Which kind of tokenizer it is: of `KINDS`, or a name of your own."""
 
     @property
     def path(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,18 +18,19 @@ from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.storage.json_files import parse_json
 from tokenloom.tokenizers.failures import in_words, is_failure
+from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
-    TokenizerKind,
     TokenRoles,
     joined,
     named_or_well_known,
     require_known_ids,
     well_known_roles,
 )
-from tokenloom.tokenizers.tiktoken_patterns import PATTERNS, PUBLISHED, pattern_of
+from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED, pattern_of
 
 _LARGEST_RANK = 2**31
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 _SUFFIXES = (".json", ".toml")
 
 
@@ -68,8 +70,10 @@ class TiktokenTokenizer(TokenRoles):
         MissingExtraError: `tiktoken` is not installed.
     """
 
-    kind: TokenizerKind = "tiktoken"
+    kind = "tiktoken"
     engine_name = "tiktoken"
+    draws_at_random = None
+    doubts_gigatoken = None
     bytes_per_text_byte = 45  # measured: 4 for source code, 41 where no two bytes merge
 
     def __init__(self, path: str, data: bytes, description: TiktokenDescription) -> None:
@@ -113,6 +117,19 @@ class TiktokenTokenizer(TokenRoles):
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, uint32; the library lets other threads run."""
         return joined(list(map(self._encode, texts)), np.uint32)
+
+    def load_gigatoken(self, module: Any) -> Any:
+        """Returns the tokenizer of `gigatoken`; see `FastEncodable`."""
+        scheme = GIGATOKEN_SCHEMES.get(self.pattern)
+        if scheme is None:
+            message = f"it does not know the pattern {self.pattern!r}"
+            raise ValueError(message)
+        import tempfile  # which brings compression and random numbers along
+
+        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads paths only; ours may have changed
+            file.write(self.data)
+            file.flush()
+            return module.Tokenizer.from_tiktoken(file.name, scheme, dict(self.special_tokens))
 
     def _encode(self, text: str) -> NDArray[np.uint32]:
         try:
@@ -245,3 +262,39 @@ def _check_special_tokens(path: str, special_tokens: Mapping[str, int], ranks: M
             hint = f"expected an integer that no other token has; ranks go up to {max(ranks.values())}"
             raise TokenizerError(message, hint=hint)
         used.add(number)
+
+
+def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDescription:
+    """Returns what is known of a rank file: the options first, then what is described."""
+    known = read_description(file, data)
+    if options.pattern is None and known is None:
+        message = f"nothing says how `{file}` cuts texts into words: a rank file has no pattern"
+        hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
+        raise TokenizerError(message, hint=hint)
+    known = known or TiktokenDescription(pattern="", special_tokens={})
+    return TiktokenDescription(
+        pattern=known.pattern if options.pattern is None else options.pattern,
+        special_tokens=known.special_tokens if options.special_tokens is None else options.special_tokens,
+        eod_token=options.eod_token or known.eod_token,
+        bos_token=options.bos_token or known.bos_token,
+        pad_token=known.pad_token,
+    )
+
+
+class Tiktoken(TokenizerKind):
+    """A rank file."""
+
+    called = "a `.tiktoken`"
+    suffixes = (".tiktoken",)
+    takes_pattern = True
+
+    def is_told_by(self, data: bytes) -> bool:
+        """Whether it begins with a token and its rank: some rank files are called `.model`."""
+        return _RANK_LINE.match(data) is not None
+
+    def load(self, path: str, data: bytes, options: TokenizerOptions) -> TiktokenTokenizer:
+        """Returns the tokenizer of a file; see `TokenizerKind`."""
+        return TiktokenTokenizer(path, data, _described(path, data, options))
+
+
+TIKTOKEN = Tiktoken()

@@ -1,0 +1,85 @@
+"""A kind of tokenizer that is not ours, added by this file alone: words, by their place in a list of words."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from tests.preprocess.corpus import documents_of, write_lines
+
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.tokenizers.kinds import KINDS, TokenizerKind, TokenizerOptions
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
+
+
+class WordTokenizer(TokenRoles):
+    kind = "words"
+    engine_name = "words"
+    bytes_per_text_byte = 10
+    special_tokens: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self, path: str, data: bytes, options: TokenizerOptions) -> None:
+        self.words = data.decode().split()
+        self.vocab_size = len(self.words)
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        roles = well_known_roles(path, self.ids, eod=options.eod_token, bos=options.bos_token)
+        super().__init__(path, hashlib.sha256(data).hexdigest(), roles)
+
+    def tokenize(self, text: str) -> list[int]:
+        return [self.ids[word] for word in text.split()]
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return " ".join(self.words[number] for number in require_known_ids(self.path, ids, self.vocab_size))
+
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        return [self.ids.get(token) for token in tokens]
+
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        return joined([np.array(self.tokenize(text), dtype=np.int64) for text in texts], np.int64)
+
+
+class Words(TokenizerKind):
+    called = "a `.words`"
+    suffixes = (".words",)
+
+    def load(self, path: str, data: bytes, options: TokenizerOptions) -> WordTokenizer:
+        return WordTokenizer(path, data, options)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setitem(KINDS, "words", Words())
+    (tmp_path / "list.words").write_text("to be or not <eos>")
+    return tmp_path
+
+
+def test_a_kind_is_added_by_one_object(folder: Path):
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.kind, tokenizer.vocab_size, tokenizer.eod) == ("words", 5, 4)
+    write_lines(folder / "in.jsonl", [{"text": "to be or not to be"}, {"text": "be"}])
+    settings = CorpusSettings(append_eod=True)
+    summary = preprocess_corpus([folder / "in.jsonl"], folder / "out", tokenizer, settings, num_processes=1)
+    assert documents_of(folder / "out_text_document") == [[[0, 1, 2, 3, 0, 1, 4]], [[1, 4]]]
+    assert summary.engine == "words"
+
+
+def test_messages_know_it(folder: Path):
+    with pytest.raises(
+        TokenizerError, match=r"`\.model`, a `\.tiktoken` or a `\.words`, or of a folder with one, or `b"
+    ):
+        load_tokenizer(folder / "absent")
+    with pytest.raises(ConfigError, match=r"no `special_tokens` for .* of the kind 'words'"):
+        load_tokenizer(folder / "list.words", pattern="r50k")
+    assert load_tokenizer(folder / "list.words", kind="words", eod_token="not").eod == 3
+
+
+def test_it_is_gone_with_its_object():
+    with pytest.raises(ConfigError, match="out of auto, huggingface, sentencepiece, tiktoken, byte, null, got 'words'"):
+        load_tokenizer("list.words", kind="words")
