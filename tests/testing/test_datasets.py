@@ -13,8 +13,10 @@ from tests.support import MASKING, StandInTokenizer, StandInWordPieces, make_con
 from tests.support import write_sentences as write_sentence_pair
 
 from tokenloom.blending.blended import BlendedDataset
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
@@ -177,6 +179,37 @@ class Tuples(Rows):
 class Words(Rows):
     def __getitem__(self, position):
         return {"text": "word " * (position % len(self) + 1 if self.rows[position].size else 0)}
+
+
+class Lines(MegatronDataset):
+    """The example of `MegatronDataset`."""
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path, config):
+        return [f"line {number}" for number in range(5)]
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset):
+        return len(low_level_dataset)
+
+    def __len__(self):
+        return self.num_samples
+
+    def __getitem__(self, idx):
+        return {"line": self.dataset[self.indices[range(len(self))[idx] % len(self.indices)]]}
+
+
+def test_a_class_over_our_base_conforms_in_blends_too():
+    config = BlendedMegatronDatasetConfig(random_seed=1, sequence_length=8, blend=(["text"], None), split="1")
+    report = check_dataset(build(Lines, "text", config, num_samples=13))
+    assert {"positions below 0 count from the end, or are refused", "a blend gives the samples"} <= set(report.passed)
+
+
+def test_a_blend_offers_what_its_datasets_offer():
+    config = BlendedMegatronDatasetConfig(random_seed=1, sequence_length=8, blend=(["text"], None), split="1")
+    lines = [build(Lines, "text", config, num_samples=13) for _ in range(2)]
+    report = check_dataset(BlendedDataset(lines, [0.5, 0.5], 20, config))
+    assert report.skipped["`spans` and `span_batch` agree, and lie within documents"] == "Lines has no `spans`"
 
 
 def test_two_methods_are_enough():

@@ -46,7 +46,7 @@ class MegatronDataset(ABC):
         ...     def __len__(self):
         ...         return len(self.indices) if self.num_samples is None else self.num_samples
         ...     def __getitem__(self, idx):
-        ...         line = self.dataset[self.indices[idx % len(self.indices)]]
+        ...         line = self.dataset[self.indices[range(len(self))[idx] % len(self.indices)]]
         ...         return {"line": line.upper() if self.config.uppercase else line}
         >>> paths = [os.path.join(tempfile.mkdtemp(), name) for name in ("prose", "verse")]
         >>> for path in paths:

@@ -19,6 +19,7 @@ from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
 
 _MOST_OF_A_BLEND = 8
 _BLENDED_WITH = ("index_split", "unique_identifiers", "dataset_path", "config")
+_ASKED_OF_MEMBERS = ("spans", "lengths", "padded_lengths")
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
@@ -186,7 +187,7 @@ class _DatasetChecks:
             if lengths is not None:
                 stops, limits = spans.starts + spans.lengths, np.asarray(lengths)[spans.documents]
                 require(bool(np.all(stops <= limits)), f"ends up to {limits.tolist()} in `{where}`", stops.tolist())
-        if not hasattr(self._dataset, "span_batch"):
+        if not self._offers("span_batch"):
             return
         positions = self._shuffled()
         batch = self._dataset.span_batch(positions)
@@ -197,14 +198,10 @@ class _DatasetChecks:
                 require_same(getattr(batch[row], name), getattr(one, name), where=where)
 
     def knows_lengths(self) -> None:
-        self._need("lengths")
+        self._need("lengths", "padded_lengths")
         positions = np.array(self._shuffled())
         for method, name in (("lengths", "original_seq_len"), ("padded_lengths", "padded_seq_len")):
-            self._need(method)
-            try:
-                found = getattr(self._dataset, method)(positions)
-            except (AttributeError, TypeError) as error:  # a blend of datasets without
-                raise NotCheckedError(str(error)) from None
+            found = getattr(self._dataset, method)(positions)
             expected = [int(as_array(self._samples[position][name]).item()) for position in positions.tolist()]
             require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{method}(positions)")
 
@@ -240,7 +237,7 @@ class _DatasetChecks:
 
     def works_with_threads(self) -> None:
         batches = self._collatable()
-        if hasattr(self._dataset, "batch"):
+        if self._offers("batch"):
             self._batch(batches[0])
         self._require_batches(ThreadLoader(self._dataset, batches, num_threads=2), batches, where="ThreadLoader")
 
@@ -253,8 +250,7 @@ class _DatasetChecks:
         self._require_batches(loader, batches, where="ThreadLoader(reuse_after=1)")
 
     def works_in_a_blend(self) -> None:
-        for name in _BLENDED_WITH:
-            self._need(name)
+        self._need(*_BLENDED_WITH)
         if not isinstance(next(iter(self._samples.values())), Mapping):
             message = "its samples have no names"
             raise NotCheckedError(message)
@@ -269,17 +265,27 @@ class _DatasetChecks:
             where = f"BlendedDataset([dataset, dataset], …)[{position}], sample {samples[position]} of dataset "
             require_same(found, self._dataset[samples[position]], where=f"{where}{numbers[position]}")
         positions = list(range(size))
-        if hasattr(self._dataset, "batch"):
+        if self._offers("batch"):
             self._batch(positions)
         (batch,) = ThreadLoader(blend, self._collatable([positions]))
         require_same(batch, collate([blend[position] for position in positions]), where="a batch of a blend")
 
     # --- means ------------------------------------------------------------------------------------------------
 
-    def _need(self, attribute: str) -> None:
-        if not hasattr(self._dataset, attribute):
-            message = f"{type(self._dataset).__name__} has no `{attribute}`"
-            raise NotCheckedError(message)
+    def _offers(self, attribute: str) -> bool:
+        return self._without(attribute) is None
+
+    def _need(self, *attributes: str) -> None:
+        for attribute in attributes:
+            if (name := self._without(attribute)) is not None:
+                message = f"{name} has no `{attribute}`"
+                raise NotCheckedError(message)
+
+    def _without(self, attribute: str) -> str | None:
+        """Returns the class that lacks an attribute; a blend has what its datasets have."""
+        is_asked_on = attribute in _ASKED_OF_MEMBERS and isinstance(self._dataset, BlendedDataset)
+        holders = self._dataset.datasets if is_asked_on else [self._dataset]
+        return next((type(holder).__name__ for holder in holders if not hasattr(holder, attribute)), None)
 
     def _shuffled(self) -> list[int]:
         """Returns the positions that are looked at, backwards, and the first of these twice."""
