@@ -18,7 +18,7 @@ from tokenloom.blending.spec import get_blend_from_list
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.datasets.splits import parse_and_normalize_split
 from tokenloom.errors import ConfigError
-from tokenloom.numbers import checked_integer, checked_number, parse_bytes, parse_integer, parse_number
+from tokenloom.numbers import check_count, checked_integer, checked_number, parse_bytes, parse_integer, parse_number
 from tokenloom.storage.settings import ObjectStorageSettings
 
 
@@ -208,3 +208,13 @@ def test_settings_of_object_storage_have_their_types(settings, message):
 def test_shares_of_a_corpus_are_numbers():
     shares = {"train": 0.999, "valid": float("nan")}
     assert refusal(CorpusSettings, shares=shares) == "expected a finite share of 'valid', found nan"
+
+
+@pytest.mark.parametrize("value", [-1, 2**63, True, 1.0, "1", None, np.int64(1)])
+def test_what_cannot_be_recorded_as_a_count_is_refused(value):
+    assert refusal(check_count, "num_x", value) == f"expected num_x to be an integer from 0 on, found {value!r}"
+
+
+def test_counts_have_63_bits():
+    check_count("num_x", 0)
+    check_count("num_x", 2**63 - 1)

@@ -233,6 +233,21 @@ def checked_integer(
     return number
 
 
+def check_count(name: str, value: object) -> None:
+    """Checks that a number of things is one that can be recorded: an int, of no other type, from 0 on, in 63 bits.
+
+    Args:
+        name: what the message calls it.
+        value: the number.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        message = f"expected {name} to be an integer from 0 on, found {value!r}"
+        raise ConfigError(message)
+
+
 def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
     """Returns the value as a float, of whatever type of number it was.
 

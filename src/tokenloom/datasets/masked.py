@@ -23,6 +23,7 @@ from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError,
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.kernels import Masker, make_masker
+from tokenloom.numbers import checked_integer
 from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
 from tokenloom.order.windows import SpanBatch, Spans
 
@@ -68,9 +69,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         if not 0 <= probability <= 1:
             message = f"expected short_sequence_probability in [0, 1], found {probability!r}"
             raise ConfigError(message)
-        if (longest := self._given("masking_max_ngram")) < 1:
-            message = f"expected masking_max_ngram of at least 1, found {longest!r}"
-            raise ConfigError(message)
+        checked_integer("masking_max_ngram", self._given("masking_max_ngram"), at_least=1)
         for name in ("masking_do_full_word", "masking_do_permutation", "masking_use_longer_ngrams"):
             self._given(name)
         if self._given("masking_use_geometric_distribution"):
@@ -92,9 +91,8 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
     def _check_room(self, num_special_tokens: int) -> None:
         """Checks that a sample has room for text beside its special tokens."""
         least = num_special_tokens + (2 if self.short_sequence_probability else 1)
-        if self.sequence_length < least:
-            message = f"expected sequence_length of at least {least}, found {self.sequence_length!r}"
-            raise ConfigError(message, hint=f"{num_special_tokens} of its tokens are special ones")
+        hint = f"{num_special_tokens} of its tokens are special ones"
+        checked_integer("sequence_length", self.sequence_length, at_least=least, hint=hint)
 
 
 class MaskedWordPieceDataset(PairSamples):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
 from tokenloom.order.windows import num_windows
 
 FINAL_EPOCH_THRESHOLD = 0.80
@@ -87,9 +88,8 @@ def plan_packed_epochs(tokens_per_epoch: int, num_samples: int | None, *, packs_
 
 
 def _check_number(num_samples: int | None, tokens_per_epoch: int) -> None:
-    if num_samples is not None and num_samples < 0:
-        message = f"expected num_samples of at least 0, found {num_samples}"
-        raise ConfigError(message)
+    if num_samples is not None:
+        checked_integer("num_samples", num_samples, at_least=0)
     if num_samples and tokens_per_epoch == 0:
         message = f"{num_samples} samples were asked for, but the documents hold no tokens"
         raise ConfigError(message, hint="give this split more documents, or ask for no samples from it")

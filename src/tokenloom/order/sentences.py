@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
 
 UNLIMITED = 2**63 - 1
 _UINT32_MAX = np.iinfo(np.uint32).max
@@ -70,7 +71,7 @@ def build_mapping(
     """
     _check_arrays(document_indices, sequence_lengths)
     _check_numbers(seed, num_epochs, max_num_samples)
-    _check_length(max_sequence_length, at_least=2 if short_sequence_probability else 1)
+    checked_integer("max_sequence_length", max_sequence_length, at_least=2 if short_sequence_probability else 1)
     if not 0 <= short_sequence_probability <= 1:
         message = f"expected short_sequence_probability in [0, 1], found {short_sequence_probability!r}"
         raise ConfigError(message)
@@ -123,7 +124,7 @@ def build_blocks_mapping(
     """
     _check_arrays(document_indices, sequence_lengths)
     _check_numbers(seed, num_epochs, max_num_samples)
-    _check_length(max_sequence_length, at_least=1)
+    checked_integer("max_sequence_length", max_sequence_length, at_least=1)
     if title_lengths.dtype != np.int32 or len(title_lengths) != max(len(document_indices) - 1, 0):
         message = (
             f"expected int32[{max(len(document_indices) - 1, 0)}] as title_lengths, one for each document, "
@@ -182,18 +183,7 @@ def _check_arrays(document_indices: NDArray[Any], sequence_lengths: NDArray[Any]
 
 
 def _check_numbers(seed: int, num_epochs: int, max_num_samples: int | None) -> None:
-    if not 0 <= seed < 2**32:
-        message = f"expected a seed in [0, 2**32), found {seed!r}"
-        raise ConfigError(message)
-    if num_epochs < 1:
-        message = f"expected num_epochs of at least 1, found {num_epochs!r}"
-        raise ConfigError(message)
-    if max_num_samples is not None and max_num_samples < 0:
-        message = f"expected max_num_samples of at least 0, found {max_num_samples!r}"
-        raise ConfigError(message)
-
-
-def _check_length(max_sequence_length: int, *, at_least: int) -> None:
-    if max_sequence_length < at_least:
-        message = f"expected max_sequence_length of at least {at_least}, found {max_sequence_length!r}"
-        raise ConfigError(message)
+    checked_integer("a seed", seed, at_least=0, below=2**32)
+    checked_integer("num_epochs", num_epochs, at_least=1)
+    if max_num_samples is not None:
+        checked_integer("max_num_samples", max_num_samples, at_least=0)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType, Header
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
+from tokenloom.numbers import check_count
 from tokenloom.storage.typed_json import LEFT_OUT_IF_NONE, Crc32
 
 START_LENGTHS = 1000
@@ -41,7 +42,7 @@ class FileChecksum:
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
-        _check_counts("file", num_bytes=self.num_bytes)
+        check_count("num_bytes of the file", self.num_bytes)
         if not 0 <= self.crc32 < 2**32:
             message = f"expected crc32 in [0, 2**32), found {self.crc32!r}"
             raise ConfigError(message)
@@ -78,9 +79,8 @@ class PairFacts:
         if self.copied_tokens not in (None, *get_args(CopiedTokens)):
             message = f"expected copied_tokens out of {', '.join(get_args(CopiedTokens))}, found {self.copied_tokens!r}"
             raise ConfigError(message)
-        _check_counts(
-            "pair", num_documents=self.num_documents, num_sequences=self.num_sequences, num_tokens=self.num_tokens
-        )
+        for name in ("num_documents", "num_sequences", "num_tokens"):
+            check_count(f"{name} of the pair", getattr(self, name))
         if self.dtype not in DType.__members__:
             message = f"expected a dtype out of {', '.join(DType.__members__)}, found {self.dtype!r}"
             raise ConfigError(message)
@@ -121,7 +121,8 @@ class DocumentLedger:
     def __post_init__(self) -> None:
         """Checks that nothing is missing."""
         counts = dataclasses.asdict(self)
-        _check_counts("ledger", **counts)
+        for name, count in counts.items():
+            check_count(f"{name} of the ledger", count)
         del counts["num_read"]
         if sum(counts.values()) != self.num_read:
             parts = " + ".join(f"{count} {name.removeprefix('num_')}" for name, count in counts.items())
@@ -144,7 +145,7 @@ class InputRecord:
 
     def __post_init__(self) -> None:
         """Checks the size."""
-        _check_counts("input", num_bytes=self.num_bytes)
+        check_count("num_bytes of the input", self.num_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,10 +246,3 @@ def _common_options(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             values += [value for value in seen if value not in values]
         common[name] = values[0] if len(values) == 1 else {"several": values}
     return common
-
-
-def _check_counts(owner: str, **counts: int) -> None:
-    for name, count in counts.items():
-        if type(count) is not int or not 0 <= count < 2**63:
-            message = f"expected {name} of the {owner} to be an integer from 0 on, found {count!r}"
-            raise ConfigError(message)

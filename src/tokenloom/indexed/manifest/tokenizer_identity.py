@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import check_count
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -21,9 +22,7 @@ class SpecialToken:
 
     def __post_init__(self) -> None:
         """Checks the id."""
-        if type(self.id) is not int or not 0 <= self.id < 2**63:
-            message = f"expected the id of a special token to be an integer from 0 on, found {self.id!r}"
-            raise ConfigError(message)
+        check_count("the id of a special token", self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +50,8 @@ class TokenizerIdentity:
         if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
             message = f"expected 64 hexadecimal digits as the sha256 of a tokenizer, found {self.sha256!r}"
             raise ConfigError(message)
-        if self.vocab_size is not None and (type(self.vocab_size) is not int or not 0 <= self.vocab_size < 2**63):
-            message = f"expected the vocab_size of a tokenizer to be an integer from 0 on, found {self.vocab_size!r}"
-            raise ConfigError(message)
+        if self.vocab_size is not None:
+            check_count("the vocab_size of a tokenizer", self.vocab_size)
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
