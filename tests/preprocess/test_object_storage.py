@@ -11,7 +11,7 @@ from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
-from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.corpus.chat import preprocess_chat
 
 
 @pytest.fixture

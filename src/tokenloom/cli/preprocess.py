@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
+from tokenloom.cli.job_options import add_job_options, job_of
 from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
 from tokenloom.cli.values import byte_count, count, shares, signed_number
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 
 if TYPE_CHECKING:
-    from tokenloom.corpus.job import Runner
     from tokenloom.corpus.progress import CorpusProgress
     from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
@@ -81,9 +81,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_work(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how the work is done")
-    group.add_argument("--processes", type=signed_number, metavar="N", help="on this machine (one per 8 processors)")
-    group.add_argument("--shard-size", type=byte_count, default="256MB", metavar="SIZE", help="of input (256MB)")
+    group = add_job_options(parser, threads=8, shard_size="256MB")
     group.add_argument(
         "--record-timeout",
         type=float,
@@ -105,10 +103,6 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-window", type=byte_count, default="128MiB", metavar="SIZE", help="of zstd and xz to hold (128MiB)"
     )
-    group.add_argument("--runner", choices=("local", "ray"), default="local", help="who does the shards (local)")
-    group.add_argument("--ray-address", metavar="ADDRESS", help="of the cluster (one that runs here, or a new one)")
-    group.add_argument("--work-folder", metavar="FOLDER", help="for what is not finished (PREFIX.job)")
-    group.add_argument("--restart", action="store_true", help="give up what an earlier run did")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,12 +121,7 @@ def run(options: argparse.Namespace) -> int:
             options.output_prefix,
             tokenizer,
             settings,
-            num_processes=options.processes,
-            num_workers=options.workers,
-            runner=_runner(options),
-            work_folder=options.work_folder,
-            restart=options.restart,
-            overwrite=options.overwrite,
+            **job_of(options),
             progress=None if show is None else partial(_show_progress, show),
         )
     _print_summary(summary, _listed(options.inputs))
@@ -183,14 +172,6 @@ def _budget(options: argparse.Namespace) -> BadRecordBudget:
 def _listed(names: Sequence[str]) -> str:
     hidden = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
-
-
-def _runner(options: argparse.Namespace) -> Runner | None:
-    if options.runner == "local":
-        return None
-    from tokenloom.corpus.ray_runner import RayRunner
-
-    return RayRunner(address=options.ray_address, num_workers=options.workers or 1)
 
 
 def _show_documents(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:

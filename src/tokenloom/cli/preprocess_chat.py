@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.cli.job_options import add_job_options, job_of
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import byte_count
 
@@ -19,7 +20,8 @@ def add_parser(commands: Any) -> None:
         "preprocess-chat",
         help="turn conversations into tokenised datasets with roles",
         description="Tokenise conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the "
-        "assistant said.",
+        "assistant said. What was interrupted goes on where it was when the same command runs again; on several "
+        "machines that share the folder, all take part.",
     )
     parser.add_argument(
         "input", metavar="INPUT", help="JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow"
@@ -42,12 +44,13 @@ def add_parser(commands: Any) -> None:
     )
     add_read_limits(parser)
     add_tokenising_options(parser)
+    add_job_options(parser, threads=4, shard_size="64MiB")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Tokenises and prints the summary."""
-    from tokenloom.preprocess.chat import preprocess_chat
+    from tokenloom.corpus.chat import preprocess_chat
     from tokenloom.preprocess.template_limits import RenderLimits
 
     tokenizer = tokenizer_of(options)
@@ -58,14 +61,14 @@ def run(options: argparse.Namespace) -> int:
             tokenizer,
             chat_template=options.chat_template,
             schema=options.schema,
-            num_workers=options.workers,
             engine=options.engine,
             skip_bad_lines=options.skip_bad_lines,
-            overwrite=options.overwrite,
             render_limits=RenderLimits(
                 max_rendered_bytes=options.max_rendered_bytes, max_render_steps=options.max_render_steps
             ),
             read_limits=read_limits_of(options),
+            shard_bytes=options.shard_size,
+            **job_of(options),
             progress=None if show is None else lambda done, total, tokens: show(done, total, tokens, ""),
         )
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"

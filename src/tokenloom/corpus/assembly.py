@@ -26,6 +26,7 @@ from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.roles import roles_path
 from tokenloom.indexed.writing.checked_inputs import check_inputs
 from tokenloom.indexed.writing.concatenate import write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
@@ -203,7 +204,10 @@ def _linked_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]
     index = None if tokens is None else pending_link(idx_path(source), idx_path(target))
     if found is None or tokens is None or index is None:
         return None
-    return PendingDataset(prefix=target, tokens=tokens, index=index, manifest=manifest_bytes(make(found.pair)))
+    linked = PendingDataset(prefix=target, tokens=tokens, index=index, manifest=manifest_bytes(make(found.pair)))
+    if found.pair.roles is not None:
+        linked.roles = pending_link(roles_path(source), roles_path(target))
+    return None if found.pair.roles is not None and linked.roles is None else linked
 
 
 def _rejected_files(output: PlannedOutput, parts: Sequence[DonePart]) -> tuple[PendingFile | PendingObject, ...]:

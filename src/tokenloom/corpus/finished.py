@@ -96,7 +96,7 @@ def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
     for output in plan.outputs if not overwrite else ():
         for planned in output.datasets:
             if (path := existing_path(planned.prefix)) is not None:
-                if not _is_own(plan, output, planned):
+                if own_manifest(plan, output, planned) is None:
                     raise exists_error(path)
                 may_replace = True
         if exists(path := rejected_path(output.prefix)) and existing_path(output.datasets[0].prefix) is None:
@@ -104,12 +104,13 @@ def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
     return may_replace
 
 
-def _is_own(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> bool:
+def own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
+    """Returns the manifest of a dataset that this very job made; None if it is not there, or somebody else's."""
     try:
         found = manifest_of(IndexedDataset(planned.prefix))
     except (TokenloomError, OSError):
-        return False
-    return found is not None and not plan.reads_streams and _is_of(plan, output, planned, found)
+        return None
+    return None if found is None or plan.reads_streams or not _is_of(plan, output, planned, found) else found
 
 
 def _is_of(plan: JobPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:

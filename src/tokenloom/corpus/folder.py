@@ -94,9 +94,10 @@ class JobFolder:
                 self._leave()
 
     def _is_bare(self) -> bool:
-        """Whether the folder holds nothing but the lock, if that; what else is in it may be somebody else's."""
-        with suppress(OSError), os.scandir(self.path) as entries:
-            return all(entry.name == os.path.basename(self._lock_path) for entry in entries)
+        """Whether the folder holds nothing but the lock and this job's description, if that."""
+        with suppress(OSError, StorageError), os.scandir(self.path) as entries:
+            names = {entry.name for entry in entries} - {os.path.basename(self._lock_path)}
+            return not names or (names == {_JOB} and _read_json(self._job_path) == self._job())
         return False
 
     def _membership(self, *, makes: bool) -> ExitStack:

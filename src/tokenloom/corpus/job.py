@@ -42,6 +42,10 @@ class JobResult:
     summary: CorpusSummary
     reports: tuple[ShardReport, ...] = ()
 
+    def number(self, name: str) -> int:
+        """Returns one of the recipe's own numbers, of all shards; 0 without reports."""
+        return sum(report.numbers.get(name, 0) for report in self.reports)
+
 
 def run_job(
     plan: JobPlan,
@@ -52,6 +56,7 @@ def run_job(
     work_folder: str | os.PathLike[str] | None = None,
     restart: bool = False,
     overwrite: bool = False,
+    makes_again: bool = False,
     progress: Callable[[CorpusProgress], None] | None = None,
     started: float,
 ) -> JobResult:
@@ -60,6 +65,7 @@ def run_job(
     Args:
         plan: of the job.
         num_processes, num_workers, runner, work_folder, restart, overwrite, progress: see `preprocess_corpus`.
+        makes_again: whether datasets that this very job made are made again, and not left as they are.
         started: when the call began that this is the work of, by the monotonic clock.
 
     Raises:
@@ -71,7 +77,7 @@ def run_job(
     if restart:
         require_own_outputs(plan, overwrite=overwrite)
         folder.restart()
-    elif (found := _finished(plan, started)) is not None:
+    elif not makes_again and (found := _finished(plan, started)) is not None:
         folder.remove_remains()
         return found
     require_own_outputs(plan, overwrite=overwrite)
@@ -79,7 +85,7 @@ def run_job(
         with folder.joined():
             num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
             # Somebody may have finished the job between the first look and joining.
-            if not (num_reused or restart) and (found := _finished(plan, started)):
+            if not (num_reused or restart or makes_again) and (found := _finished(plan, started)):
                 return found
             _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
             reports, outputs = _work(plan, folder, run, ProgressBook(plan.shards, progress), overwrite=overwrite)

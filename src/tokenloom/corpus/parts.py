@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import replace
 
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import JobPlan, PlannedShard
+from tokenloom.corpus.recipe import Recipe
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import hashes_path, part_hashes, part_pair
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path
 from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.roles import read_roles, roles_checksum
 from tokenloom.indexed.tally import PairTally
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected import rejected_path
@@ -38,7 +41,8 @@ def _problem(plan: JobPlan, folder: JobFolder, shard: PlannedShard, here: str) -
         return "its report is missing"
     try:
         for number in range(len(plan.columns)):
-            problem = _pair_problem(part_pair(folder.part_prefix(shard), number), reads=report.boot_id != here)
+            prefix = part_pair(folder.part_prefix(shard), number)
+            problem = _pair_problem(prefix, plan.recipe, reads=report.boot_id != here)
             if problem is not None:
                 return problem
         return _problem_beside(plan, report, folder.part_prefix(shard))
@@ -55,14 +59,21 @@ def _problem_beside(plan: JobPlan, report: ShardReport, prefix: str) -> str | No
     return None
 
 
-def _pair_problem(prefix: str, *, reads: bool) -> str | None:
-    dataset = IndexedDataset(prefix)
+def _pair_problem(prefix: str, recipe: Recipe, *, reads: bool) -> str | None:
+    dataset = IndexedDataset(prefix, multimodal=recipe.is_multimodal)
     manifest = manifest_of(dataset)
     if manifest is None:
         return f"`{prefix}` has no manifest"
+    if recipe.has_roles:
+        read_roles(dataset)
     if reads:
         tally = PairTally(dataset.dtype)
         tally.add_file(bin_path(prefix), 0, dataset.bin_reader.num_bytes)
-        if tally.facts_with(dataset.index_source()) != manifest.pair:
+        facts = tally.facts_with(dataset.index_source())
+        if recipe.has_roles:
+            facts = replace(facts, roles=roles_checksum(dataset))
+        if recipe.is_multimodal:  # of the texts alone
+            facts = replace(facts, largest_token=manifest.pair.largest_token)
+        if facts != manifest.pair:
             return f"`{prefix}` does not hold what its manifest says"
     return None

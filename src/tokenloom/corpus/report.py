@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenloom.errors import StorageError
@@ -29,6 +30,7 @@ class ShardReport:
         engine, engine_reason: what tokenised, and why.
         seconds: the shard took.
         boot_id: of the machine that did it, see `parts`.
+        numbers: further ones of the recipe, by name.
     """
 
     key: str
@@ -44,6 +46,7 @@ class ShardReport:
     engine_reason: str
     seconds: float
     boot_id: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
@@ -83,6 +86,8 @@ class ShardReport:
         for name, value in asdict(self).items():
             if name == "slice_rows":
                 fits = all(_is_count(rows) for rows in value)
+            elif name == "numbers":
+                fits = type(value) is dict and all(_is_count(number) for number in value.values())
             else:
                 fits = type(value) in kinds[self.__annotations__[name]] and (type(value) is not int or _is_count(value))
             if not fits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import DocumentLedger
+from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.lines import count_lines_before
@@ -154,6 +156,7 @@ class ShardWorker:
             engine_reason=self._making.engine_reason,
             seconds=seconds,
             boot_id=boot_id(),
+            numbers=dict(part.numbers),
         )
 
 
@@ -218,19 +221,25 @@ class _Part:
     num_doubled: int = 0
     num_tokens: int = 0
     hashes_crc32: int | None = None
+    numbers: Counter[str] = field(default_factory=Counter)
     builders: list[IndexedDatasetBuilder] = field(default_factory=list)
+    roles: list[RolesWriter] = field(default_factory=list)
     hashes: list[DocumentHashes] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     rejected: RejectedLines = field(init=False)
 
     def __enter__(self) -> Self:
+        recipe = self.plan.recipe
         with ExitStack() as stack:  # undoes what was opened if one fails
             for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
                 builder = IndexedDatasetBuilder(
-                    path, dtype=self.plan.recipe.dtype, checksums=True, durable=False, exclusive=False
+                    path, dtype=recipe.dtype, checksums=True, durable=False, exclusive=False
                 )
                 self.builders.append(stack.enter_context(builder))
+                if recipe.has_roles:
+                    sha256 = recipe.tokenizer.sha256
+                    self.roles.append(RolesWriter(part_pair(self.prefix, number), tokenizer_sha256=sha256))
             self.rejected = RejectedLines(self.prefix, skip=not self.plan.settings.bad_records.allows_none)
             stack.callback(self.rejected.close)
             self.stack = stack.pop_all()
@@ -244,11 +253,15 @@ class _Part:
         for builder, column in zip(self.builders, block.columns, strict=True):
             builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends)
             self.num_tokens += len(column.tokens)
+        for writer, column in zip(self.roles, block.columns, strict=bool(self.roles)):
+            if (parts := column.roles) is not None:
+                writer.append(parts.counts, parts.stops, parts.kinds, lengths=column.lengths)
         if block.hashes is not None:
             self.hashes.append(block.hashes)
         self.num_documents += block.num_documents
         self.num_blank_lines += block.num_blank_lines
         self.num_doubled += block.num_doubled
+        self.numbers.update(block.numbers)
         for bad_line in block.bad_lines:
             self._reject(bad_line)
 
@@ -289,7 +302,8 @@ class _Part:
         for number, builder in enumerate(self.builders):
             key = self.plan.columns[number]
             make = manifest_maker(self.plan.recipe, files, key=key, split=None, ledger=ledger, engine=engine)
-            builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make)
+            roles = self.roles[number] if self.roles else None
+            builder.publish(builder.prepare(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles))
         if self.plan.recipe.hashes_documents:
             data = b"".join(hashes.tobytes() for hashes in self.hashes)
             publish_bytes(hashes_path(self.prefix), data)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from tokenloom.errors import InputError, MissingObjectError, ReplacedObjectError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, Block
-from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.decompression import MAX_WINDOW_BYTES
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import ReadLimits
@@ -55,10 +54,10 @@ def open_slice(
     return _GuardedReader(found.open(slice_, options), file)
 
 
-def open_whole(file: InputFile, limits: ReadLimits, *, block_bytes: int) -> SliceReader:
-    """Returns the reader of a whole file, all columns of it; see `open_slice`."""
+def open_within(slice_: InputSlice, limits: ReadLimits, *, block_bytes: int) -> SliceReader:
+    """Returns the reader of a slice, all columns of it, within some limits; see `open_slice`."""
     return open_slice(
-        whole_file(file),
+        slice_,
         block_bytes=block_bytes,
         max_record_bytes=limits.max_record_bytes,
         max_window_bytes=limits.max_window_bytes,

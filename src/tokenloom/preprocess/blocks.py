@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,18 +23,35 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartsOfSequences:
+    """The parts that sequences are made of, see `SequenceRoles`.
+
+    Attributes:
+        counts: int64[num_sequences], parts of each.
+        stops: int32[sum(counts)], one past the last token of each part, from the start of its sequence.
+        kinds: uint8[sum(counts)], see `PartKind`.
+    """
+
+    counts: NDArray[np.int64]
+    stops: NDArray[np.int32]
+    kinds: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """The sequences of some blocks under one key.
 
     Attributes:
         tokens: in the dtype of the dataset, all sequences back to back.
-        lengths: int32[num_sequences], tokens per sequence; none is 0.
+        lengths: int32[num_sequences], tokens per sequence.
         document_ends: int64[num_documents], the number of sequences before each document's end.
+        roles: which tokens are prompts, and which answers; None where the recipe has no roles.
     """
 
     tokens: NDArray[Any]
     lengths: NDArray[np.int32]
     document_ends: NDArray[np.int64]
+    roles: PartsOfSequences | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +65,7 @@ class TokenisedBlock:
         bad_lines: records without a document.
         num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
         hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
+        numbers: further ones of the recipe, by name, which are added up.
     """
 
     columns: tuple[Column, ...]
@@ -56,6 +74,7 @@ class TokenisedBlock:
     bad_lines: list[BadLine]
     num_doubled: int = 0
     hashes: DocumentHashes | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
 
 class BlockTokeniser:

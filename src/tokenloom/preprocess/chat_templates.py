@@ -82,6 +82,13 @@ def load_chat_template(
     return JinjaTemplate(f"the chat template of `{tokenizer.path}`", source, tokenizer, limits=limits)
 
 
+def template_of(
+    name: str, source: str, tokenizer: HuggingFaceTokenizer, *, limits: RenderLimits | None = None
+) -> ChatTemplate:
+    """Returns a template that was loaded elsewhere, by its name and source."""
+    return ChatML() if name == BUILT_IN else JinjaTemplate(name, source, tokenizer, limits=limits)
+
+
 def _chosen(entry: Any) -> str | None:
     """Returns the template of a configuration, which may be a list of named ones."""
     if isinstance(entry, list):

@@ -25,9 +25,10 @@ from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.outputs import existing_path, is_published
+from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.limits import ReadLimits
-from tokenloom.inputs.reading import open_whole
+from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
 from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.recording import input_record, is_of_same_run, manifest_of_run
@@ -342,7 +343,7 @@ def _of_image(path: str, error: InputError) -> InputError:
 def _pairs_in_records(path: str, text_key: str, image_key: str, limits: ReadLimits) -> Generator[_Pair | BadLine]:
     folder = os.path.dirname(path)
     file = inspect_input(path, default_format="jsonl")
-    with closing(open_whole(file, limits, block_bytes=_BLOCK_BYTES)) as reader:
+    with closing(open_within(whole_file(file), limits, block_bytes=_BLOCK_BYTES)) as reader:
         for block in reader.blocks():
             for record in records_of(block, loads=json.loads):  # `orjson` crashes if it is interrupted as it starts
                 if not record.is_blank:

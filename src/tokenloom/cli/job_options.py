@@ -1,0 +1,53 @@
+"""The options of all commands that do a job of shards, and what they stand for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tokenloom.cli.values import byte_count, signed_number
+
+if TYPE_CHECKING:
+    from tokenloom.corpus.job import Runner
+
+
+def add_job_options(parser: argparse.ArgumentParser, *, threads: int, shard_size: str) -> argparse._ArgumentGroup:
+    """Declares how a job is done; `job_of` reads it.
+
+    Args:
+        parser: of the command.
+        threads: that one process feeds where nobody says how many there are.
+        shard_size: where nobody says.
+    """
+    group = parser.add_argument_group("how the work is done")
+    group.add_argument(
+        "--processes", type=signed_number, metavar="N", help=f"on this machine (one per {threads} processors)"
+    )
+    group.add_argument(
+        "--shard-size", type=byte_count, default=shard_size, metavar="SIZE", help=f"of input ({shard_size})"
+    )
+    group.add_argument("--runner", choices=("local", "ray"), default="local", help="who does the shards (local)")
+    group.add_argument("--ray-address", metavar="ADDRESS", help="of the cluster (one that runs here, or a new one)")
+    group.add_argument("--work-folder", metavar="FOLDER", help="for what is not finished (PREFIX.job)")
+    group.add_argument("--restart", action="store_true", help="give up what an earlier run did")
+    return group
+
+
+def job_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what `add_job_options` and `add_tokenising_options` ask for, but for the size of shards."""
+    return {
+        "num_processes": options.processes,
+        "num_workers": options.workers,
+        "runner": _runner(options),
+        "work_folder": options.work_folder,
+        "restart": options.restart,
+        "overwrite": options.overwrite,
+    }
+
+
+def _runner(options: argparse.Namespace) -> Runner | None:
+    if options.runner == "local":
+        return None
+    from tokenloom.corpus.ray_runner import RayRunner
+
+    return RayRunner(address=options.ray_address, num_workers=options.workers or 1)

@@ -1,0 +1,225 @@
+"""Conversations into a `.bin`/`.idx` pair and the roles beside it: tokenised once, packed at any length afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenloom.corpus.conversations import conversation_recipe
+from tokenloom.corpus.finished import own_manifest
+from tokenloom.corpus.job import Runner, run_job
+from tokenloom.corpus.one_pair import OnePairSettings
+from tokenloom.corpus.plan import JobPlan, plan_job
+from tokenloom.corpus.settings import BadRecordBudget
+from tokenloom.errors import OutputExistsError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.roles import PartKind, read_roles
+from tokenloom.indexed.writing.outputs import existing_path
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.preprocess.recording import input_record
+from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.preprocess.schemas import Schema
+from tokenloom.preprocess.template_limits import RenderLimits
+from tokenloom.preprocess.threads import number_of_workers
+from tokenloom.storage.publishing import exists_error
+from tokenloom.storage.resolve import exists
+from tokenloom.storage.secrets import admit
+from tokenloom.tokenizers.huggingface import require_hugging_face
+from tokenloom.tokenizers.kinds import EngineName
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+
+_REASON = "which tokens belong to an answer is told by their offsets, which other libraries do not give"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSummary:
+    """What a run did.
+
+    Attributes:
+        prefix: of the pair and its roles.
+        num_documents: lines or rows that hold conversations.
+        num_sequences: conversations or texts.
+        num_tokens: of these, end-of-document tokens included.
+        num_answer_tokens: tokens that the assistant says, or of plain text.
+        num_blank_lines: lines of nothing but white space.
+        num_rejected: bad lines, set aside in the file `rejected_path`, which is None if there were none.
+        schema: of the records.
+        template: that rendered them.
+        dtype: of the tokens.
+        engine, engine_reason: what tokenised, and why.
+        seconds: the run took.
+        was_complete: whether there was nothing to do.
+    """
+
+    prefix: str
+    num_documents: int
+    num_sequences: int
+    num_tokens: int
+    num_answer_tokens: int
+    num_blank_lines: int
+    num_rejected: int
+    rejected_path: str | None
+    schema: str
+    template: str
+    dtype: str
+    engine: str
+    engine_reason: str
+    seconds: float
+    was_complete: bool = False
+
+
+def preprocess_chat(
+    input_path: str | os.PathLike[str],
+    output_prefix: str | os.PathLike[str],
+    tokenizer: TextTokenizer,
+    *,
+    chat_template: str | None = None,
+    schema: Schema | None = None,
+    num_workers: int | None = None,
+    engine: EngineName = "auto",
+    skip_bad_lines: bool = False,
+    overwrite: bool = False,
+    render_limits: RenderLimits | None = None,
+    read_limits: ReadLimits | None = None,
+    record_timeout_seconds: float = 600.0,
+    progress: Callable[[int, int, int], None] | None = None,
+    num_processes: int | None = None,
+    runner: Runner | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    restart: bool = False,
+    shard_bytes: int = 64 << 20,
+) -> ChatSummary:
+    """Tokenises conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
+
+    A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
+    rendered by the template and tokenised as a whole; a token belongs to the part of the text in which it ends. An
+    end-of-document token is appended where it is not the last token already; it belongs to the last part. All files
+    appear at the end, or none; the same call on finished output has nothing to do.
+
+    This is a job as `preprocess_corpus` is: of shards, in `PREFIX.job`, which the same call goes on with after whatever
+    ended an earlier one, and which processes and machines that share the folder share. The bytes depend on neither of
+    these, nor on `num_workers` and `engine`. Memory: some 170 MB per process with two threads, and 20 bytes per
+    conversation and 5 per part of one.
+
+    Args:
+        input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
+        output_prefix: of the outputs; their folder must exist.
+        tokenizer: from `load_tokenizer`, of Hugging Face.
+        chat_template: see `load_chat_template`; not used for texts.
+        schema: of the records; None to tell it from their columns.
+        num_workers: threads of each process; None to use all processors.
+        engine: `auto` takes `gigatoken` if it gives the same ids, else `tokenizers`, and says why in the summary.
+        skip_bad_lines: whether lines and rows without conversations are set aside in `PREFIX.rejected.jsonl`.
+        overwrite: replace a dataset that is there and was not made by this very call; it stays whole until the new one
+            is.
+        render_limits: of what the template may do for one conversation: a record for which it does more is a bad one.
+        read_limits: of what reading the input may take.
+        record_timeout_seconds: that a thread may take for the records it is given at once.
+        progress: called often with the bytes read, of how many, and the tokens so far, from the calling thread.
+        num_processes: on this machine; None for one per four threads.
+        runner: does the shards in another way, such as `RayRunner`.
+        work_folder: where the parts lie instead of `PREFIX.job`; needed to share a job whose output is in object
+            storage.
+        restart: give up what an earlier call did and did not finish, and begin anew.
+        shard_bytes: of the input file, as it is; a shard is what is lost when a process dies.
+
+    Raises:
+        ConfigError: a setting is wrong, no schema fits the columns, or an unfinished job with other settings or inputs
+            is in the folder.
+        OutputExistsError: there is another dataset under the output prefix, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
+        InputError: a line is bad, the file is damaged, or it holds no conversations.
+        StuckRecordError: the tokenizer does not come to an end with some of the records.
+        TokenizerError: the tokenizer is not one of Hugging Face, there is no template or no end-of-document
+            token, or the engine asked for cannot be used.
+        WorkerError: processes keep dying.
+        MissingExtraError: `jinja2` or `pyarrow` is needed and not installed.
+        StorageError: reading or writing failed.
+    """
+    started = time.monotonic()
+    number_of_workers(num_workers)
+    path = admit(os.fspath(input_path))
+    file = inspect_input(path, default_format="jsonl")
+    recipe = conversation_recipe(
+        file,
+        require_hugging_face(tokenizer, reason=_REASON),
+        settings=OnePairSettings(
+            bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
+            shard_bytes=shard_bytes,
+            record_timeout_seconds=record_timeout_seconds,
+        ),
+        inputs=(input_record(path),),
+        chat_template=chat_template,
+        schema=schema,
+        engine=engine,
+        render_limits=render_limits,
+        limits=read_limits or ReadLimits(),
+    )
+    plan = plan_job(recipe, admit(os.fspath(output_prefix)), [file])
+    if not overwrite:
+        _require_same_bad_records(plan, skips=skip_bad_lines)
+    result = run_job(
+        plan,
+        num_processes=num_processes,
+        num_workers=num_workers,
+        runner=runner,
+        work_folder=work_folder,
+        restart=restart,
+        overwrite=overwrite,
+        makes_again=overwrite,
+        progress=None
+        if progress is None
+        else lambda at: progress(at.counts.num_file_bytes, at.total_file_bytes, at.counts.num_tokens),
+        started=started,
+    )
+    done = result.summary
+    [dataset] = done.datasets
+    return ChatSummary(
+        prefix=dataset.prefix,
+        num_documents=dataset.num_documents,
+        num_sequences=dataset.num_sequences,
+        num_tokens=dataset.num_tokens,
+        num_answer_tokens=result.number("num_answer_tokens") if result.reports else _num_answer_tokens(dataset.prefix),
+        num_blank_lines=done.num_blank_lines,
+        num_rejected=done.num_rejected,
+        rejected_path=next(iter(done.rejected_paths), None),
+        schema=recipe.schema,
+        template=recipe.template_name or "none",
+        dtype=done.dtype,
+        engine=done.engine,
+        engine_reason=done.engine_reason,
+        seconds=done.seconds,
+        was_complete=done.was_complete,
+    )
+
+
+def _require_same_bad_records(plan: JobPlan, *, skips: bool) -> None:
+    """Checks that a dataset that such a call made before was made without bad records, or that these are still there.
+
+    Raises:
+        OutputExistsError: it was not, and they are not wanted, or gone.
+    """
+    [output] = plan.outputs
+    if (path := existing_path(output.prefix)) is None:
+        return
+    found = own_manifest(plan, output, output.datasets[0])
+    if found is None or not found.ledger.num_rejected:
+        return
+    if not skips:
+        raise exists_error(path)
+    if not exists(lost := rejected_path(output.prefix)):
+        message = f"`{lost}` is gone, where the bad records are that `{path}` was made without"
+        raise OutputExistsError(message, hint="make both again: `--overwrite`, `overwrite=True`")
+
+
+def _num_answer_tokens(prefix: str) -> int:
+    """Returns how many tokens of a pair the assistant says, or are of plain text."""
+    roles = read_roles(IndexedDataset(prefix))
+    starts = np.concatenate([np.zeros(1, dtype=np.int32), roles.stops])[: len(roles.stops)]
+    starts[roles.offsets[:-1][np.diff(roles.offsets) > 0]] = 0
+    return int((roles.stops - starts)[roles.kinds != PartKind.prompt].sum(dtype=np.int64))

@@ -1,0 +1,179 @@
+"""The recipe for conversations: those of a record become the sequences of a document, with roles beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.corpus.one_pair import OnePairRecipe, OnePairSettings
+from tokenloom.corpus.recipe import Making
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.indexed.layout import DType
+from tokenloom.indexed.manifest.contents import InputRecord
+from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs.begun import BegunReader
+from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.cut import whole_file
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.inputs.reading import open_within
+from tokenloom.inputs.record_format import SliceReader
+from tokenloom.preprocess.chat_templates import load_chat_template, template_of
+from tokenloom.preprocess.conversation_blocks import ConversationTokeniser
+from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.refusals import Isolating
+from tokenloom.preprocess.rendering import Renderer, schema_of
+from tokenloom.preprocess.schemas import SCHEMAS, Schema
+from tokenloom.preprocess.spans import SpanEncoder
+from tokenloom.preprocess.template_limits import RenderLimits
+from tokenloom.preprocess.threads import worker_threads
+from tokenloom.tokenizers.engines import choose_engine
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.kinds import EngineName
+
+_BLOCK_BYTES = 256 << 10  # as the slow engines take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationRecipe(OnePairRecipe):
+    """The recipe for conversations; see `Recipe`.
+
+    Attributes:
+        tokenizer: that names the ids.
+        schema: of the records, the same in all shards.
+        template_name, template_source: of what renders conversations; None for texts, which need no template.
+        render_limits: of what a template may do; None for the usual.
+        engine: asked for.
+        stream: its reader, which has begun, where it can be read once only; None otherwise.
+    """
+
+    tokenizer: HuggingFaceTokenizer
+    schema: Schema
+    template_name: str | None
+    template_source: str | None
+    render_limits: RenderLimits | None
+    engine: EngineName
+    stream: BegunReader | None
+
+    is_multimodal = False
+    has_roles = True
+    compares_bytes = False
+    threads_per_process = 4  # rendering is Python, and one thread at a time does it
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the tokens."""
+        return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
+
+    @property
+    def document_tokens(self) -> DocumentTokens:
+        """What is added to each sequence that does not end with it."""
+        return DocumentTokens(eod=self.tokenizer.eod)
+
+    def options(self, _key: str, _split: str | None) -> dict[str, Any]:
+        """Returns what the manifest says of how the dataset was made."""
+        template = None
+        if self.template_source is not None:
+            sha256 = hashlib.sha256(self.template_source.encode()).hexdigest()
+            template = {"name": self.template_name, "sha256": sha256}
+        options: dict[str, Any] = {
+            "schema": self.schema,
+            "chat_template": template,
+            "append_eod": "where it is not the last token already",
+            **self.limits.recorded(),
+        }
+        if self.render_limits not in (None, RenderLimits()):  # which decide what is a bad record
+            options["render_limits"] = asdict(self.render_limits)
+        return options
+
+    def of_shards(self) -> dict[str, Any]:
+        """Returns what decides what a shard holds."""
+        special_tokens = self.tokenizer.special_tokens_dict  # which templates may name
+        return {"recipe": "conversations", "special_tokens": special_tokens, **self.options("", None)}
+
+    def making(self, first: InputSlice, *, num_workers: int) -> Making:
+        """Returns what one process works with."""
+        template = None
+        if self.template_name is not None and self.template_source is not None:
+            template = template_of(self.template_name, self.template_source, self.tokenizer, limits=self.render_limits)
+        render = Renderer(template, schema=self.schema)
+        if self.stream is not None:
+            sample = self.stream.first
+        else:
+            with closing(open_within(first, self.limits, block_bytes=_BLOCK_BYTES)) as reader:
+                sample = BegunReader(reader).first
+        choice = choose_engine(self.engine, self.tokenizer, render.texts(sample))
+        encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
+        tokeniser = ConversationTokeniser(render, encoder, dtype=self.dtype, eod=self.tokenizer.eod)
+        return Making(
+            engine=choice.name,
+            engine_reason=choice.reason,
+            open=self._open,
+            bundles=_one_by_one,
+            work=Isolating(tokeniser, tokeniser.rejected),
+        )
+
+    def _open(self, slice_: InputSlice) -> SliceReader:
+        return self.stream or open_within(slice_, self.limits, block_bytes=_BLOCK_BYTES)
+
+    def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
+        """Returns the error for an input without conversations."""
+        message = f"{inputs} holds no conversations: {num_blank} blank lines, {num_bad} bad lines{first}"
+        return InputError(message, hint="expected one JSON object per line, or one conversation per row")
+
+
+def conversation_recipe(
+    file: InputFile,
+    tokenizer: HuggingFaceTokenizer,
+    *,
+    settings: OnePairSettings,
+    inputs: tuple[InputRecord, ...],
+    chat_template: str | None,
+    schema: Schema | None,
+    engine: EngineName,
+    render_limits: RenderLimits | None,
+    limits: ReadLimits,
+) -> ConversationRecipe:
+    """Returns the recipe for the conversations of a file, of which no more than the beginning is read.
+
+    Args:
+        file: with the conversations.
+        tokenizer: that names the ids.
+        settings, inputs, limits: see `OnePairRecipe`.
+        chat_template, schema, engine, render_limits: see `preprocess_chat`.
+
+    Raises:
+        TokenloomError: see `preprocess_chat`.
+    """
+    if schema is not None and schema not in SCHEMAS:
+        message = f"expected a schema out of {', '.join(SCHEMAS)}, got {schema!r}"
+        raise ConfigError(message)
+    begun = BegunReader(open_within(whole_file(file), limits, block_bytes=_BLOCK_BYTES))
+    if not file.is_stream:
+        begun.close()
+    if schema is None:  # not in this thread: an interruption would hit `orjson` as it starts
+        with worker_threads(1) as executor:
+            schema = executor.submit(schema_of, begun.first).result()
+    template = None if schema == "text" else load_chat_template(tokenizer, chat_template, limits=render_limits)
+    return ConversationRecipe(
+        settings=settings,
+        limits=limits,
+        inputs=inputs,
+        tokenizer=tokenizer,
+        schema=schema,
+        template_name=None if template is None else template.name,
+        template_source=None if template is None else template.source,
+        render_limits=render_limits,
+        engine=engine,
+        stream=begun if file.is_stream else None,
+    )
+
+
+def _one_by_one(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    for block in blocks:
+        yield [block]
+        del block  # the receiver's to drop

@@ -1,0 +1,248 @@
+"""Conversations as a job: shards, processes, deaths, and every record counted."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.corpus.jobs import files_of
+from tests.inputs.corpora import write_parquet
+from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
+
+from tokenloom.corpus.chat import ChatSummary, preprocess_chat
+from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.ray_runner import RayRunner
+from tokenloom.errors import ConfigError, InputError, OutputExistsError, StuckRecordError
+from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.verify import verify_dataset
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+
+SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")
+
+
+class Deadly(HuggingFaceTokenizer):
+    """Tokenises as others do, but for some texts, on which it does what they say."""
+
+    def __reduce__(self) -> Any:
+        return make_deadly, ()
+
+    def with_whole_offsets(self) -> Any:
+        backend = super().with_whole_offsets()
+
+        class Backend:
+            def encode_batch(self, texts: list[str], **options: Any) -> Any:
+                for text in texts:
+                    if "die" in text:
+                        ctypes.CDLL(None).abort()
+                    if "never end" in text:
+                        time.sleep(1000)
+                return backend.encode_batch(texts, **options)
+
+        return Backend()
+
+
+def make_deadly() -> Deadly:
+    return Deadly("memory/tokenizer.json", byte_level_json().encode())
+
+
+def talk(number: int) -> dict[str, Any]:
+    turns = [f"Question {number}?", "word " * (number % 20), "More?", "No."][: 2 + 2 * (number % 2)]
+    return {"messages": [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(turns)]}
+
+
+def lines_with_faults(count: int) -> list[object]:
+    lines: list[object] = [talk(number) for number in range(count)]
+    for number in range(7, count, 23):
+        lines.insert(number, b"{bad %d" % number)
+    lines.insert(count // 2, b"")
+    return lines
+
+
+def run(path: Path, prefix: Path, tokenizer: HuggingFaceTokenizer, **options: Any) -> ChatSummary:
+    options = {"chat_template": "chatml", "skip_bad_lines": True, "num_workers": 1, **options}
+    return preprocess_chat(path, prefix, tokenizer, **options)
+
+
+def outputs(prefix: Path) -> list[bytes]:
+    return [Path(f"{prefix}{suffix}").read_bytes() for suffix in SUFFIXES if Path(f"{prefix}{suffix}").exists()]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(count=st.integers(1, 60), shard_bytes=st.integers(1, 3000), workers=st.integers(1, 3))
+def test_bytes_depend_on_neither_shards_nor_threads(tmp_path_factory, tokenizer, count, shard_bytes, workers):
+    folder = tmp_path_factory.mktemp("shards")
+    path = write_lines(folder / "chat.jsonl", lines_with_faults(count))
+    whole = run(path, folder / "whole", tokenizer)
+    cut = run(path, folder / "cut", tokenizer, shard_bytes=shard_bytes, num_workers=workers)
+    assert outputs(folder / "cut") == outputs(folder / "whole")
+    for name in ("num_documents", "num_sequences", "num_answer_tokens", "num_rejected", "num_blank_lines"):
+        assert getattr(cut, name) == getattr(whole, name)
+    assert not (folder / "cut.job").exists()
+
+
+@pytest.mark.parametrize("name", ["chat.jsonl", "chat.parquet"])
+def test_processes_make_the_same_bytes(tmp_path, tokenizer, name):
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(300))
+    if name == "chat.parquet":
+        path = tmp_path / name
+        write_parquet(path, [talk(number) for number in range(300)], row_group_size=40)
+    run(path, tmp_path / "one", tokenizer)
+    summary = run(path, tmp_path / "two", tokenizer, shard_bytes=6000, num_processes=2)
+    assert outputs(tmp_path / "two") == outputs(tmp_path / "one")
+    manifest = read_manifest(str(tmp_path / "two"))
+    ledger = manifest.ledger
+    assert (ledger.num_kept, ledger.num_rejected) == (summary.num_documents, summary.num_rejected)
+    assert verify_dataset(str(tmp_path / "two")).problems == ()
+
+
+def test_bad_records_are_numbered_over_all_shards(tmp_path, tokenizer):
+    lines = lines_with_faults(120)
+    path = write_lines(tmp_path / "chat.jsonl", lines)
+    summary = run(path, tmp_path / "out", tokenizer, shard_bytes=500)
+    records = [json.loads(line) for line in Path(summary.rejected_path or "").read_text().splitlines()]
+    bad = [number for number, line in enumerate(lines, 1) if isinstance(line, bytes) and line]
+    assert [record["line"] for record in records] == bad
+    assert (summary.num_documents, summary.num_rejected, summary.num_blank_lines) == (120, len(bad), 1)
+    with pytest.raises(InputError, match=rf"chat\.jsonl` line {bad[0]}: not JSON"):
+        run(path, tmp_path / "strict", tokenizer, shard_bytes=500, skip_bad_lines=False)
+
+
+def test_the_schema_is_that_of_the_beginning_in_all_shards(tmp_path, tokenizer):
+    lines = [talk(1)] * 10 + [{"text": "plain"}] * 10
+    path = write_lines(tmp_path / "chat.jsonl", lines)
+    summary = run(path, tmp_path / "out", tokenizer, shard_bytes=100)
+    assert (summary.schema, summary.num_documents, summary.num_rejected) == ("messages", 10, 10)
+
+
+def test_an_interrupted_job_goes_on(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(200))
+    run(path, tmp_path / "whole", tokenizer)
+    calls = 0
+
+    def interrupt(_done: int, _total: int, _tokens: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(path, tmp_path / "out", tokenizer, shard_bytes=2000, progress=interrupt)
+    done = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "out.job").glob("*.roles")}
+    assert len(done) >= 2
+    with pytest.raises(ConfigError, match=r"other settings: chat_template .*; schema was 'messages', and is 'text'"):
+        run(path, tmp_path / "out", tokenizer, shard_bytes=2000, schema="text")
+    run(path, tmp_path / "out", tokenizer, shard_bytes=2000)
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "whole")
+    assert not (tmp_path / "out.job").exists()
+
+
+@pytest.mark.parametrize("damage", [".roles", ".bin"])
+def test_a_part_that_was_damaged_is_done_again(tmp_path, tokenizer, damage, monkeypatch, caplog):
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(60))
+    run(path, tmp_path / "whole", tokenizer)
+    remove = JobFolder.remove
+    monkeypatch.setattr(JobFolder, "remove", lambda self: None)
+    run(path, tmp_path / "out", tokenizer, shard_bytes=2000)
+    monkeypatch.setattr(JobFolder, "remove", remove)
+    part = sorted((tmp_path / "out.job").glob(f"*_0{damage}"))[0]
+    data = bytearray(part.read_bytes())
+    data[-1] ^= 1
+    part.write_bytes(data)
+    report = part.with_name(part.name.replace(f"_0{damage}", ".json"))  # as another machine would have written it
+    report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "another"}))
+    run(path, tmp_path / "out", tokenizer, shard_bytes=2000, overwrite=True)
+    assert any("is done again" in message for message in caplog.messages)
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "whole")
+
+
+def test_what_is_finished_is_left_alone_unless_it_is_to_be_replaced(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(60))
+    first = run(path, tmp_path / "out", tokenizer, shard_bytes=2000)
+    before = {name: (tmp_path / name).stat().st_mtime_ns for name in leftovers(tmp_path, path)}
+    again = run(path, tmp_path / "out", tokenizer)
+    assert (first.was_complete, again.was_complete) == (False, True)
+    assert again.num_answer_tokens == first.num_answer_tokens
+    assert {name: (tmp_path / name).stat().st_mtime_ns for name in leftovers(tmp_path, path)} == before
+    assert not run(path, tmp_path / "out", tokenizer, overwrite=True).was_complete
+    with pytest.raises(OutputExistsError):
+        run(path, tmp_path / "out", tokenizer, skip_bad_lines=False)
+    with pytest.raises(OutputExistsError):
+        run(path, tmp_path / "out", tokenizer, schema="text")
+    (tmp_path / "out.rejected.jsonl").unlink()
+    with pytest.raises(OutputExistsError, match=r"out\.rejected\.jsonl` is gone, where the bad records are"):
+        run(path, tmp_path / "out", tokenizer)
+    run(path, tmp_path / "out", tokenizer, overwrite=True)
+    assert (tmp_path / "out.rejected.jsonl").exists()
+
+
+def test_a_record_of_which_processes_die_is_found(tmp_path):
+    path = write_lines(tmp_path / "chat.jsonl", [talk(1)] * 8 + [{"text": "die"}, {"text": "fine"}])
+    options = {"engine": "tokenizers", "num_processes": 2, "schema": "text"}
+    write_lines(path, [{"text": "good"}] * 8 + [{"text": "die"}, {"text": "fine"}])
+    summary = run(path, tmp_path / "out", make_deadly(), shard_bytes=60, **options)
+    assert (summary.num_documents, summary.num_rejected) == (9, 1)
+    [record] = [json.loads(line) for line in Path(summary.rejected_path or "").read_text().splitlines()]
+    assert (record["line"], record["reason"]) == (9, "a process that tokenised it and nothing else died (signal 6)")
+
+
+def test_a_record_that_never_ends_is_found_by_the_second_attempt(tmp_path):
+    path = write_lines(tmp_path / "chat.jsonl", [{"text": "good"}] * 5 + [{"text": "never end"}])
+    options = {"engine": "tokenizers", "record_timeout_seconds": 0.5}
+    with pytest.raises(StuckRecordError, match=r"chat\.jsonl` from line 1 on takes longer than 0\.5 seconds"):
+        run(path, tmp_path / "out", make_deadly(), **options)
+    summary = run(path, tmp_path / "out", make_deadly(), **options)  # as its hint says
+    assert (summary.num_documents, summary.num_rejected) == (5, 1)
+
+
+def test_standard_input_is_read_once(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(2000))
+    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-chat", "-", "--output-prefix", str(tmp_path / "out")]
+    command += ["--tokenizer", str(tmp_path / "tokenizer.json"), "--chat-template", "chatml", "--skip-bad-lines"]
+    subprocess.run(command, input=path.read_bytes(), check=True, capture_output=True)
+    run(path, tmp_path / "whole", make_tokenizer(byte_level_json()))
+    for suffix in (".bin", ".idx", ".roles"):
+        assert (tmp_path / f"out{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+    with pytest.raises(ConfigError, match="expected inputs that all machines can read, got a stream"):
+        preprocess_chat("-", tmp_path / "ray", make_tokenizer(byte_level_json()), runner=RayRunner(), schema="text")
+
+
+@pytest.mark.parametrize("work", [("--processes", "1"), ("--processes", "2", "--work-folder", "{folder}/work")])
+def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out").mkdir()
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(2500))
+    run(path, tmp_path / "whole", make_tokenizer(byte_level_json()))
+    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-chat", str(path), "--workers", "1"]
+    command += ["--output-prefix", str(tmp_path / "out" / "out"), "--tokenizer", str(tmp_path / "tokenizer.json")]
+    command += ["--chat-template", "chatml", "--skip-bad-lines", "--shard-size", "60KB"]
+    command += [each.format(folder=tmp_path) for each in work]
+    num_kills = 0
+    while True:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wanted = len(list(tmp_path.glob("*/*.job/*.json"))) + int(rng.integers(2, 5))
+        while process.poll() is None and len(list(tmp_path.glob("*/*.job/*.json"))) < wanted:
+            time.sleep(0.002)
+        if process.poll() is not None:
+            output, _ = process.communicate()
+            assert process.returncode == 0, output.decode()
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        num_kills += 1
+    assert num_kills >= 2
+    for suffix in (".bin", ".idx", ".roles", ".rejected.jsonl"):
+        assert (tmp_path / "out" / f"out{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+    assert sorted(files_of(tmp_path / "out")) == ["out.bin", "out.idx", "out.rejected.jsonl", "out.roles"]
+    assert list((tmp_path / "work").iterdir()) == []
