@@ -1,7 +1,6 @@
 """Files that appear together, or not at all, whatever fails or dies meanwhile."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -220,45 +219,6 @@ def test_an_undone_undoing_is_done_by_who_opens_it_next(tmp_path):
         assert recover(one.key)
     found = contents(tmp_path)
     assert {name: data for name, data in found.items() if not name.startswith(".")} in (whole("old"), {})
-
-
-def test_one_writer_at_a_time(tmp_path):
-    key = str(tmp_path / "data.idx")
-    with OutputLock(key):
-        with pytest.raises(OutputBusyError, match=rf"`.*data\.idx` is being written by process {os.getpid()} on "):
-            OutputLock(key)
-        with ThreadPoolExecutor() as pool, pytest.raises(OutputBusyError):
-            pool.submit(OutputLock, key).result()
-    with OutputLock(key):
-        pass
-    assert contents(tmp_path) == {}
-
-
-def test_a_fork_does_not_let_go_of_the_lock(tmp_path):
-    key = str(tmp_path / "data.idx")
-    lock = OutputLock(key)
-    child = os.fork()
-    if child == 0:
-        lock.release()
-        del lock
-        os._exit(0)
-    os.waitpid(child, 0)
-    with pytest.raises(OutputBusyError):
-        OutputLock(key)
-    lock.release()
-
-
-def test_the_lock_of_a_dead_process_is_free(tmp_path):
-    key = str(tmp_path / "data.idx")
-    child = os.fork()
-    if child == 0:
-        lock = OutputLock(key)
-        os._exit(0 if lock else 1)
-    os.waitpid(child, 0)
-    assert contents(tmp_path) != {}
-    with OutputLock(key):
-        pass
-    assert contents(tmp_path) == {}
 
 
 def test_a_damaged_journal_is_named(tmp_path):

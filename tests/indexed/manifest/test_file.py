@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.indexed.manifest.manifests import SHA256, make_facts, make_manifest, make_tokenizer_identity
+from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.checksums import joined_crc32
 from tokenloom.indexed.manifest import file as manifest_file
 from tokenloom.indexed.manifest.contents import (
     DocumentLedger,
     FileChecksum,
     InputRecord,
     Manifest,
-    check_one_tokenizer,
-    combine_manifests,
 )
 from tokenloom.indexed.manifest.file import (
     HEAD_BYTES,
@@ -32,7 +27,7 @@ from tokenloom.indexed.manifest.file import (
     read_manifest_head,
     write_manifest,
 )
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 
 LITERAL = """\
 {
@@ -337,116 +332,3 @@ def test_a_file_that_cannot_be_opened_is_not_taken_for_none(tmp_path):
     (tmp_path / "corpus.manifest.json").mkdir()
     with pytest.raises(StorageError, match=r"cannot read `.*corpus\.manifest\.json"):
         read_manifest_head(f"{tmp_path}/corpus")
-
-
-# --- parts that must fit together ---------------------------------------------------------------------------------
-
-
-def test_a_ledger_must_balance():
-    with pytest.raises(
-        ConfigError, match=r"found 10 documents read, but 7 kept \+ 1 rejected \+ 1 blank \+ 0 duplicates"
-    ):
-        DocumentLedger(num_read=10, num_kept=7, num_rejected=1, num_blank=1)
-    total = DocumentLedger(num_read=3, num_kept=2, num_empty=1) + DocumentLedger(
-        num_read=5, num_kept=4, num_duplicates=1
-    )
-    assert total == DocumentLedger(num_read=8, num_kept=6, num_empty=1, num_duplicates=1)
-
-
-def test_options_are_values_of_json():
-    assert make_manifest(options={"keys": ("a", "b")}).options == {"keys": ["a", "b"]}
-    for value in (float("nan"), {1, 2}, b"bytes"):
-        with pytest.raises(ConfigError, match="expected options that JSON can hold"):
-            make_manifest(options={"odd": value})
-
-
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5))
-def test_checksums_of_parts_give_that_of_the_whole(parts):
-    checksum = 0
-    for part in parts:
-        checksum = joined_crc32(checksum, zlib.crc32(part), len(part))
-    assert checksum == zlib.crc32(b"".join(parts))
-
-
-def test_checksums_of_parts_join_beyond_four_gigabytes():
-    num_bytes = 1 << 20
-    block = zlib.crc32(bytes(num_bytes))
-    one_by_one = 0
-    for _ in range(1 << 13):
-        one_by_one = joined_crc32(one_by_one, block, num_bytes)
-    doubled = block
-    for power in range(13):
-        doubled = joined_crc32(doubled, doubled, num_bytes << power)
-    assert doubled == one_by_one
-
-
-def test_manifests_of_one_tokenizer_and_options_combine():
-    first = make_manifest()
-    second = make_manifest(
-        tokenizer=make_tokenizer_identity(path="elsewhere.json"),
-        ledger=DocumentLedger(num_read=2, num_kept=2),
-        inputs=(InputRecord(path="b.jsonl", num_bytes=5),),
-        engine="tokenizers",
-    )
-    pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
-    both = combine_manifests([first, second], pair=pair)
-    assert both.pair == pair
-    assert both.tokenizer == first.tokenizer
-    assert both.ledger == DocumentLedger(num_read=6, num_kept=4, num_rejected=1, num_blank=1)
-    assert [record.path for record in both.inputs] == ["a.jsonl", "-", "b.jsonl"]
-    assert both.engine == "gigatoken, tokenizers"
-    assert combine_manifests([first], pair=first.pair) == dataclasses.replace(
-        first, tokenloom_version=both.tokenloom_version
-    )
-
-
-@pytest.mark.parametrize(
-    "change", [{"sha256": "cd" * 32}, {"eod": None}, {"vocab_size": 101}], ids=["file", "eod", "vocabulary"]
-)
-def test_pairs_of_different_tokenizers_do_not_become_one(change):
-    manifests = {"a": make_manifest(), "b": make_manifest(tokenizer=make_tokenizer_identity(**change))}
-    with pytest.raises(
-        ConfigError, match=r"expected one tokenizer, found word-level `.*json` \(sha256 abab.* for `a` and "
-    ):
-        check_one_tokenizer(manifests)
-    check_one_tokenizer({"a": make_manifest(), "b": make_manifest()})
-    check_one_tokenizer({})
-
-
-def test_options_that_differ_are_recorded_together():
-    changes = [{"key": "text", "append_eod": True}, {"key": "body", "append_eod": True}, {"key": "text"}]
-    pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
-    manifests = [make_manifest(options=options) for options in changes]
-    both = combine_manifests(manifests[:2], pair=pair)
-    assert both.options == {"key": {"several": ["text", "body"]}, "append_eod": True}
-    all_of_them = combine_manifests([both, manifests[2]], pair=pair)
-    assert all_of_them.options == {"key": {"several": ["text", "body"]}, "append_eod": {"several": [True, None]}}
-
-
-def test_documents_that_are_left_out_went_elsewhere():
-    found = combine_manifests([make_manifest(), make_manifest()], pair=make_facts())
-    assert found.ledger == DocumentLedger(num_read=8, num_kept=2, num_rejected=2, num_blank=2, num_elsewhere=2)
-
-
-class Peer:
-    """A tokenizer as Megatron has them: told apart by a path, and with attributes that raise."""
-
-    def __init__(self):
-        self.unique_identifiers = {"class": "peer", "tokenizer_path": ["there/tokenizer"]}
-        self.vocab_size = np.int64(100)
-
-    def __getattr__(self, name):
-        raise NotImplementedError
-
-
-class Wrapper:
-    def __init__(self):
-        self.unique_identifiers = {"sha256": SHA256}
-
-
-def test_any_tokenizer_has_an_identity():
-    found = identity_of(Peer())
-    assert found == TokenizerIdentity(kind="Peer", sha256=None, path="there/tokenizer", vocab_size=100)
-    assert found.describe() == "Peer `there/tokenizer` (100 ids)"
-    assert identity_of(Wrapper()).sha256 == SHA256
-    assert identity_of(object()).describe() == "object"

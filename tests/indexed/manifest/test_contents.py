@@ -1,0 +1,83 @@
+"""What a manifest says: its parts fit together, and those of several pairs become one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.manifest.contents import (
+    DocumentLedger,
+    FileChecksum,
+    InputRecord,
+    check_one_tokenizer,
+    combine_manifests,
+)
+
+
+def test_a_ledger_must_balance():
+    with pytest.raises(
+        ConfigError, match=r"found 10 documents read, but 7 kept \+ 1 rejected \+ 1 blank \+ 0 duplicates"
+    ):
+        DocumentLedger(num_read=10, num_kept=7, num_rejected=1, num_blank=1)
+    total = DocumentLedger(num_read=3, num_kept=2, num_empty=1) + DocumentLedger(
+        num_read=5, num_kept=4, num_duplicates=1
+    )
+    assert total == DocumentLedger(num_read=8, num_kept=6, num_empty=1, num_duplicates=1)
+
+
+def test_options_are_values_of_json():
+    assert make_manifest(options={"keys": ("a", "b")}).options == {"keys": ["a", "b"]}
+    for value in (float("nan"), {1, 2}, b"bytes"):
+        with pytest.raises(ConfigError, match="expected options that JSON can hold"):
+            make_manifest(options={"odd": value})
+
+
+def test_manifests_of_one_tokenizer_and_options_combine():
+    first = make_manifest()
+    second = make_manifest(
+        tokenizer=make_tokenizer_identity(path="elsewhere.json"),
+        ledger=DocumentLedger(num_read=2, num_kept=2),
+        inputs=(InputRecord(path="b.jsonl", num_bytes=5),),
+        engine="tokenizers",
+    )
+    pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
+    both = combine_manifests([first, second], pair=pair)
+    assert both.pair == pair
+    assert both.tokenizer == first.tokenizer
+    assert both.ledger == DocumentLedger(num_read=6, num_kept=4, num_rejected=1, num_blank=1)
+    assert [record.path for record in both.inputs] == ["a.jsonl", "-", "b.jsonl"]
+    assert both.engine == "gigatoken, tokenizers"
+    assert combine_manifests([first], pair=first.pair) == dataclasses.replace(
+        first, tokenloom_version=both.tokenloom_version
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"sha256": "cd" * 32}, {"eod": None}, {"vocab_size": 101}], ids=["file", "eod", "vocabulary"]
+)
+def test_pairs_of_different_tokenizers_do_not_become_one(change):
+    manifests = {"a": make_manifest(), "b": make_manifest(tokenizer=make_tokenizer_identity(**change))}
+    with pytest.raises(
+        ConfigError, match=r"expected one tokenizer, found word-level `.*json` \(sha256 abab.* for `a` and "
+    ):
+        check_one_tokenizer(manifests)
+    check_one_tokenizer({"a": make_manifest(), "b": make_manifest()})
+    check_one_tokenizer({})
+
+
+def test_options_that_differ_are_recorded_together():
+    changes = [{"key": "text", "append_eod": True}, {"key": "body", "append_eod": True}, {"key": "text"}]
+    pair = make_facts(num_documents=4, num_sequences=6, num_tokens=10, tokens=FileChecksum(num_bytes=20, crc32=3))
+    manifests = [make_manifest(options=options) for options in changes]
+    both = combine_manifests(manifests[:2], pair=pair)
+    assert both.options == {"key": {"several": ["text", "body"]}, "append_eod": True}
+    all_of_them = combine_manifests([both, manifests[2]], pair=pair)
+    assert all_of_them.options == {"key": {"several": ["text", "body"]}, "append_eod": {"several": [True, None]}}
+
+
+def test_documents_that_are_left_out_went_elsewhere():
+    found = combine_manifests([make_manifest(), make_manifest()], pair=make_facts())
+    assert found.ledger == DocumentLedger(num_read=8, num_kept=2, num_rejected=2, num_blank=2, num_elsewhere=2)
