@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.errors import ConfigError
@@ -13,9 +13,9 @@ TrainOn = Literal["answers", "last_answer", "everything"]
 LongPolicy = Literal["truncate", "drop", "error"]
 UntrainablePolicy = Literal["drop", "keep", "error"]
 
-TRAIN_ON: tuple[TrainOn, ...] = ("answers", "last_answer", "everything")
-_LONG: tuple[LongPolicy, ...] = ("truncate", "drop", "error")
-_UNTRAINABLE: tuple[UntrainablePolicy, ...] = ("drop", "keep", "error")
+TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
+_LONG: tuple[LongPolicy, ...] = get_args(LongPolicy)
+_UNTRAINABLE: tuple[UntrainablePolicy, ...] = get_args(UntrainablePolicy)
 
 
 @dataclass

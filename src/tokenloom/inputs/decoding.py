@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tokenloom.inputs.records import UnusableLineError
 
-_UTF8_MARK = b"\xef\xbb\xbf"
+MARK = "\ufeff"
+"""Of byte order, as text."""
+
+_UTF8_MARK = MARK.encode()
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 MARK_BYTES = len(_UTF8_MARK)

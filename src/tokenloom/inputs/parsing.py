@@ -20,8 +20,6 @@ from tokenloom.inputs.key_paths import value_at
 from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
 from tokenloom.inputs.utf8_texts import encodable
 
-_MOST_BYTES_PER_CHARACTER = 4  # of UTF-8
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
@@ -85,7 +83,8 @@ def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
             continue
         try:
             values = _values(record.value, keys)
-            _check_length(values, block.max_record_bytes)
+            if not record.data:  # a row, whose length nobody knew before it was read
+                _check_length(values, block.max_record_bytes)
         except UnusableLineError as error:
             bad_lines.append(bad_line(block, record, str(error)))
             continue
@@ -129,9 +128,6 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
 
 
 def _check_length(values: list[list[str]], max_record_bytes: int) -> None:
-    """Refuses a record whose texts are too long, which nobody knows of a row before it is read."""
-    texts = [text for value in values for text in value]
-    if sum(map(len, texts)) * _MOST_BYTES_PER_CHARACTER <= max_record_bytes:
-        return
-    if sum(len(text.encode("utf-8")) for text in texts) > max_record_bytes:
+    """Refuses a record whose texts are too long."""
+    if sum(len(text.encode("utf-8")) for value in values for text in value) > max_record_bytes:
         raise too_long(max_record_bytes)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.records import UnusableLineError, kind_of
 from tokenloom.inputs.utf8_texts import encodable
 
 Schema = Literal["messages", "sharegpt", "alpaca", "text"]
-SCHEMAS: tuple[Schema, ...] = ("messages", "sharegpt", "alpaca", "text")
+SCHEMAS: tuple[Schema, ...] = get_args(Schema)
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _OPENING = ("system", "developer")

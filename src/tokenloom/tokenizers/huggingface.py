@@ -22,6 +22,7 @@ from tokenloom.tokenizers.text_tokenizer import (
     WELL_KNOWN_EOD,
     Encoded,
     TextTokenizer,
+    TokenRoles,
     describe_tokens,
     joined,
 )
@@ -42,7 +43,7 @@ _WELL_KNOWN_ROLES = {
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
-class HuggingFaceTokenizer:
+class HuggingFaceTokenizer(TokenRoles):
     """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
 
     Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`, `cls`,
@@ -66,9 +67,8 @@ class HuggingFaceTokenizer:
     bytes_per_text_byte = 250  # measured: 150 for source code, 235 for random characters
 
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
-        self.path = path
+        super().__init__(path, hashlib.sha256(data).hexdigest(), {})
         self.data = data
-        self.sha256 = hashlib.sha256(data).hexdigest()
         self.backend = _parse(path, data)
         self.config = _read_config(path)
         self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
@@ -94,34 +94,9 @@ class HuggingFaceTokenizer:
         return self._eod
 
     @property
-    def eos(self) -> int:
-        """The id that ends a sequence."""
-        return self._role("eos_token")
-
-    @property
-    def pad(self) -> int:
-        """The id that fills."""
-        return self._role("pad_token")
-
-    @property
     def bos(self) -> int:
         """The id that begins a sequence."""
-        return self._role("bos_token") if self._bos is None else self._bos
-
-    @property
-    def cls(self) -> int:
-        """The id that begins a sequence to classify."""
-        return self._role("cls_token")
-
-    @property
-    def sep(self) -> int:
-        """The id that ends a segment."""
-        return self._role("sep_token")
-
-    @property
-    def mask(self) -> int:
-        """The id that stands in for a masked token."""
-        return self._role("mask_token")
+        return self._role("bos") if self._bos is None else self._bos
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
@@ -239,12 +214,13 @@ class HuggingFaceTokenizer:
         return {token.content: number for number, token in added if token.content in WELL_KNOWN_EOD}
 
     def _role(self, role: str) -> int:
-        if role in self.special_tokens_dict:
-            return self.special_tokens_dict[role]
+        name = f"{role}_token"
+        if name in self.special_tokens_dict:
+            return self.special_tokens_dict[name]
         added = self._special_ids()
-        if (spelling := _WELL_KNOWN_ROLES.get(role)) in added:
+        if (spelling := _WELL_KNOWN_ROLES.get(name)) in added:
             return added[spelling]
-        message = f"tokenizer `{self.path}` has no {role}"
+        message = f"tokenizer `{self.path}` has no {name}"
         raise MissingTokenError(message, hint=f"name it in a `{_CONFIG_FILE}` beside the tokenizer")
 
 

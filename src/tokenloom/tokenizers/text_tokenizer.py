@@ -92,7 +92,7 @@ class TextTokenizer(Protocol):
 
 
 class TokenRoles:
-    """The roles, the identity and the errors that the tokenizers of one file or none have in common.
+    """The roles, the identity and the errors that tokenizers have in common.
 
     Args:
         path: see `TextTokenizer`.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.decoding import not_utf8
+from tokenloom.inputs.decoding import MARK, decoded
 from tokenloom.inputs.key_paths import value_at
 from tokenloom.inputs.lines import FEW_LINES, LineBlock, LineReader
 from tokenloom.inputs.parsing import ParsedBlock, Texts
@@ -114,9 +114,7 @@ def _parse_record(line: bytes, loads: Any) -> Any:
     except (ValueError, RecursionError):
         pass  # orjson refuses lone surrogates, NaN and byte order marks, which the standard library accepts
     try:
-        return json.loads(line.decode("utf-8").removeprefix("\ufeff"))
-    except UnicodeDecodeError as error:
-        raise UnusableLineError(not_utf8(error)) from error
+        return json.loads(decoded(line).removeprefix(MARK))
     except json.JSONDecodeError as error:
         reason = f"not JSON: {error.msg} at column {error.colno}"
         raise UnusableLineError(reason) from error
