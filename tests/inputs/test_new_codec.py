@@ -1,0 +1,77 @@
+"""A compression that is not ours, added by this file alone: what `zlib` writes."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from tests.inputs.corpora import documents, parse_file
+
+from tokenloom.errors import InputError
+from tokenloom.inputs.codecs import CODECS
+from tokenloom.inputs.codecs.members import Decoder, MemberCodec
+from tokenloom.inputs.detect import inspect_input, split_suffix
+from tokenloom.inputs.find import find_inputs
+
+
+class Member:
+    """A member with the methods of `bz2.BZ2Decompressor`."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj()
+
+    def decompress(self, data: bytes, count: int) -> bytes:
+        return self._member.decompress(self._member.unconsumed_tail + data, count)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._member.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+
+class Zlib(MemberCodec):
+    name = "zlib"
+    suffixes = (".zz",)
+    magic = b"\x78\x9c"
+
+    def decoder(self, window_bytes: int) -> Decoder:
+        return Member, (zlib.error,)
+
+
+@pytest.fixture(autouse=True)
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CODECS, "zlib", Zlib())
+
+
+LINES = [b'{"text": "one"}\n', b'{"text": "two"}\n' * 3000, b'{"text": "three"}\n']
+
+
+@pytest.mark.parametrize("name", ["lines.jsonl.zz", "lines.jsonl"])
+def test_a_compression_is_added_by_one_object(tmp_path: Path, name: str):
+    path = tmp_path / name
+    path.write_bytes(b"".join(map(zlib.compress, LINES)))
+    assert inspect_input(str(path)).compression == "zlib"
+    assert split_suffix("a.txt.zz") == ("a.txt", "zlib")
+    assert [file.path for file in find_inputs([str(tmp_path)]).files] == [str(path)]
+    assert documents(parse_file(path)) == [["one"], *[["two"]] * 3000, ["three"]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (zlib.compress(LINES[0]) + zlib.compress(LINES[1])[:-4], "the zlib data ends too early"),
+        (zlib.compress(LINES[0]) + b"not a member", "expected zlib data, but it is damaged"),
+    ],
+)
+def test_members_are_read_to_the_end_or_refused(tmp_path: Path, data: bytes, message: str):
+    (tmp_path / "lines.jsonl.zz").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        parse_file(tmp_path / "lines.jsonl.zz")
