@@ -135,7 +135,9 @@ void mappings_and_texts(const char* path) {
   const std::string_view keys[] = {"text"};
   in_threads([&](int) {
     for (int i = 0; i < 20; ++i) {
-      const Mapping mapping = map_file(path);
+      FileFacts facts;
+      const Mapping mapping = map_file(path, facts);
+      require(facts.num_bytes == static_cast<std::int64_t>(mapping.size), "a mapped file is told of another size");
       require(mapping.size > 0 && mapping.data[0] != 0, "a mapped file is empty");
       unmap(mapping);
       const auto columns =

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -41,6 +42,57 @@ class Numbers(MegatronDataset):
 
     def __getitem__(self, idx):
         return {"number": self.dataset[int(self.indices[idx % len(self.indices)])]}
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+SHAPES = {
+    "tuples": lambda x: (x, 2 * x),
+    "named tuples": lambda x: Point(x, 2 * x),
+    "lists": lambda x: [x, 2 * x],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_samples_may_be_tuples(shape):
+    make = SHAPES[shape]
+
+    class Shaped(Numbers):
+        def __getitem__(self, idx):
+            return make(int(self.indices[idx]))
+
+    members = [Shaped(range(4), "4", np.arange(4), None, Split.train, make_config(None)) for _ in range(2)]
+    mixed = BlendedDataset(members, [4, 4], None, make_config(None))
+    for k in range(8):
+        number, sample = mixed.locate(k)
+        found = mixed[k]
+        assert list(found) == [number, *make(sample)]
+        if shape == "named tuples":
+            assert (found.dataset_id, found.x, found.y, found._fields) == (
+                number,
+                sample,
+                2 * sample,
+                ("dataset_id", "x", "y"),
+            )
+            assert type(pickle.loads(pickle.dumps(found))) is type(found)
+    for num_workers in (0, 1):
+        (batch,) = build_dataloader(mixed, [[0, 1, 2]], num_workers=num_workers)
+        columns = batch if shape != "named tuples" else [batch.dataset_id, batch.x, batch.y]
+        expected = zip(*(mixed[k] for k in range(3)), strict=True)
+        assert [column.tolist() for column in columns] == list(map(list, expected))
+
+
+def test_samples_without_a_place_for_a_number_are_refused():
+    class Bare(Numbers):
+        def __getitem__(self, idx):
+            return np.zeros(3)
+
+    member = Bare(range(4), "4", np.arange(4), None, Split.train, make_config(None))
+    with pytest.raises(ConfigError, match="expected samples of a blend to be dicts, tuples or lists, found ndarray"):
+        BlendedDataset([member], [4], None, make_config(None))[0]
 
 
 def numbers(length, *, split=Split.train):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number_type
+from tokenloom.blending.numbered_sample import with_dataset_id
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.numbered import NumberedSamples
 from tokenloom.datasets.outputs import INTEGERS, BatchLayout, MakeArray, Output, integers_of, recycled_empty
+from tokenloom.datasets.protocols import Announces, KnowsLengths, Verifiable, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
     BATCH,
     ROWS,
@@ -111,7 +112,7 @@ class BlendedDataset:
 
     def verify_indices(self) -> list[str]:
         """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
-        members = [dataset for dataset in self.datasets if isinstance(dataset, NumberedSamples)]
+        members = [dataset for dataset in self.datasets if isinstance(dataset, Verifiable)]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
     def _name(self) -> str:
@@ -151,13 +152,19 @@ class BlendedDataset:
             raise IndexCacheError(message, hint="remove them from the index cache, and they are built again")
         return number, sample
 
-    def __getitem__(self, idx: int | None) -> dict[str, Any]:
-        """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss."""
+    def __getitem__(self, idx: int | None) -> Any:
+        """Returns a sample as its dataset gives it, with `dataset_id` in front; None gives one without loss.
+
+        That is the first field of a dict or named tuple, and the first item of any other tuple or list.
+
+        Raises:
+            ConfigError: the sample is none of these.
+        """
         if idx is None:
-            return {"dataset_id": self._number_type(0), **self.datasets[0][None]}
+            return with_dataset_id(self._number_type(0), self.datasets[0][None])
         number, sample = self.locate(idx)
         self.order.check()
-        return {"dataset_id": self._number_type(number), **self.datasets[number][sample]}
+        return with_dataset_id(self._number_type(number), self.datasets[number][sample])
 
     def sample(self, idx: int) -> dict[str, Any]:
         """Returns a sample as NumPy arrays."""
@@ -176,20 +183,24 @@ class BlendedDataset:
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the `original_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
-        return self._ask_each("lengths", positions)
+        return self._ask_each(lambda dataset, samples: dataset.lengths(samples), positions)
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the `padded_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
-        return self._ask_each("padded_lengths", positions)
+        return self._ask_each(lambda dataset, samples: dataset.padded_lengths(samples), positions)
 
-    def _ask_each(self, method: str, positions: NDArray[np.integer[Any]] | None) -> NDArray[np.int64]:
+    def _ask_each(
+        self,
+        ask: Callable[[KnowsLengths, NDArray[np.int64]], NDArray[np.int64]],
+        positions: NDArray[np.integer[Any]] | None,
+    ) -> NDArray[np.int64]:
         """Returns a number for each position, from the datasets behind them: one call of each dataset."""
         numbers, samples = self._everything() if positions is None else self.order.locate(np.asarray(positions))
         self.order.check()
         answers = np.empty(len(numbers), dtype=np.int64)
         for number in np.unique(numbers).tolist():
             chosen = numbers == number
-            answers[chosen] = getattr(self.datasets[number], method)(samples[chosen])
+            answers[chosen] = ask(self.datasets[number], samples[chosen])
         return answers
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
@@ -313,13 +324,14 @@ class BlendedDataset:
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        return list(dict.fromkeys(path for dataset in self.datasets for path in getattr(dataset, "remote_paths", ())))
+        members = [dataset for dataset in self.datasets if isinstance(dataset, Announces)]
+        return list(dict.fromkeys(path for dataset in members for path in dataset.remote_paths))
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples that will be read, in this order, see `GPTDataset.will_need`."""
         for number, samples, _ in self._by_dataset(positions):
             dataset = self.datasets[number]
-            if getattr(dataset, "remote_paths", None):
+            if is_remote_dataset(dataset):
                 dataset.will_need(samples)
 
 

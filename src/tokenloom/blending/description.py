@@ -14,8 +14,8 @@ import numpy as np
 
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.order.keys import describe
 from tokenloom.storage.addresses import is_remote
@@ -60,8 +60,8 @@ def describe_settings(
 
 def describe_data(low_level: Any) -> str:
     """Returns what of a low-level dataset is in memory once it is open, and tells it from others."""
-    pair = getattr(low_level, "pair", low_level)
-    if not isinstance(pair, IndexedDataset):
+    pair = pair_of(low_level)
+    if pair is None:
         return type(low_level).__name__
     header = pair.index.header
     return (

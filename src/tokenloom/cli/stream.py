@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import Any
 
+from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import console
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
@@ -114,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_mixing(dataset: Any) -> None:
-    members = dataset.datasets if hasattr(dataset, "datasets") else [dataset]
+    members = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
     console.print_table(
         ("mixing, as shares of the documents", "displacement", "neighbours, mean", "neighbours, median"),
         [

@@ -12,6 +12,7 @@ import warnings
 from typing import Any, Literal
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError, DataMismatchWarning, MissingEodWarning
 from tokenloom.indexed.dataset import IndexedDataset
@@ -64,8 +65,8 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
     Raises:
         ConfigError: the data are of another kind, and the settings do not allow that.
     """
-    pair = getattr(dataset, "pair", dataset)
-    if not isinstance(pair, IndexedDataset) or (kind := kind_of(pair)) is None or kind in _READABLE[reads]:
+    pair = pair_of(dataset)
+    if pair is None or (kind := kind_of(pair)) is None or kind in _READABLE[reads]:
         return
     message = f"{name}: expected {_NAMES[reads]}, found {_NAMES[kind]}"
     if not config.allow_data_mismatch and (reads, kind) != ("sentences", "documents"):
@@ -87,8 +88,8 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
         for setting in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
         if getattr(config, setting)
     ]
-    pair = getattr(dataset, "pair", dataset)
-    if not wanted or not isinstance(pair, IndexedDataset) or (head := manifest_head_of(pair)) is None:
+    pair = pair_of(dataset)
+    if not wanted or pair is None or (head := manifest_head_of(pair)) is None:
         return
     if (problem := _eod_problem(head, config.tokenizer)) is not None:
         settings = " and ".join(f"`{setting}`" for setting in wanted)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenloom.datasets.verified import pair_of
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.soundness import check_index, check_roles
 

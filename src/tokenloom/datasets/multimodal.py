@@ -51,7 +51,7 @@ class MockMultimodalDataset(MockGPTDataset):
         return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)
 
     @property
-    def item_hook(self) -> str | None:  # type: ignore[override]  # follows from settings
+    def item_hook(self) -> str | None:
         """What only `dataset[k]` asks: the function that samples are preprocessed by."""
         return None if self.config.preprocess_func is None else "preprocess_func"
 

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.shortcuts import BATCH, SAMPLE, as_arrays, ask_each, makes_batches, must_ask, stack
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, sample_batch
-from tokenloom.datasets.verified import pair_of, verification_of
+from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.soundness import check_sum
@@ -66,9 +67,6 @@ class NumberedSamples(MegatronDataset):
         Finds what opening does not: a permutation that is none, any flipped bit. As costly as the first build.
         """
         return self.order.verify()
-
-    item_hook: str | None = None
-    """What only `dataset[k]` asks, where a setting names such a function."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
         """Returns many samples as torch tensors, made as one batch where they can be; torch's DataLoader calls this."""
@@ -188,8 +186,8 @@ class PairSamples(NumberedSamples):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        paths: list[str] = getattr(self.dataset, "remote_paths", [])
-        return paths
+        pair = pair_of(self.dataset)
+        return [] if pair is None else pair.remote_paths
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""

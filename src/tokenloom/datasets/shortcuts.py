@@ -8,14 +8,22 @@ that cannot be, it is an error that names the class and the method.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tokenloom.datasets.protocols import (
+    ArraySamples,
+    Batches,
+    FillsBatches,
+    FillsRows,
+    HasItemHook,
+    Positions,
+    SometimesBatches,
+)
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 from tokenloom.overrides import Remembered, Shortcut, Uncalled, overrides, refuse_uncalled
@@ -37,11 +45,11 @@ class SampleShortcut(Shortcut):
         """Returns what is skipped: a method of a user's class, or a function that was configured; or None."""
         if self.free(dataset) or self._free(dataset):
             return None
-        hook: str | None = getattr(dataset, "item_hook", None)
+        hook = dataset.item_hook if isinstance(dataset, HasItemHook) else None
         return self.skipped(dataset) if hook is None else hook
 
     def _is_free(self, dataset: Any) -> bool:
-        return getattr(type(dataset), "item_hook", None) is None and self.skipped(dataset) is None
+        return not isinstance(dataset, HasItemHook) and self.skipped(dataset) is None
 
 
 SAMPLE = SampleShortcut("sample", skips=("__getitem__",), asked_by_hooks=True)
@@ -68,7 +76,31 @@ _UNCALLED = {
     for name in ("spans", "span_batch")
 }
 
-Positions = Sequence[int | None] | NDArray[np.integer[Any]]
+
+class _Offer:
+    """Whether datasets offer a protocol; remembered by class, since `isinstance` takes longer than a small sample."""
+
+    def __init__(self, protocol: type, names: tuple[str, ...], *, unless: Callable[[Any], bool] | None = None) -> None:
+        self._protocol = protocol
+        self._unless = unless
+        self._remembered = Remembered(names, self._find)
+
+    def __call__(self, dataset: Any) -> bool:
+        return self._remembered.known(dataset) or self._remembered(dataset) or self._find(dataset)
+
+    def _find(self, dataset: Any) -> bool:
+        return isinstance(dataset, self._protocol) and not (self._unless is not None and self._unless(dataset))
+
+
+def _differ_in_length(dataset: Any) -> bool:
+    return isinstance(dataset, SometimesBatches) and not dataset.makes_batches
+
+
+_OFFERS_SAMPLES = _Offer(ArraySamples, ("sample",))
+_OFFERS_A_BATCH = _Offer(Batches, ("batch",))
+_OFFERS_BATCHES = _Offer(Batches, ("batch", "makes_batches"), unless=_differ_in_length)
+_OFFERS_FILLING = _Offer(FillsBatches, ("fills_batches", "allocate_batch"))
+_OFFERS_ROWS = _Offer(FillsRows, ("fills_batches", "allocate_batch", "fill_rows"))
 
 _asked: ContextVar[frozenset[int]] = ContextVar("_asked", default=frozenset())
 
@@ -132,12 +164,12 @@ def refuse_hook(dataset: Any, shortcut: SampleShortcut, purpose: str, *, hint: s
 
 def makes_batches(dataset: Any) -> bool:
     """Whether `batch` of a dataset gives many samples as `dataset[k]` shows them, as arrays with a batch axis."""
-    return hasattr(dataset, "batch") and getattr(dataset, "makes_batches", True) and hook_of(dataset, BATCH) is None
+    return _OFFERS_BATCHES(dataset) and hook_of(dataset, BATCH) is None
 
 
 def fills_batches(dataset: Any) -> bool:
     """Whether a dataset fills given arrays, with what `dataset[k]` shows: `allocate_batch`, and `batch` with `out`."""
-    return bool(getattr(dataset, "fills_batches", False)) and hook_of(dataset, FILLS) is None
+    return _OFFERS_FILLING(dataset) and dataset.fills_batches and hook_of(dataset, FILLS) is None
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:
@@ -154,17 +186,17 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
 
 def must_be_asked(dataset: Any) -> bool:
     """Whether a dataset has no `batch`, or none that gives what `dataset[k]` shows."""
-    return not hasattr(dataset, "batch") or hook_of(dataset, BATCH) is not None
+    return not _OFFERS_A_BATCH(dataset) or hook_of(dataset, BATCH) is not None
 
 
 def fills_rows(dataset: Any) -> bool:
     """Whether a dataset fills rows of given arrays, with what `dataset[k]` shows: `fill_rows`."""
-    return bool(getattr(dataset, "fills_batches", False)) and hook_of(dataset, ROWS) is None
+    return _OFFERS_ROWS(dataset) and dataset.fills_batches and hook_of(dataset, ROWS) is None
 
 
 def sample_of(dataset: Any, position: int) -> Sample:
     """Returns a sample as NumPy arrays, as `dataset.sample` does, but always that of `dataset[k]`."""
-    if not hasattr(dataset, "sample") or hook_of(dataset, SAMPLE) is not None:
+    if not _OFFERS_SAMPLES(dataset) or hook_of(dataset, SAMPLE) is not None:
         return as_arrays(ask_each(dataset, (position,))[0])
     sample: Sample = dataset.sample(position)
     return sample

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.errors import TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
@@ -38,8 +39,8 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
         TokenizerError: another tokenizer made the data, and the settings do not allow that.
         DatasetFormatError: the manifest is damaged, or belongs to other data.
     """
-    pair = getattr(dataset, "pair", dataset)
-    if config.tokenizer is None or not isinstance(pair, IndexedDataset):
+    pair = pair_of(dataset)
+    if config.tokenizer is None or pair is None:
         return
     if (head := manifest_head_of(pair)) is None:
         _check_width(pair, config)
@@ -81,8 +82,8 @@ def check_tokenizer_ahead(
 
 def remember_head(dataset: Any, heads: Mapping[str, ManifestHead | None]) -> None:
     """Lets a low-level dataset know what was read of its manifest already, so that it is not opened again."""
-    pair = getattr(dataset, "pair", dataset)
-    if isinstance(pair, IndexedDataset) and pair.path_prefix in heads:
+    pair = pair_of(dataset)
+    if pair is not None and pair.path_prefix in heads:
         pair.manifest_head = heads[pair.path_prefix]
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verification import Verification, verification
 from tokenloom.storage.own_folder import own_folder
 
@@ -26,9 +24,3 @@ def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None
         return verification(os.path.join(config.path_to_cache, "verified"))
     path = os.path.join(config.storage_settings.folder, f"verified-{os.geteuid()}")
     return verification(own_folder(path, hint="name a folder for indices with `path_to_cache`"))
-
-
-def pair_of(dataset: Any) -> IndexedDataset | None:
-    """Returns the pair behind a low-level dataset; None for made-up data."""
-    pair = getattr(dataset, "pair", dataset)
-    return pair if isinstance(pair, IndexedDataset) else None

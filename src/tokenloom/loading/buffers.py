@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.outputs import MakeArray, integers_of
+from tokenloom.datasets.protocols import FillsBatches
 from tokenloom.datasets.shortcuts import FILLS, ask_each, fills_batches, hook_of, must_be_asked
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
@@ -115,7 +116,7 @@ def check_fills(dataset: Any, setting: str) -> None:
     """
     if not fills_batches(dataset):
         message = f"expected a dataset that fills given arrays, for `{setting}`, found {type(dataset).__name__}"
-        if hasattr(type(dataset), "fills_batches") and (hook := hook_of(dataset, FILLS)) is not None:
+        if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, FILLS)) is not None:
             message += f", whose samples are those of `{hook}`"
         raise ConfigError(message, hint=f"leave `{setting}` away; GPT datasets and blends of them know it")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import ITEMS, hook_of
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
@@ -44,7 +45,7 @@ def build_dataloader(
         MissingExtraError: torch is not installed.
     """
     torch = require("torch", extra="torch")
-    if getattr(dataset, "remote_paths", None):
+    if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
     elif overrides(dataset, "__getitems__") and hook_of(dataset, ITEMS) is not None:

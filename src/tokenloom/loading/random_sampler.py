@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.protocols import HearsOfEpochs
 from tokenloom.errors import ConfigError
 from tokenloom.loading.samplers import DataParallelSampler, count_chunks
 from tokenloom.numbers import checked_integer
@@ -111,7 +112,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             MissingExtraError: torch is not installed.
         """
         epoch = self.epoch
-        if hasattr(self.dataset, "set_epoch"):
+        if isinstance(self.dataset, HearsOfEpochs):
             self.dataset.set_epoch(epoch)
         positions = self._positions(epoch, self.consumed_samples % self.samples_per_epoch)
         for start in range(0, len(positions), self.micro_batch_size):

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tokenloom.datasets.protocols import Announces, is_remote_dataset
 from tokenloom.optional import require
 from tokenloom.storage.object_storage import share_budgets
 from tokenloom.storage.statistics import SourceStatistics, storage_statistics
@@ -83,14 +84,14 @@ class ReadAheadDataset:
     """A dataset that hears of later batches with each batch, and counts what its workers read.
 
     Args:
-        dataset: has `will_need`, and `remote_paths` that name its sources.
+        dataset: gives samples, and hears of later ones.
         num_workers: processes that read it.
     """
 
-    def __init__(self, dataset: Any, *, num_workers: int) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Announces, *, num_workers: int) -> None:
+        self.dataset: Any = dataset
         self.num_workers = num_workers
-        self._sources = {path: number for number, path in enumerate(getattr(dataset, "remote_paths", ()))}
+        self._sources = {path: number for number, path in enumerate(dataset.remote_paths)}
         self._counters: Any = None
         self._earlier: Any = None  # what processes before this one counted under the same worker number
         if num_workers:
@@ -150,7 +151,7 @@ def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
         dataset: reads the batches in this process.
         batches: positions, one batch after the other.
     """
-    if not getattr(dataset, "remote_paths", None):
+    if not is_remote_dataset(dataset):
         yield from batches
         return
     for batch in AnnouncingSampler(batches, num_workers=1):
