@@ -11,7 +11,7 @@ import pytest
 
 from tokenloom.errors import ConfigError
 from tokenloom.storage.json_files import UnusableJsonError
-from tokenloom.storage.typed_json import LEFT_OUT_IF_NONE, Crc32, from_members, members_of
+from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_members, members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,13 @@ class Car:
     wheels: tuple[Wheel, ...]
     years: tuple[int, ...]
     extras: Mapping[str, Any]
+    counts: Mapping[str, int]
     spare: Wheel | None
     note: str | None = None
-    owner: str | None = field(default=None, metadata=LEFT_OUT_IF_NONE)
+    owner: str | None = field(default=None, metadata=MAY_BE_MISSING)
 
 
-CAR = Car("é", 4, False, "any", (Wheel(1.5, 0xFF), Wheel(2.5, 0)), (1, 2), {"a": [None]}, None)
+CAR = Car("é", 4, False, "any", (Wheel(1.5, 0xFF), Wheel(2.5, 0)), (1, 2), {"a": [None]}, {"km": 5}, None)
 MEMBERS = {
     "name": "é",
     "num_doors": 4,
@@ -48,6 +49,7 @@ MEMBERS = {
     "wheels": [{"size": 1.5, "crc32": "000000ff"}, {"size": 2.5, "crc32": "00000000"}],
     "years": [1, 2],
     "extras": {"a": [None]},
+    "counts": {"km": 5},
     "spare": None,
     "note": None,
 }
@@ -59,11 +61,11 @@ def test_members_are_written_in_the_order_of_the_fields():
 
 def test_what_is_written_is_read():
     assert from_members(Car, MEMBERS) == CAR
-    more = Car("x", 0, True, "none", (), (), {}, Wheel(0.0, 2**32 - 1), "n", "o")
+    more = Car("x", 0, True, "none", (), (), {}, {}, Wheel(0.0, 2**32 - 1), "n", "o")
     assert from_members(Car, json.loads(json.dumps(members_of(more)))) == more
 
 
-def test_members_that_say_nothing_may_lack_or_be_null_and_others_are_left_alone():
+def test_members_that_may_be_missing_may_be_null_too_and_others_are_left_alone():
     assert from_members(Car, MEMBERS | {"owner": None, "color": "red"}) == CAR
 
 
@@ -78,6 +80,8 @@ def test_members_that_say_nothing_may_lack_or_be_null_and_others_are_left_alone(
         ({**MEMBERS, "wheels": {}}, ": expected `wheels` to be an array, found {}"),
         ({**MEMBERS, "wheels": [None]}, ": expected `wheels[0]` to be an object, found None"),
         ({**MEMBERS, "years": [1, "2"]}, ": expected `years[1]` to be an integer, found '2'"),
+        ({**MEMBERS, "counts": [5]}, ": expected `counts` to be an object, found [5]"),
+        ({**MEMBERS, "counts": {"km": 5.0}}, ": expected `counts.km` to be an integer, found 5.0"),
         ({**MEMBERS, "spare": {"size": 1.0}}, ": expected `spare.crc32`, found none"),
         ({**MEMBERS, "spare": {"size": "1", "crc32": "0"}}, ": expected `spare.size` to be a number, found '1'"),
         ({**MEMBERS, "spare": {"size": 1.0, "crc32": "0000000G"}}, ": expected `spare.crc32` to be 8 hexadecimal di"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.json_files import parse_json
+from tokenloom.numbers import check_count
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members, members_of
 
 _VERSION = 1
 
@@ -46,11 +47,19 @@ class ShardReport:
     engine_reason: str
     seconds: float
     boot_id: str
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict, metadata=MAY_BE_MISSING)
+
+    def __post_init__(self) -> None:
+        """Checks that numbers of things fit 63 bits."""
+        for name, value in asdict(self).items():
+            counts = value if type(value) is tuple else value.values() if type(value) is dict else [value]
+            for count in counts:
+                if type(count) is int:
+                    check_count(name, count)
 
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
-        return json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode() + b"\n"
+        return json.dumps({"version": _VERSION, **members_of(self)}, indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, *, path: str) -> ShardReport:
@@ -60,40 +69,13 @@ class ShardReport:
             StorageError: it is not one.
         """
         try:
-            values: dict[str, Any] = parse_json(data)
-            if values.pop("version") != _VERSION:
-                raise ValueError("another version")  # noqa: TRY301, EM101 - worded below
-            report = cls(slice_rows=tuple(values.pop("slice_rows")), **values)
-            report.check()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"`{path}` is not the report of a shard: {error}"
+            members = parse_json(data)
+            if type(members) is dict and members.pop("version", None) != _VERSION:
+                raise UnusableJsonError("another version")  # noqa: TRY301, EM101 - worded below
+            report = from_members(cls, members)
+            if strange := members.keys() - members_of(report).keys():
+                raise UnusableJsonError(f"found {min(strange)!r}, which nobody knows")  # noqa: TRY301, EM102
+        except UnusableJsonError as error:
+            message = f"`{path}` is not the report of a shard: {str(error).removeprefix(': ')}"
             raise StorageError(message, hint="remove it; the shard is then done again") from error
         return report
-
-    def check(self) -> None:
-        """Checks that all members are what they are annotated with, and counts fit 63 bits.
-
-        Raises:
-            ValueError: one is not.
-        """
-        kinds: dict[str, tuple[type, ...]] = {
-            "int": (int,),
-            "str": (str,),
-            "bool": (bool,),
-            "float": (float, int),
-            "int | None": (int, type(None)),
-        }
-        for name, value in asdict(self).items():
-            if name == "slice_rows":
-                fits = all(_is_count(rows) for rows in value)
-            elif name == "numbers":
-                fits = type(value) is dict and all(_is_count(number) for number in value.values())
-            else:
-                fits = type(value) in kinds[self.__annotations__[name]] and (type(value) is not int or _is_count(value))
-            if not fits:
-                message = f"expected {name} to be {self.__annotations__[name]}, found {str(value)[:40]}"
-                raise ValueError(message)
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63

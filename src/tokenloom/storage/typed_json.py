@@ -1,8 +1,8 @@
 """Dataclasses as objects of JSON: written member by member, and read strictly by what their fields are annotated with.
 
-Annotations may be `int`, `float`, `str`, `bool`, `Any`, `Mapping[str, Any]`, `Crc32`, a `Literal` of strings (which of
+Annotations may be `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a mapping from `str`, a `Literal` of strings (which of
 them, the dataclass checks), a dataclass, a tuple of any number of one of these, and one of these or None. All members
-must be there, but for those that are `LEFT_OUT_IF_NONE`; members that are no fields are left alone.
+must be there, but for those that are `MAY_BE_MISSING`; members that are no fields are left alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tokenloom.storage.json_files import UnusableJsonError
 Crc32 = Annotated[int, "8 hexadecimal digits"]
 """A checksum, which is written so."""
 
-LEFT_OUT_IF_NONE = {"left_out_if_none": True}
-"""Metadata of a field that is no member where it is None; null is read as if it were none."""
+MAY_BE_MISSING = {"may_be_missing": True}
+"""Metadata of a field whose default stands where the member is missing; None is not written."""
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -49,13 +49,13 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
     if type(members) is not dict:
         raise _wrong(members, name, _EXPECTED[dict])
     prefix, values = f"{name}." if name else "", {}
-    for member, exact, read, _, is_left_out in _fields_of(kind):
+    for member, exact, read, _, may_be_missing in _fields_of(kind):
         value = members.get(member, _MISSING)
         if type(value) is exact:
             values[member] = value
         elif value is not _MISSING:
             values[member] = read(value, f"{prefix}{member}")
-        elif not is_left_out:
+        elif not may_be_missing:
             message = f": expected `{prefix}{member}`, found none"
             raise UnusableJsonError(message)
     try:
@@ -71,7 +71,7 @@ def members_of(record: Any) -> dict[str, Any]:
     return {
         field.name: None if value is None else field.write(value)
         for field, value in values
-        if value is not None or not field.is_left_out
+        if value is not None or not field.may_be_missing
     }
 
 
@@ -83,8 +83,7 @@ class _Field(NamedTuple):
     """Takes any value of `json`, and the name of the member for errors."""
     write: Callable[[Any], Any]
     """Takes any value of the field but None."""
-    is_left_out: bool
-    """Whether it is no member where it is None."""
+    may_be_missing: bool
 
 
 _FIELDS: dict[type[Any], list[_Field]] = {}
@@ -96,7 +95,7 @@ def _fields_of(kind: type[Any]) -> list[_Field]:
         return known
     types = typing.get_type_hints(kind, include_extras=True)
     _FIELDS[kind] = [
-        _Field(field.name, *_codec(types[field.name]), is_left_out="left_out_if_none" in field.metadata)
+        _Field(field.name, *_codec(types[field.name]), may_be_missing="may_be_missing" in field.metadata)
         for field in dataclasses.fields(kind)
     ]
     return _FIELDS[kind]
@@ -115,6 +114,9 @@ def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any]
     if origin is tuple:
         _, read, write = _codec(arguments[0])
         return None, functools.partial(_read_array, read), lambda values: [write(value) for value in values]
+    if origin is Mapping and arguments[1] is not Any:
+        _, read, write = _codec(arguments[1])
+        return None, functools.partial(_read_mapping, read), lambda values: {n: write(v) for n, v in values.items()}
     if annotation is Any:
         return None, lambda value, _: value, _same
     exact = dict if origin is Mapping else str if origin is Literal else annotation
@@ -142,6 +144,11 @@ def _read_array(read: Callable[[Any, str], Any], values: Any, name: str) -> tupl
     if type(values) is not list:
         raise _wrong(values, name, "an array")
     return tuple([read(value, f"{name}[{i}]") for i, value in enumerate(values)])
+
+
+def _read_mapping(read: Callable[[Any, str], Any], values: Any, name: str) -> dict[str, Any]:
+    members = _read_exactly(dict, values, name)
+    return {each: read(value, f"{name}.{each}") for each, value in members.items()}
 
 
 def _wrong(value: Any, name: str, expected: str) -> UnusableJsonError:

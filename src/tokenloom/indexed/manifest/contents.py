@@ -21,7 +21,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType, Header
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
 from tokenloom.numbers import check_count
-from tokenloom.storage.typed_json import LEFT_OUT_IF_NONE, Crc32
+from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
@@ -71,8 +71,8 @@ class PairFacts:
     tokens: FileChecksum
     index: FileChecksum
     index_start_crc32: Crc32
-    roles: FileChecksum | None = field(default=None, metadata=LEFT_OUT_IF_NONE)
-    copied_tokens: CopiedTokens | None = field(default=None, metadata=LEFT_OUT_IF_NONE)
+    roles: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
+    copied_tokens: CopiedTokens | None = field(default=None, metadata=MAY_BE_MISSING)
 
     def __post_init__(self) -> None:
         """Checks that the numbers fit together."""
