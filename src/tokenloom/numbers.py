@@ -36,7 +36,7 @@ class Item:
     """A part of a list in a text.
 
     Attributes:
-        text: without the blanks around it; may be empty.
+        text: the text, without the blanks around it; may be empty.
         number: which of the list, from 1.
         column: where it begins, in characters from 1.
     """
@@ -90,7 +90,7 @@ def parse_number(text: str, where: str) -> float:
         0.25
 
     Args:
-        text: without blanks around it.
+        text: the text, without blanks around it.
         where: what is read, for the message, which goes on with what is wrong.
 
     Raises:
@@ -113,7 +113,7 @@ def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
     """Returns the whole number that a text is.
 
     Args:
-        text: without blanks around it.
+        text: the text, without blanks around it.
         where: what is read, for the message, which goes on with what is wrong.
         at_least: the smallest that is taken; None for any.
 
@@ -208,8 +208,8 @@ def checked_integer(
     """Returns the value as an int, of whatever integer type it was.
 
     Args:
-        name: of the setting.
-        value: of the setting.
+        name: name of the setting.
+        value: value of the setting.
         at_least: the smallest that is taken; None for any.
         below: more than the largest that is taken; None for any.
         hint: what to do where it is too small.
@@ -252,8 +252,8 @@ def checked_number(name: str, value: object, *, at_least: float | None = None, a
     """Returns the value as a float, of whatever type of number it was.
 
     Args:
-        name: of the setting.
-        value: of the setting.
+        name: name of the setting.
+        value: value of the setting.
         at_least: the smallest that is taken; None for any.
         above: less than all that are taken; None for any.
 

@@ -148,8 +148,8 @@ def refuse_uncalled(obj: Any, hooks: Mapping[str, Uncalled]) -> None:
     """Raises if an object has a hook of a user's own that nothing calls: it would have no effect, silently.
 
     Args:
-        obj: of any class.
-        hooks: by name.
+        obj: an object of any class.
+        hooks: the hooks, by name.
 
     Raises:
         ConfigError: it has one.

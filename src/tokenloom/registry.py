@@ -17,7 +17,7 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     Safe from several threads once everything is added. A process that is started anew has what its own modules add.
 
     Args:
-        kind: of its things, for messages ("input format").
+        kind: name of the kind, for messages ("input format").
         homes: where each of the package's own is, by name: `module:attribute`.
 
     Example:

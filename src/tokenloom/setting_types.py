@@ -43,8 +43,8 @@ def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
     """Checks that a folder is one of this machine: an address would become a folder named `s3:`.
 
     Args:
-        name: of the setting.
-        path: that is given; None for none.
+        name: name of the setting.
+        path: path that is given; None for none.
 
     Raises:
         ConfigError: it is an address, or empty.

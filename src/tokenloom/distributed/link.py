@@ -56,7 +56,7 @@ class Link:
     Args:
         ranks: this rank.
         torch_side: the process group, and its store.
-        number: of the process group in this process; the same on all ranks.
+        number: number of the process group in this process; the same on all ranks.
     """
 
     def __init__(self, ranks: Ranks, torch_side: TorchSide, number: int) -> None:

@@ -12,7 +12,7 @@ from tokenloom.distributed.seat import Record
 from tokenloom.errors import DivergenceError
 
 Description = Mapping[str, Mapping[str, str]]
-"""By topic, what must be the same on all ranks that describe that topic: values by name."""
+"""What must be the same on all ranks that describe a topic: by topic, values by name."""
 
 _LARGEST_NUMBER_OF_KINDS = 8
 _SHOWN_SETTINGS = 5

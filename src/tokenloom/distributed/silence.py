@@ -31,7 +31,7 @@ def set_rank_silence_seconds(seconds: float | None) -> None:
     environment variable `TOKENLOOM_RANK_SILENCE_SECONDS` counts, and without that, 60 seconds.
 
     Args:
-        seconds: at least 1; None for the environment variable or the default.
+        seconds: the limit, at least 1; None for the environment variable or the default.
 
     Raises:
         ConfigError: it is no number, or too small.

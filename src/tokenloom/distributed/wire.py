@@ -36,7 +36,7 @@ class Wire:
         self.largest_bytes = largest_bytes
         self.is_open = True
         self.rank: int | None = None
-        """Of the other side, once that is known."""
+        """Rank of the other side, once that is known."""
         self._incoming = bytearray()
         self._outgoing = bytearray()
         connection.settimeout(0)

@@ -47,7 +47,7 @@ class LegacyRandom:
             stream: rows of `lengths`, int32 or int64.
             lengths: int32[num_sequences], tokens per sequence.
             parts: int64[num_parts, 2], documents and tokens of each part of the stream that is shuffled by itself.
-            window_length, extra, num_windows, dtype: as of `build_sample_index`.
+            window_length, extra, num_windows, dtype: the same as for `build_sample_index`.
 
         Raises:
             IndexError: as of `build_sample_index`; or a part does not hold as many tokens as said.
@@ -77,7 +77,7 @@ def build_sample_index(
         window_length: tokens from one window's start to the next.
         extra: tokens that a window reads beyond its length, 0 or 1.
         num_windows: how many; the last may be partial.
-        dtype: of the result.
+        dtype: dtype of the result.
 
     Raises:
         IndexError: the document index names a sequence that does not exist, or the stream is too short.
@@ -112,13 +112,13 @@ def build_mapping(
     Args:
         lengths: int32[num_sentences], tokens per sentence.
         boundaries: int64[num_documents + 1]; document d owns sentences [boundaries[d], boundaries[d + 1]).
-        num_epochs: at most.
+        num_epochs: most epochs.
         max_num_samples: no further epoch begins once there are so many.
         max_length: tokens that a sample is meant to have.
-        short_probability: of a shorter target.
-        seed: in [0, 2**32).
-        min_sentences: in a sample.
-        dtype: of the result, uint32 or uint64.
+        short_probability: probability of a shorter target.
+        seed: seed in [0, 2**32).
+        min_sentences: fewest sentences in a sample.
+        dtype: dtype of the result, uint32 or uint64.
 
     Raises:
         IndexError: the boundaries name sentences that do not exist.

@@ -67,7 +67,7 @@ def next_fit(slots: NDArray[np.int32], *, capacity: int, filled: int) -> tuple[I
 
     Args:
         slots: int32[num_items], what each takes, at most `capacity`.
-        capacity: of a row.
+        capacity: capacity of a row.
         filled: how full the row is that the first item may join; -1 if there is none.
     """
     starts, filled = _native.next_fit(slots, capacity, filled)
@@ -96,7 +96,7 @@ def pack_to_levels(
         widths: int64[num_steps], packs of each step; together no more than sub-samples.
         levels: int64[num_steps], cost per rank that a step has anyway; falling.
         bases: int64[num_steps], cost of all ranks that a step has anyway.
-        num_ranks: of a step, those without a pack of these included.
+        num_ranks: number of ranks of a step, those without a pack of these included.
         by_length: fill packs one by one, longest first, whatever they cost, for the fewest packs.
     """
     pack_of = np.empty(len(lengths), dtype=np.int64)

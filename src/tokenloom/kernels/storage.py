@@ -14,7 +14,7 @@ from tokenloom.errors import ChangedFileError
 from tokenloom.kernels.arrays import Int64s
 
 NUM_FACTS = 5
-"""Of a file: device, inode, size in bytes, ns of last change of its bytes, and of these facts."""
+"""Number of facts of a file: device, inode, size in bytes, ns of last change of its bytes, and of these facts."""
 
 Facts = tuple[int, int, int, int, int]
 
@@ -36,9 +36,9 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
     """Returns files as one read-only view, uint8[num_bytes], and the facts of each: int64[files, NUM_FACTS].
 
     Args:
-        paths: of the files.
+        paths: paths of the files.
         extents: int64[2, files], where each begins, a multiple of the page size, and its size; another one is left out.
-        num_bytes: of the view; what no file covers reads as zeros.
+        num_bytes: size of the view in bytes; what no file covers reads as zeros.
 
     Raises:
         OSError: the file it names cannot be opened or mapped.
@@ -57,8 +57,8 @@ class Watch:
     Arrays that are not mapped cost nothing. Safe from several threads and after a fork; not picklable.
 
     Args:
-        arrays: that every read depends on.
-        tokens: of which a read touches some; of many files as one range, only those are looked at.
+        arrays: arrays that every read depends on.
+        tokens: tokens, of which a read touches some; of many files as one range, only those are looked at.
     """
 
     __slots__ = ("_arrays", "_tokens", "check", "check_tokens", "native")

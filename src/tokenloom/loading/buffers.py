@@ -24,7 +24,7 @@ class BatchBuffers:
     Args:
         dataset: gives batches by positions; it must fill given arrays (`fills_batches`) for all but the defaults.
         pin_memory: whether batches lie in page-locked memory.
-        integer_dtype: of tokens, labels and positions.
+        integer_dtype: dtype of tokens, labels and positions.
 
     Raises:
         ConfigError: the dataset cannot fill given arrays, or integer_dtype is neither int64 nor int32.
@@ -43,8 +43,8 @@ class BatchBuffers:
         """Returns the tensors of a batch, in memory of their own.
 
         Args:
-            number: of the batch in this iteration, from 0; what follows each other.
-            positions: of its samples.
+            number: number of the batch in this iteration, from 0; what follows each other.
+            positions: positions of its samples.
         """
         if must_be_asked(self._dataset):
             return self._collated(positions)
@@ -87,7 +87,7 @@ class RingBuffers(BatchBuffers):
     Args:
         dataset: must fill given arrays.
         num_slots: batches in the ring.
-        pin_memory, integer_dtype: as for `BatchBuffers`.
+        pin_memory, integer_dtype: the same as for `BatchBuffers`.
     """
 
     def __init__(self, dataset: Any, *, num_slots: int, pin_memory: bool, integer_dtype: DTypeLike) -> None:

@@ -27,8 +27,8 @@ class BatchSizeRampup:
 
     Attributes:
         start_global_batch_size: samples per step at first.
-        batch_size_increment: by how many it grows at a time.
-        rampup_samples: after how many samples it has grown up; 0 is at once.
+        batch_size_increment: samples by which it grows at a time.
+        rampup_samples: samples after which it has grown up; 0 is at once.
         global_batch_size: samples per step from then on.
 
     Raises:
@@ -78,7 +78,7 @@ class BatchSizeRampup:
         """Returns the micro-batches of each rank in the step that begins after so many consumed samples.
 
         Args:
-            consumed_samples: by all ranks.
+            consumed_samples: samples that all ranks have consumed.
             micro_batch_size: samples per rank and micro-batch.
             data_parallel_size: ranks in all.
             decrease_batch_size_if_needed: use the next smaller size that micro-batches make up.

@@ -50,7 +50,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         data_parallel_rank: this rank.
         data_parallel_size: ranks in all.
         data_sharding: each rank shuffles a range of positions of its own, and never sees those of others.
-        seed: of the order, with the epoch; None gives the reference's order, whose only seed is the epoch.
+        seed: seed of the order, with the epoch; None gives the reference's order, whose only seed is the epoch.
         global_batch_size: cut epochs to whole global batches, and leave out by chance, so that the order depends
             neither on micro-batch size nor, without sharding, on data-parallel size; None is as the reference.
 

@@ -164,7 +164,7 @@ def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
     """Returns what a loader has read of object storage, in this process and in its workers: {address: numbers}.
 
     Args:
-        loader: from `build_dataloader`, or a `ThreadLoader`; nothing is returned for local data.
+        loader: what `build_dataloader` returned, or a `ThreadLoader`; nothing is returned for local data.
     """
     dataset = loader.dataset
     if not isinstance(dataset, ReadAheadDataset):

@@ -82,14 +82,14 @@ class ThreadLoader:
     Args:
         dataset: gives batches by positions, such as `GPTDataset` or `BlendedDataset`.
         sampler: yields the positions of one micro-batch after the other.
-        num_threads: that fill batches.
+        num_threads: number of threads that fill batches.
         read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use.
         pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
         reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
             is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
             for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
             ended by then. Saves allocating memory for each batch, which is most of the time of dense masks.
-        integer_dtype: of tokens, labels and positions, int64 or int32.
+        integer_dtype: dtype of tokens, labels and positions, int64 or int32.
 
     Raises:
         ConfigError: a number is out of range, or the dataset cannot fill given arrays and a setting needs it.

@@ -86,7 +86,7 @@ class ArrayOrder:
 
     Attributes:
         num_samples: how many samples there are, known without opening anything.
-        arrays: by name.
+        arrays: the arrays, by name.
     """
 
     def __init__(self, source: SpanArrays, store: ArrayStore) -> None:

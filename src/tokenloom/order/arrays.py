@@ -64,7 +64,7 @@ class ArrayStore:
     Attributes:
         cache: their files; None to build them in memory only.
         description: the text behind the key of the cache.
-        name: of what is indexed, for messages.
+        name: name of what is indexed, for messages.
         origin: the data; None for what is not built from any.
         must_exist: never build; what is not in the cache is an error.
         deferred: look for them with the first use only.

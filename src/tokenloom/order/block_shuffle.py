@@ -28,7 +28,8 @@ class BlockShuffle:
     """How far samples mix.
 
     Attributes:
-        block_bytes: of consecutive tokens that stay together on the way here; best that of the object storage.
+        block_bytes: size of the runs of tokens that stay together on the way here; best that of the object storage's
+            blocks.
         window_blocks: blocks among which documents mix.
 
     Raises:
@@ -54,7 +55,7 @@ def build_block_document_index(
         numbers: int64[num_documents], the block of each, never falling.
         plan: how many epochs.
         blocks: how far they mix.
-        seed: of the run.
+        seed: seed of the run.
     """
     count = len(indices)
     stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(int(indices.max(initial=-1))))
@@ -82,8 +83,8 @@ def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_b
     Args:
         plan: how many samples.
         blocks: how far they mix.
-        sample_bytes: of a sample.
-        seed: of the run.
+        sample_bytes: size of a sample.
+        seed: seed of the run.
     """
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)
@@ -104,8 +105,8 @@ class Mixing:
     A full shuffle has 1/3 in all of the first three, and no shuffle at all next to 0.
 
     Attributes:
-        mean_displacement: between a document's place in the file and its place in the order.
-        mean_neighbour_distance: in the order, between documents that are neighbours in the file.
+        mean_displacement: mean distance between a document's place in the file and its place in the order.
+        mean_neighbour_distance: mean distance in the order between documents that are neighbours in the file.
         median_neighbour_distance: the same; 1 - sqrt(1/2), or 0.29, for a full shuffle.
     """
 

@@ -139,7 +139,7 @@ class ConversationOrder:
         store: where they are kept.
 
     Attributes:
-        arrays: by name.
+        arrays: the arrays, by name.
     """
 
     def __init__(self, samples: PackedSamples | SingleSamples, store: ArrayStore) -> None:

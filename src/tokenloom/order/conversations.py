@@ -32,7 +32,7 @@ def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: i
     Args:
         sequences: integers[num_sequences], those of one epoch.
         count: how many.
-        seed: of the shuffles.
+        seed: seed of the shuffles.
 
     Raises:
         ConfigError: some are wanted, and there are none.
@@ -60,8 +60,8 @@ def pack_conversations(
         sequences: integers[num_sequences], those of one epoch.
         slots: int32[num_sequences], what each takes of a pack, at least 1 and at most `capacity`.
         count: packs.
-        capacity: of a pack.
-        seed: of the shuffles.
+        capacity: positions of a pack.
+        seed: seed of the shuffles.
 
     Returns:
         stream: [num_used], the sequences.

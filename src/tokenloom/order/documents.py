@@ -19,7 +19,7 @@ class Rows:
 
     Attributes:
         chosen: a range, or integers[count] that are none.
-        dtype: of the rows as an array.
+        dtype: dtype of the rows as an array.
     """
 
     chosen: range | NDArray[Any]
@@ -98,7 +98,7 @@ class Documents:
 
     Attributes:
         source: the data, such as an `IndexedDataset`.
-        rows: of the data that are exposed.
+        rows: the rows of the data that are exposed.
     """
 
     source: TokenSource

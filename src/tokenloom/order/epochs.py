@@ -47,7 +47,7 @@ def plan_epochs(
     O(1), where the reference adds up one epoch after the other.
 
     Args:
-        tokens_per_epoch: of all exposed sequences.
+        tokens_per_epoch: tokens of all exposed sequences.
         num_samples: wanted at least.
         sequence_length: tokens from one window to the next.
         extra: tokens a window reads beyond its length, 0 or 1.
@@ -74,9 +74,9 @@ def plan_packed_epochs(tokens_per_epoch: int, num_samples: int | None, *, packs_
     Each epoch is packed by itself, into as many packs. The last one is shuffled apart by the rule for windows.
 
     Args:
-        tokens_per_epoch: of all exposed sequences.
+        tokens_per_epoch: tokens of all exposed sequences.
         num_samples: wanted at least.
-        packs_per_epoch: that the documents make.
+        packs_per_epoch: number of packs that the documents make.
 
     Raises:
         ConfigError: samples are wanted from no tokens at all.
@@ -113,7 +113,7 @@ class Epochs(ABC):
     """How many samples a dataset has, and from how many epochs, as a function of the samples asked of it.
 
     Attributes:
-        num_tokens: in an epoch.
+        num_tokens: number of tokens of an epoch.
     """
 
     num_tokens: int
@@ -140,7 +140,7 @@ class WindowEpochs(Epochs):
     """Epochs that are one stream, cut into windows.
 
     Attributes:
-        num_tokens: in an epoch.
+        num_tokens: number of tokens of an epoch.
         sequence_length: tokens from one window to the next.
         extra: tokens a window reads beyond its length.
         keep_partial: whether a last, incomplete window counts.

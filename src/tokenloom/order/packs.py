@@ -33,8 +33,8 @@ class BestFitReport:
 
     Attributes:
         capacity: tokens that a pack has room for, the extra token for the last label included.
-        num_documents: that hold tokens.
-        num_tokens: in them.
+        num_documents: number of documents that hold tokens.
+        num_tokens: number of tokens in them.
         num_packs: rows, hence samples of an epoch.
         num_pieces: spans in all packs: documents, or parts of those that are longer than a pack.
         num_split_documents: documents that are cut; all others are whole.
@@ -105,7 +105,7 @@ class PackEpochs(Epochs):
     """Epochs that are packed one by one.
 
     Attributes:
-        num_tokens: in an epoch.
+        num_tokens: number of tokens of an epoch.
         report: what packing an epoch comes to.
     """
 
@@ -144,7 +144,7 @@ def build_best_fit(
     Args:
         documents: those exposed.
         plan: how many epochs.
-        report: of one epoch.
+        report: report of one epoch.
         random: advanced by the shuffles.
         sequence_length: tokens of a sample.
         extra: tokens that a sample reads beyond its length, 0 or 1.

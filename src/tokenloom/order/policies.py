@@ -285,4 +285,4 @@ def _packs(shape: SampleShape) -> BestFitPacks:
 
 
 _POLICIES: dict[str, PolicyFactory] = {"concat": _windows, "best_fit": _packs}
-"""By name. A name is part of the names of cached indices, so it keeps its meaning."""
+"""Policies by name. A name is part of the names of cached indices, so it keeps its meaning."""

@@ -28,9 +28,9 @@ class SampleRandom:
         True
 
     Args:
-        seed: in [0, 2**64).
+        seed: seed in [0, 2**64).
         sample: its position in the dataset, in [0, 2**64).
-        purpose: of the numbers.
+        purpose: purpose of the numbers.
     """
 
     def __init__(self, seed: int, sample: int, purpose: Purpose) -> None:

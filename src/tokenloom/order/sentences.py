@@ -57,9 +57,9 @@ def build_mapping(
         num_epochs: passes over the documents, at most.
         max_num_samples: no further pass begins once there are so many; None for no limit.
         max_sequence_length: target length in tokens; at least 2 if there are short ones.
-        short_sequence_probability: in [0, 1].
-        seed: in [0, 2**32).
-        min_sentences: in a sample.
+        short_sequence_probability: probability of a shorter target, in [0, 1].
+        seed: seed in [0, 2**32).
+        min_sentences: fewest sentences in a sample.
         dtype: uint32 or uint64; by default, as wide as the number of sentences asks.
 
     Returns:
@@ -111,7 +111,7 @@ def build_blocks_mapping(
         num_epochs: passes over the documents, at most.
         max_num_samples: no further pass begins once there are so many; None for no limit.
         max_sequence_length: tokens of a block and its title.
-        seed: in [0, 2**32).
+        seed: seed in [0, 2**32).
         use_one_sentence_blocks: whether a block may consist of one sentence; else it has two or more.
         dtype: uint32 or uint64; by default, as wide as the number of sentences asks.
 

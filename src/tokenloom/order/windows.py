@@ -26,7 +26,7 @@ def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial
     streams from 2**24 tokens on.
 
     Args:
-        num_tokens: of the stream.
+        num_tokens: number of tokens of the stream.
         window_length: tokens from one window's start to the next.
         extra: tokens a window reads beyond its length.
         keep_partial: whether a last, incomplete window counts.
@@ -132,8 +132,8 @@ def span_misfit(reader: SpanReader, num_samples: int) -> str | None:
     which the reader checks. When the data behind a cached index was replaced, that fails for nearly every sample.
 
     Args:
-        reader: of the indices.
-        num_samples: that they hold.
+        reader: reader of the indices.
+        num_samples: number of samples that they hold.
     """
     samples = np.unique(np.linspace(0, num_samples - 1, num=min(num_samples, _CHECKED_SAMPLES), dtype=np.int64))
     try:

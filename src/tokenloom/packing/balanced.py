@@ -76,7 +76,7 @@ class Packing:
     """Sub-samples in packs.
 
     Attributes:
-        num_microbatches: with one pack for each group of ranks.
+        num_microbatches: number of microbatches, with one pack for each group of ranks.
         pack_of: int64[num_subsamples], packs numbered by microbatch.
         slowest: cost of the costliest pack of each microbatch, added up.
     """
@@ -94,7 +94,7 @@ class Task:
         lengths: int64[num_subsamples], tokens.
         costs: int64[num_subsamples], as `integer_costs` gives them.
         capacity: tokens of a pack.
-        num_ranks: that work side by side, each on a pack of its own in each microbatch.
+        num_ranks: number of ranks that work side by side, each on a pack of its own in each microbatch.
     """
 
     lengths: Int64s

@@ -20,7 +20,7 @@ SAMPLE_KEYS = ("tokens", "labels", "loss_mask", "position_ids", "original_seq_le
 _PLAN = Shortcut("_plan", skips=("get_groups_and_subsamples", "run"), asked_by_hooks=True)
 
 MAX_TOKENS = 2**61
-"""Of a global batch, and of all ranks together; sums of two still fit int64."""
+"""Most tokens of a global batch, and of all ranks together; sums of two still fit int64."""
 
 
 class BasePackingScheduler(ABC):
@@ -33,8 +33,8 @@ class BasePackingScheduler(ABC):
         max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
         cp_size: ranks of a context-parallel group; a pack may have `max_seqlen_per_dp_cp_rank * cp_size` tokens.
         dp_size: context-parallel groups.
-        microbatch_group_size_per_vp_stage: under virtual pipeline parallelism, what the number of microbatches must be
-            a multiple of.
+        microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of, under virtual
+            pipeline parallelism.
         cost_model: what sub-samples cost; attention work, by default.
 
     Raises:

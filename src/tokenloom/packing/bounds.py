@@ -18,7 +18,7 @@ def least_slowest_cost(lengths: Int64s, costs: Int64s | Float64s, capacity: int,
         lengths: int64[num_subsamples], longest first.
         costs: int64 or float64[num_subsamples], of the same; rising at least as fast as lengths.
         capacity: tokens of a pack.
-        num_ranks: that work side by side.
+        num_ranks: number of ranks that work side by side.
     """
     total = float(costs.sum())
     most = np.cumsum(np.sort(_costliest_packs(lengths, costs, capacity))[::-1])

@@ -40,7 +40,7 @@ class PackingConfig:
         max_seqlen_per_dp_cp_rank: the most tokens of a pack that one rank holds, padding included.
         sequence_packing_scheduler: a name in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual stages per rank; None without.
-        microbatch_group_size_per_vp_stage: with virtual stages, the number of microbatches is a multiple of this.
+        microbatch_group_size_per_vp_stage: what the number of microbatches is a multiple of, with virtual stages.
         sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; padded lengths then are
             multiples of their number too.
         pipeline_model_parallel_layout: the names of the layers of each stage, `layout[pp_rank][vp_stage]`; a stage with

@@ -41,9 +41,9 @@ class PolynomialCost:
         [0.5, 2.0, 8.0]
 
     Attributes:
-        linear: per token: everything but attention.
-        quadratic: per pair of tokens: attention inside one document.
-        communication: per token that a rank gets from the other ranks of its group.
+        linear: cost per token: everything but attention.
+        quadratic: cost per pair of tokens: attention inside one document.
+        communication: cost per token that a rank gets from the other ranks of its group.
 
     Raises:
         ConfigError: a factor is negative or not finite, or nothing costs anything.

@@ -340,7 +340,7 @@ def broadcast_tensor(item: Any, src_rank: int, group: Any) -> None:
     """Fills a tensor with that of a rank of a group, in place; does nothing with None. Collective.
 
     Args:
-        item: of the same shape and dtype on all ranks, on the device that the group works on; or None on all.
+        item: tensor of the same shape and dtype on all ranks, on the device that the group works on; or None on all.
         src_rank: the rank among all of the run.
         group: None is this process alone.
     """
@@ -358,7 +358,7 @@ def create_data_iterator(
         new_samples: the packs of this rank.
         tp_group: the tensor-parallel group, whose rank 0 reads.
         config: says how many virtual stages there are.
-        vpp_has_data: by virtual stage, whether it needs tokens; the others get the metadata only.
+        vpp_has_data: whether each virtual stage needs tokens; the others get the metadata only.
     """
     stages = config.virtual_pipeline_model_parallel_size
     if Channel(tp_group).rank != 0:

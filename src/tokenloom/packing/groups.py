@@ -25,7 +25,7 @@ class ProcessGroups:
         dp_cp: both; rank = dp rank * cp size + cp rank. May be None where dp or cp is alone.
         tp: tensor parallel.
         pp: the stages of the pipeline, in order.
-        cp_of_size: for plans with context-parallel groups of several sizes: this rank's group of each size.
+        cp_of_size: this rank's group of each size, for plans with context-parallel groups of several sizes.
     """
 
     dp: Any = None

@@ -258,7 +258,7 @@ def _lay_out(steps: Sequence[Step], pack_of_short: Int64s, order: Int64s, num_ra
         steps: the groups of each microbatch, sub-samples as positions in `order`.
         pack_of_short: int64[num_short], packs of one rank, numbered by microbatch, of the last ones in `order`.
         order: int64[num_subsamples], sub-samples, longest first.
-        num_ranks: of a microbatch.
+        num_ranks: number of ranks of a microbatch.
     """
     num_groups = sum(len(step.groups) for step in steps)
     pack_of = np.empty_like(order)

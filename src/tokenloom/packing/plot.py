@@ -27,7 +27,7 @@ def plot_pack_report(report: PackReport, path: str | os.PathLike[str], *, overwr
 
     Args:
         report: what to show.
-        path: of the file; its suffix says the format: .png, .svg or .pdf.
+        path: path of the file; its suffix says the format: .png, .svg or .pdf.
         overwrite: replace a file that shows something else.
 
     Raises:

@@ -28,12 +28,12 @@ class PackingQuality:
     Attributes:
         scheduler: its name, or "padded": one sub-sample for each group of ranks at a time, padded to a whole pack.
         refused: why it gives no plan; all numbers are zero, then.
-        num_microbatches: of each rank.
+        num_microbatches: number of microbatches of each rank.
         fill: tokens over the room of all microbatches, in [0, 1].
         num_padding_tokens: computed without being tokens of a sub-sample.
         step_imbalance: cost of the slowest rank over the mean, for each microbatch; at least 1.
-        free_imbalance: of the worst microbatch that is not among the `num_forced` costliest of the report; 1 if there
-            is none.
+        free_imbalance: imbalance of the worst microbatch that is not among the `num_forced` costliest of the report; 1
+            if there is none.
         relative_time: cost of the slowest ranks of all microbatches over an even share of the tokens' cost; at least 1.
     """
 
@@ -59,13 +59,13 @@ class PackReport:
     Attributes:
         lengths: int64[num_subsamples], tokens, longest first.
         num_ranks: dp × cp.
-        max_tokens: of a pack.
+        max_tokens: most tokens of a pack.
         least_microbatches: below which no plan with uniform groups can come.
-        least_imbalance: of the worst microbatch, below which no such plan can come.
+        least_imbalance: imbalance of the worst microbatch, below which no such plan can come.
         least_relative_time: below which no such plan can come.
         num_forced: costliest microbatches whose longest sub-samples keep them, together, above an imbalance of 1.05 in
             every such plan.
-        rows: without packing first, then by scheduler.
+        rows: one row per way to plan: without packing first, then by scheduler.
     """
 
     lengths: Int64s
@@ -148,7 +148,7 @@ def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
     """Returns float64[num_microbatches, num_ranks], what each rank's pack costs it.
 
     Args:
-        plan: of a global batch.
+        plan: plan of a global batch.
         lengths: int64[num_subsamples], tokens, as they were planned.
         model: what sub-samples cost.
     """

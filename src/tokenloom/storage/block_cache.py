@@ -53,7 +53,7 @@ class BlockCache:
 
     Args:
         folder: exists; on a file system of this node, where `flock` works.
-        budget_bytes: of all files in it together.
+        budget_bytes: most bytes of all files in it together.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -65,7 +65,7 @@ class BlockCache:
         """Returns a block, held; fetched if it is not here. None if the cache is full of held blocks or unwritable.
 
         Args:
-            name: of the block, one for one content.
+            name: name of the block, one for one content.
             num_bytes: its size.
             fetch: returns its bytes; called by one process at a time, and raises what it likes.
         """

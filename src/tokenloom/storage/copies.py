@@ -125,7 +125,7 @@ class PendingObject:
 
     Args:
         path: the address.
-        settings: of the storage.
+        settings: settings of the storage.
     """
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:

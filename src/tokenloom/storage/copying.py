@@ -14,7 +14,7 @@ from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.versions import FileVersion, check_version, open_regular
 
 _STEP_BYTES = 64 << 20
-"""Per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
+"""Bytes per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
 
 _BUFFER_BYTES = 1 << 20
 
@@ -37,12 +37,12 @@ def copy_range(
 
     By `copy_file_range`, which some filesystems do without copying at all; else by `sendfile`; else through a buffer.
     Args:
-        path: of the source.
+        path: path of the source.
         target: descriptor, open for writing.
-        offset: of the first byte.
+        offset: offset of the first byte.
         length: how many.
-        target_path: for messages.
-        version: that the source must have, before and after.
+        target_path: path of the target, for messages.
+        version: version that the source must have, before and after.
         write_back: begin to write to the disk at once, so that an `fsync` afterwards has little left to do.
         advance: called with the bytes copied since the last call.
 
@@ -70,7 +70,7 @@ def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
     What is cached of the file is let go first, so that its bytes come from the disk.
 
     Args:
-        path: of the file; its bytes must be durable.
+        path: path of the file; its bytes must be durable.
         contents: what it should hold from the start on, in pieces.
     """
     offset = 0

@@ -22,12 +22,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import HERE, FileVersion
 
 _NUM_PIECES = 8
-"""Of a file whose time of change is not the recorded one: tokens that differ at all differ nearly everywhere, and ten
-thousand files are looked at."""
+"""Pieces hashed of a file whose time of change is not the recorded one: tokens that differ at all differ nearly
+everywhere, and ten thousand files are looked at."""
 
 
 _SIZE = 2
-"""Of the facts of a file, see `kernels.Facts`; the time of change follows."""
+"""Place of the size among the facts of a file, see `kernels.Facts`; the time of change follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class RecordedFile:
         num_bytes: its size.
         modified_ns: when a file was changed last, since 1970. One that was copied has another, and then `sample` tells.
         sample: a hash of pieces of a file.
-        etag: of an object, where its store has them.
+        etag: etag of an object, where its store has them.
     """
 
     path: str
@@ -53,8 +53,8 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
     """Returns what a file or object is now; reads 4 KiB of a file, and asks a store once.
 
     Args:
-        path: of it.
-        version: that the file must have, where it was opened before.
+        path: its path.
+        version: version that the file must have, where it was opened before.
 
     Raises:
         StorageError: it cannot be opened.
@@ -102,7 +102,7 @@ class Extents:
 
     @property
     def num_bytes(self) -> int:
-        """From the first byte to the end of the last part, gaps included."""
+        """Bytes from the first one to the end of the last part, gaps included."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
     @cached_property
@@ -160,7 +160,7 @@ class KnownFiles:
     """Which files the parts of something are, as far as they were opened; for other processes too.
 
     Args:
-        count: of the parts.
+        count: number of parts.
     """
 
     def __init__(self, count: int) -> None:
@@ -201,7 +201,7 @@ class ExtentSource:
         extents: their places; for a mapping, multiples of the page size.
         recorded_in: what recorded them, for messages.
         mmap: whether local files are mapped.
-        settings: of object storage.
+        settings: settings of object storage.
         known: which files they are, from an earlier `known` of the same parts: other ones are not read.
     """
 

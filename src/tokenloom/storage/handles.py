@@ -43,8 +43,8 @@ class HandlePool:
         """Yields the descriptor of a file, and whether it was opened for this; it stays open while the context lasts.
 
         Args:
-            key: of the file; two opened files of one path may differ.
-            path: of the file.
+            key: what identifies the file; two opened files of one path may differ.
+            path: path of the file.
             check: called with a descriptor that was opened for this, which is closed again if that raises.
 
         Raises:

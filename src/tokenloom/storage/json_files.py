@@ -14,7 +14,7 @@ from typing import Any
 from tokenloom.storage.versions import read_at_most
 
 MOST_BYTES = 64 << 20
-"""Of a file whose size does not follow from what it describes."""
+"""Largest file whose size does not follow from what it describes."""
 
 MOST_DEPTH = 64
 """Arrays and objects in each other; what we write has 5 at most. Python gives up at about 1,000."""
@@ -57,7 +57,7 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
     """Returns the value that a local file holds.
 
     Args:
-        path: of the file.
+        path: path of the file.
         most_bytes: more are not read.
 
     Raises:

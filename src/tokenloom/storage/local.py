@@ -78,7 +78,7 @@ class MappedFile:
     a file that takes its name changes nothing. If it is truncated, zeros are read, which a `kernels.Watch` finds out.
 
     Args:
-        path: of the file.
+        path: path of the file.
         at_once: map it now, which takes no look at it before.
 
     Attributes:

@@ -87,7 +87,7 @@ def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
     without: the work is then done more than once.
 
     Args:
-        path: of the file, which stays.
+        path: path of the file, which stays.
         pause: waits so many seconds at most and returns whether to stop waiting.
     """
     descriptor = None

@@ -33,8 +33,8 @@ class RemoteFile:
 
     Args:
         path: the address.
-        settings: of the storage.
-        version: of the object, where it is known; else the store is asked.
+        settings: settings of the storage.
+        version: version of the object, where it is known; else the store is asked.
 
     Raises:
         MissingObjectError, AccessDeniedError, UnavailableError: the object cannot be opened.

@@ -23,11 +23,11 @@ from tokenloom.storage.unnamed_files import identity_at
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0
-"""Of a reader that meets a group while it is being replaced, which takes some renames."""
+"""How long a reader waits that meets a group while it is being replaced, which takes some renames."""
 _LOOK_SECONDS = 0.02
 _OWNER_BYTES = 200
 _MOST_ATTEMPTS = 100
-"""To take a lock: each fails only because somebody else let it go at that very moment."""
+"""Attempts to take a lock: each fails only because somebody else let it go at that very moment."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 

@@ -13,7 +13,7 @@ def own_folder(path: str, *, hint: str) -> str:
     """Makes a folder for this user alone, if need be, and returns its path.
 
     Args:
-        path: of the folder.
+        path: path of the folder.
         hint: what to do if it is not.
 
     Raises:

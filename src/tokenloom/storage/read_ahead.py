@@ -38,9 +38,9 @@ class Chunk(Generic[T]):
         num_bytes: what it costs while it is here.
         load: fetches it.
         release: lets go of it.
-        name: by which announcements share it.
-        keys: of its announced uses that are still to come.
-        turn: of the last of them.
+        name: name by which announcements share it.
+        keys: keys of its announced uses that are still to come.
+        turn: turn of the last of them.
     """
 
     num_bytes: int
@@ -65,7 +65,8 @@ class ReadAhead(Generic[T]):
 
     Args:
         submit: runs a function in the background.
-        budget_bytes: of the chunks that are here or on their way. One that is being waited for comes in any case.
+        budget_bytes: most bytes of chunks that are here or on their way. One that is being waited for comes in any
+            case.
         concurrency: chunks on their way at once.
     """
 
@@ -92,7 +93,7 @@ class ReadAhead(Generic[T]):
         """Takes note of reads to come, in their order.
 
         Args:
-            uses: of each read its key, the name of the chunk that holds it, and what makes this chunk, unless one of
+            uses: for each read its key, the name of the chunk that holds it, and what makes this chunk, unless one of
                 the name is announced already.
         """
         with self._lock:
@@ -220,7 +221,7 @@ def merge_ranges(
     Args:
         offsets: int64[num_ranges], in bytes.
         lengths: int64[num_ranges], none of them 0.
-        most_bytes: of a request that holds several ranges.
+        most_bytes: most bytes of a request that holds several ranges.
     """
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")

@@ -132,8 +132,8 @@ class RemoteStream(io.RawIOBase):
         path: the address.
         start: the byte to begin with.
         stop: what lies behind is fetched only when it is read, little by little; None for the end.
-        version: of the object, where it is known.
-        settings: of the storage.
+        version: version of the object, where it is known.
+        settings: settings of the storage.
     """
 
     def __init__(
@@ -238,11 +238,11 @@ def open_stream(
     """Returns a file or object as a buffered binary stream, and its size in bytes.
 
     Args:
-        path: of it.
+        path: its path.
         buffer_bytes: read at once.
         start: the byte to begin with.
         stop: where reading will probably end; None for the end.
-        version: of the object, where it is known.
+        version: version of the object, where it is known.
 
     Raises:
         StorageError: it cannot be opened.

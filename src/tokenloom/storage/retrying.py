@@ -31,7 +31,7 @@ def patiently(
 
     Args:
         attempt: raises `UnavailableError` for what may pass; any other error is final.
-        deadline_seconds: from now; no attempt begins after it.
+        deadline_seconds: time from now, after which no attempt begins.
         on_retry: called before each further attempt.
         may_be_denied: whether a denied access is final. Without, it may pass too: where access was granted before, an
             expired token or a busy server is likelier than wrong credentials.

@@ -16,8 +16,8 @@ def sampled_hash(read: Callable[[int, int], Bytes], num_bytes: int, *, num_piece
 
     Args:
         read: returns bytes [offset, offset + length).
-        num_bytes: in all.
-        num_pieces: of 512 bytes, at least 2; what is no larger than all of them together is hashed as a whole.
+        num_bytes: number of bytes in all.
+        num_pieces: number of pieces of 512 bytes, at least 2; what is no larger than all of them is hashed as a whole.
     """
     return _hash(read(*piece) for piece in _pieces(num_bytes, num_pieces))
 

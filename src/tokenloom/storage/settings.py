@@ -20,12 +20,12 @@ class ObjectStorageSettings:
     Attributes:
         cache_path: folder of index files and blocks, on a disk or in memory (`/dev/shm/...`) of the node; None takes
             `$TOKENLOOM_CACHE`, else `$XDG_CACHE_HOME/tokenloom`, else `~/.cache/tokenloom`. Processes share it.
-        cache_bytes: of blocks in that folder.
+        cache_bytes: most bytes of blocks in that folder.
         block_bytes: size of a block, and of the largest request.
-        read_ahead_bytes: in memory, of ranges that are read before they are asked for.
+        read_ahead_bytes: most bytes in memory of ranges that are read before they are asked for.
         concurrency: requests at once.
-        timeout_seconds: of one request.
-        deadline_seconds: of one read, with all its retries.
+        timeout_seconds: most time for one request.
+        deadline_seconds: most time for one read, with all its retries.
 
     Raises:
         ConfigError: a number is not above 0, or no block fits the cache.

@@ -16,7 +16,7 @@ class SourceStatistics:
         requests: sent, with those that failed.
         hits: reads that found their bytes here.
         waits: reads that had to wait for the store.
-        wait_seconds: for how long, in all.
+        wait_seconds: time waited, in all.
         retries: requests that were repeated.
     """
 

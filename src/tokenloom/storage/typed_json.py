@@ -40,7 +40,7 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
     Args:
         kind: the dataclass.
         members: what `json` makes of the object.
-        name: of the object in its file; nothing for the outermost.
+        name: name of the object in its file; nothing for the outermost.
 
     Raises:
         UnusableJsonError: it is no object, a member is missing or of another type, or the dataclass refuses them. The
@@ -87,7 +87,7 @@ class _Field(NamedTuple):
 
 
 _FIELDS: dict[type[Any], list[_Field]] = {}
-"""Of classes that were asked for."""
+"""Fields of the classes that were asked for."""
 
 
 def _fields_of(kind: type[Any]) -> list[_Field]:

@@ -40,7 +40,7 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
     Bytes that are overwritten in place are told by the time of change; whoever sets that back as well is not found out.
 
     Attributes:
-        device, inode: of the file.
+        device, inode: device and inode of the file.
         num_bytes: its size.
         modified_ns: when its bytes were changed last, since 1970.
         changed_ns: when anything about it was; other names and permissions count, so it alone says little.
