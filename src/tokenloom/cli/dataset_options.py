@@ -17,8 +17,8 @@ def add_dataset_options(parser: argparse.ArgumentParser, *, what: str) -> None:
     parser.add_argument("prefixes", nargs="*", metavar="PREFIX", help=f"datasets to {what}; globs and folders too")
     parser.add_argument("--input", metavar="FOLDER", help=f"{what} all datasets of a folder, sorted by name")
     parser.add_argument("--list", metavar="FILE", help=f"{what} what a file names, a prefix, glob or folder per line")
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="where the result goes")
-    parser.add_argument("--overwrite", action="store_true", help="replace a result that is there and holds others")
+    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="path of the result without suffix")
+    parser.add_argument("--overwrite", action="store_true", help="replace a result of other datasets")
     parser.add_argument("--multimodal", action="store_true", help="the indexes hold sequence modes")
 
 

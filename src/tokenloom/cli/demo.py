@@ -22,10 +22,16 @@ def add_parser(commands: Any) -> None:
         help="text to training batches, on the sources of Python's standard library",
         description="Text to training batches, on the sources of Python's standard library. Needs no network.",
     )
-    parser.add_argument("--output", default="demo-output", metavar="FOLDER", help="default demo-output")
-    parser.add_argument("--vocab-size", type=count, default=8192, metavar="N", help="default 8192")
-    parser.add_argument("--sequence-length", type=count, default=1024, metavar="S", help="default 1024")
-    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="default 8")
+    parser.add_argument(
+        "--output", default="demo-output", metavar="FOLDER", help="folder of the outputs (default demo-output)"
+    )
+    parser.add_argument(
+        "--vocab-size", type=count, default=8192, metavar="N", help="size of the vocabulary (default 8192)"
+    )
+    parser.add_argument(
+        "--sequence-length", type=count, default=1024, metavar="S", help="tokens per sample (default 1024)"
+    )
+    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
     parser.set_defaults(run=run)
 
 

@@ -15,21 +15,35 @@ def add_job_options(parser: argparse.ArgumentParser, *, threads: int, shard_size
     """Declares how a job is done; `job_of` reads it.
 
     Args:
-        parser: of the command.
-        threads: that one process feeds where nobody says how many there are.
-        shard_size: where nobody says.
+        parser: parser of the command.
+        threads: number of threads that one process feeds where nobody says how many.
+        shard_size: size where nobody says.
     """
     group = parser.add_argument_group("how the work is done")
     group.add_argument(
-        "--processes", type=signed_number, metavar="N", help=f"on this machine (one per {threads} processors)"
+        "--processes",
+        type=signed_number,
+        metavar="N",
+        help=f"number of processes on this machine (default one per {threads} processors)",
     )
     group.add_argument(
-        "--shard-size", type=byte_count, default=shard_size, metavar="SIZE", help=f"of input ({shard_size})"
+        "--shard-size",
+        type=byte_count,
+        default=shard_size,
+        metavar="SIZE",
+        help=f"bytes of input per shard (default {shard_size})",
     )
-    group.add_argument("--runner", choices=("local", "ray"), default="local", help="who does the shards (local)")
-    group.add_argument("--ray-address", metavar="ADDRESS", help="of the cluster (one that runs here, or a new one)")
-    group.add_argument("--work-folder", metavar="FOLDER", help="for what is not finished (PREFIX.job)")
-    group.add_argument("--restart", action="store_true", help="give up what an earlier run did")
+    group.add_argument(
+        "--runner",
+        choices=("local", "ray"),
+        default="local",
+        help="what does the shards: this machine, or a Ray cluster (default local)",
+    )
+    group.add_argument(
+        "--ray-address", metavar="ADDRESS", help="address of the cluster (default: one that runs here, or a new one)"
+    )
+    group.add_argument("--work-folder", metavar="FOLDER", help="folder of what is not finished (default PREFIX.job)")
+    group.add_argument("--restart", action="store_true", help="drop what an earlier run did")
     return group
 
 

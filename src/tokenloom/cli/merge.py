@@ -32,7 +32,9 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="compare the inputs with their manifests, read the result back and compare it with them",
     )
-    parser.add_argument("--no-sync", action="store_true", help="leave the bytes to the operating system, as cp does")
+    parser.add_argument(
+        "--no-sync", action="store_true", help="leave it to the operating system when bytes reach the disk, as cp does"
+    )
     parser.set_defaults(run=run, parser=parser)
 
 

@@ -34,29 +34,32 @@ def add_parser(commands: Any) -> None:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("prefix", nargs="?", help="path of a pair without .bin or .idx")
-    source.add_argument("--lengths", metavar="FILE", help="a text file with one length a line, or a .npy file")
-    source.add_argument("--distribution", choices=DISTRIBUTIONS, help="lengths drawn for a test")
+    source.add_argument("--lengths", metavar="FILE", help="a text file with a length per line, or a .npy file")
+    source.add_argument("--distribution", choices=DISTRIBUTIONS, help="draw lengths from a distribution")
     parser.add_argument(
-        "--max-tokens", type=count, required=True, metavar="C", help="that a rank holds in a microbatch"
+        "--max-tokens", type=count, required=True, metavar="C", help="most tokens that a rank holds in a microbatch"
     )
-    parser.add_argument("--dp", type=count, required=True, metavar="N", help="data-parallel groups")
-    parser.add_argument("--cp", type=count, default=1, metavar="N", help="ranks of each; default 1")
-    parser.add_argument("--vp-group", type=count, metavar="N", help="what the number of microbatches is a multiple of")
+    parser.add_argument("--dp", type=count, required=True, metavar="N", help="number of data-parallel groups")
+    parser.add_argument("--cp", type=count, default=1, metavar="N", help="ranks of each group (default 1)")
+    parser.add_argument("--vp-group", type=count, metavar="N", help="make the number of microbatches a multiple of N")
     parser.add_argument(
-        "--global-batch-size", type=count, metavar="N", help="sequences, drawn without replacement; default all"
+        "--global-batch-size",
+        type=count,
+        metavar="N",
+        help="number of sequences, drawn without replacement (default all)",
     )
-    parser.add_argument("--seed", type=whole_number, default=0, help="of what is drawn; default 0")
+    parser.add_argument("--seed", type=whole_number, default=0, help="seed of what is drawn (default 0)")
     parser.add_argument("--cut", action="store_true", help="cut sequences that are too long, instead of refusing them")
     parser.add_argument(
         "--scheduler",
         action="append",
         choices=sorted(scheduler_map),
-        help="may be repeated; default dp_balanced and cost_balanced",
+        help="a way to plan packs; may be repeated (default dp_balanced and cost_balanced)",
     )
-    parser.add_argument("--linear", type=number, default=0.0, help="cost per token; default 0")
-    parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens; default 1")
+    parser.add_argument("--linear", type=number, default=0.0, help="cost per token (default 0)")
+    parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens (default 1)")
     parser.add_argument("--plot", metavar="PATH", help="also write a picture: .png, .svg or .pdf")
-    parser.add_argument("--overwrite", action="store_true", help="replace another picture")
+    parser.add_argument("--overwrite", action="store_true", help="replace a picture that is there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 

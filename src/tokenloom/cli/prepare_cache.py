@@ -58,7 +58,9 @@ def add_parser(commands: Any) -> None:
         "size), and the settings it will have.",
     )
     add_run_options(parser)
-    parser.add_argument("--dataset", choices=_KINDS, default="gpt", help="what the run reads; default gpt")
+    parser.add_argument(
+        "--dataset", choices=_KINDS, default="gpt", help="kind of dataset that the run reads (default gpt)"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -71,9 +73,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--path-to-cache", required=True, metavar="FOLDER", help="folder of the index cache")
     parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
-    parser.add_argument("--eod-token", metavar="TEXT", help="the token that ends a document, if it cannot be told")
-    parser.add_argument("--seed", type=whole_number, default=1234, help="default 1234")
-    parser.add_argument("--threads", type=count, default=1, metavar="N", help="datasets built at once; default 1")
+    parser.add_argument(
+        "--eod-token", metavar="TEXT", help="token that ends a document, where the tokenizer does not say"
+    )
+    parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    parser.add_argument(
+        "--threads", type=count, default=1, metavar="N", help="number of datasets built at once (default 1)"
+    )
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
     parser.add_argument(
         "--verify-data",

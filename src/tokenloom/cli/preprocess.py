@@ -34,9 +34,9 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "preprocess",
-        help="turn text into tokenised datasets",
+        help="turn text into tokenized datasets",
         description=(
-            "Tokenise a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when "
+            "Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when "
             "the same command runs again; on several machines that share the folder, all take part."
         ),
     )
@@ -47,36 +47,52 @@ def add_parser(commands: Any) -> None:
         help="files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet, "
         "Arrow and Hugging Face datasets; gzip, zstd, bz2, xz",
     )
-    parser.add_argument("--input-format", choices=tuple(FORMATS), help="of all inputs (told from each file)")
-    parser.add_argument("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns (text)")
+    parser.add_argument(
+        "--input-format", choices=tuple(FORMATS), help="format of all inputs (default: told from each file)"
+    )
+    parser.add_argument(
+        "--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns of the texts (default text)"
+    )
     add_tokenising_options(parser, bad="records")
     add_document_options(parser)
     _add_selection(parser)
     _add_work(parser)
     looking = parser.add_argument_group("looking first")
-    looking.add_argument("--dry-run", type=count, metavar="N", help="show how the first N documents are tokenised")
     looking.add_argument(
-        "--find-optimal-workers", action="store_true", help="measure numbers of processes and threads on the beginning"
+        "--dry-run", type=count, metavar="N", help="show how the first N documents are tokenized, and write nothing"
+    )
+    looking.add_argument(
+        "--find-optimal-workers",
+        action="store_true",
+        help="measure on the beginning of the input how many processes and threads are fastest",
     )
     parser.set_defaults(run=run)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which documents go where")
-    group.add_argument("--max-bad-records", metavar="N|P%", help="set so many bad records aside, and no more")
+    group.add_argument(
+        "--max-bad-records",
+        metavar="N|P%",
+        help="set at most so many bad records aside, instead of stopping at the first",
+    )
     group.add_argument("--drop-duplicates", action="store_true", help="keep only the first of equal documents")
     group.add_argument(
         "--split",
         type=shares,
         default={},
         metavar="NAME=SHARE,...",
-        help="deal documents by hash: train=0.99,valid=0.01",
+        help="share of documents of each dataset, assigned by a hash of their text: train=0.99,valid=0.01",
     )
     group.add_argument(
-        "--split-seed", type=signed_number, default=0, metavar="N", help="another one deals otherwise (0)"
+        "--split-seed",
+        type=signed_number,
+        default=0,
+        metavar="N",
+        help="seed of the assignment of documents to splits (default 0)",
     )
     group.add_argument(
-        "--one-pair-per-file", action="store_true", help="datasets for each input file, in the folder PREFIX"
+        "--one-pair-per-file", action="store_true", help="write datasets for each input file, in the folder PREFIX"
     )
 
 
@@ -87,21 +103,31 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=600.0,
         metavar="SECONDS",
-        help="that a record, or those a thread takes at once, may take; longer ones are bad records (600)",
+        help="most time for the records that a thread takes at once, and for one alone; one that takes longer is bad "
+        "(default 600)",
     )
     group.add_argument(
         "--worker-timeout",
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="without a sign of life, after which a process loses its shard to another (120)",
-    )
-    group.add_argument("--memory", type=byte_count, default="1GB", metavar="SIZE", help="per thread (1GB)")
-    group.add_argument(
-        "--max-record-size", type=byte_count, metavar="SIZE", help="longer records are bad (by --memory)"
+        help="time without a sign of life after which a process loses its shard to another (default 120)",
     )
     group.add_argument(
-        "--max-window", type=byte_count, default="128MiB", metavar="SIZE", help="of zstd and xz to hold (128MiB)"
+        "--memory", type=byte_count, default="1GB", metavar="SIZE", help="most memory per thread (default 1GB)"
+    )
+    group.add_argument(
+        "--max-record-size",
+        type=byte_count,
+        metavar="SIZE",
+        help="longest record; longer ones are bad (default: what --memory allows)",
+    )
+    group.add_argument(
+        "--max-window",
+        type=byte_count,
+        default="128MiB",
+        metavar="SIZE",
+        help="most memory for what zstd and xz look back on (default 128MiB)",
     )
 
 

@@ -18,8 +18,8 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "preprocess-chat",
-        help="turn conversations into tokenised datasets with roles",
-        description="Tokenise conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the "
+        help="turn conversations into tokenized datasets with roles",
+        description="Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the "
         "assistant said. What was interrupted goes on where it was when the same command runs again; on several "
         "machines that share the folder, all take part.",
     )
@@ -29,18 +29,22 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--chat-template",
         metavar="TEMPLATE",
-        help="chatml, which is built in, or a file with a Jinja template; default: the tokenizer's own",
+        help="chatml, which is built in, or a file with a Jinja template (default: the tokenizer's own)",
     )
-    parser.add_argument("--schema", choices=_SCHEMAS, help="of the records; default: told from their columns")
+    parser.add_argument("--schema", choices=_SCHEMAS, help="form of the records (default: told from their columns)")
     parser.add_argument(
-        "--max-rendered-bytes", type=byte_count, default="64MB", metavar="SIZE", help="of a conversation as text (64MB)"
+        "--max-rendered-bytes",
+        type=byte_count,
+        default="64MB",
+        metavar="SIZE",
+        help="most bytes of a conversation as text (default 64MB)",
     )
     parser.add_argument(
         "--max-render-steps",
         type=int,
         default=5_000_000,
         metavar="N",
-        help="turns of loops, calls and filters that a template may take for one conversation (5000000)",
+        help="most turns of loops, calls and filters that a template may take for one conversation (default 5000000)",
     )
     add_read_limits(parser)
     add_tokenising_options(parser)

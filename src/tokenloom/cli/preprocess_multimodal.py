@@ -15,16 +15,16 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "preprocess-multimodal",
         help="turn pairs of text and image into a dataset",
-        description="Tokenise texts and store the images that go with them in PREFIX.bin and .idx: a document is the "
+        description="Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the "
         "text (mode 0), then the bytes of the image file (mode 1).",
     )
     parser.add_argument(
         "input", metavar="INPUT", help="JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg"
     )
-    parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (text)")
-    parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (image)")
+    parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (default text)")
+    parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (default image)")
     parser.add_argument("--append-eod", action="store_true", help="end each text with the end-of-document token")
-    parser.add_argument("--pad-length", type=count, metavar="N", help="cut or fill texts up to N tokens")
+    parser.add_argument("--pad-length", type=count, metavar="N", help="cut or fill texts to N tokens")
     add_read_limits(parser)
     add_tokenising_options(parser, bad="pairs", has_engines=False)
     parser.set_defaults(run=run)

@@ -19,7 +19,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--data-path",
         nargs="+",
         metavar="ENTRY",
-        help="prefixes, globs or directories; or weights and these by turns",
+        help="prefixes, globs or folders; or a weight before each",
     )
     data.add_argument("--data-args-path", metavar="FILE", help="a text file with such entries")
     data.add_argument(
@@ -30,13 +30,15 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Declares what decides the number of samples."""
     add_data_options(parser)
-    parser.add_argument("--split", help='weights of train, valid and test; default "969,30,1"')
+    parser.add_argument("--split", help='weights of train, valid and test (default "969,30,1")')
     parser.add_argument("--sequence-length", type=count, required=True, metavar="S", help="tokens per sample")
     add_window_policy(parser)
     group = parser.add_argument_group("samples wanted at least (default one epoch)")
     for split in Split:
-        group.add_argument(f"--{split.name}-samples", type=size, metavar="N")
-    group.add_argument("--sizes", type=sizes, metavar="A,B,C", help='all three at once, such as "100000,1000,none"')
+        group.add_argument(f"--{split.name}-samples", type=size, metavar="N", help=f"number of {split.name} samples")
+    group.add_argument(
+        "--sizes", type=sizes, metavar="A,B,C", help='all three numbers at once, such as "100000,1000,none"'
+    )
     group.add_argument("--full-validation", action="store_true", help="validate on one whole epoch")
     group.add_argument(
         "--multiple-validation-sets", action="store_true", help="one validation dataset per prefix, not a blend"
@@ -47,7 +49,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         type=number,
         default=0.005,
         metavar="SHARE",
-        help="samples built beyond what is needed of each dataset; default 0.005",
+        help="share of samples built beyond what is needed of each dataset (default 0.005)",
     )
     group.add_argument("--extend-short-datasets", action="store_true", help="take further epochs of them")
 
@@ -58,7 +60,7 @@ def add_window_policy(parser: Any) -> None:
         "--window-policy",
         choices=policy_names(),
         default="concat",
-        help="cut the stream of documents into windows, or pack whole documents; default concat",
+        help="cut the stream of documents into windows (concat), or pack whole documents (best_fit) (default concat)",
     )
 
 

@@ -20,8 +20,8 @@ def add_parser(commands: Any) -> None:
         "`sequences_per_dataset`: a run refuses data whose counts have changed.",
     )
     add_data_options(parser)
-    parser.add_argument("--output", metavar="FILE", help="default: standard output")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that says something else")
+    parser.add_argument("--output", metavar="FILE", help="path of the output (default: standard output)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
     parser.set_defaults(run=run)
 
 

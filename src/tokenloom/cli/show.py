@@ -35,17 +35,29 @@ def add_parser(commands: Any) -> None:
     what.add_argument("--document", type=signed_number, metavar="I", help="show document I")
     what.add_argument("--sample", type=signed_number, metavar="K", help="show sample K of a split")
     parser.add_argument(
-        "--tokenizer", metavar="PATH", help="tokenizer.json or its folder; default what the manifest of the data names"
+        "--tokenizer",
+        metavar="PATH",
+        help="tokenizer.json or its folder (default: what the manifest of the data names)",
     )
     parser.add_argument("--sft", action="store_true", help="samples of packed conversations: say what has loss")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     group = parser.add_argument_group("which samples (as in the training run)")
-    group.add_argument("--sequence-length", type=count, default=2048, metavar="S", help="default 2048")
+    group.add_argument(
+        "--sequence-length", type=count, default=2048, metavar="S", help="tokens per sample (default 2048)"
+    )
     add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=1234, help="default 1234")
-    group.add_argument("--split", default="969,30,1", help='weights of train, valid and test; default "969,30,1"')
-    group.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
-    group.add_argument("--num-samples", type=whole_number, metavar="N", help="samples asked for; default one epoch")
+    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    group.add_argument("--split", default="969,30,1", help='weights of train, valid and test (default "969,30,1")')
+    group.add_argument(
+        "--from",
+        dest="split_name",
+        choices=[split.name for split in Split],
+        default="train",
+        help="split to show (default train)",
+    )
+    group.add_argument(
+        "--num-samples", type=whole_number, metavar="N", help="number of samples asked for (default one epoch)"
+    )
     group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
     parser.set_defaults(run=run)
 

@@ -36,31 +36,59 @@ def add_parser(commands: Any) -> None:
     )
     add_run_options(parser)
     parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
-    parser.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache; for remote data, needed")
-    parser.add_argument("--seed", type=whole_number, default=1234, help="default 1234")
-    parser.add_argument("--from", dest="split_name", choices=[split.name for split in Split], default="train")
-    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="default 8")
-    parser.add_argument("--consumed-samples", type=whole_number, default=0, metavar="N", help="begin after these")
-    parser.add_argument("--batches", type=count, metavar="N", help="stop after so many batches")
-    parser.add_argument("--workers", type=whole_number, default=0, metavar="N", help="processes that read; default 0")
+    parser.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache; needed for remote data")
+    parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    parser.add_argument(
+        "--from",
+        dest="split_name",
+        choices=[split.name for split in Split],
+        default="train",
+        help="split to read (default train)",
+    )
+    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
+    parser.add_argument(
+        "--consumed-samples", type=whole_number, default=0, metavar="N", help="begin after N samples (default 0)"
+    )
+    parser.add_argument(
+        "--batches", type=count, metavar="N", help="stop after N batches (default: the end of the data)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="number of processes that read; 0 reads in this one (default 0)",
+    )
     group = parser.add_argument_group("object storage")
     kept = ObjectStorageSettings()
-    group.add_argument("--object-cache", metavar="FOLDER", help="index files and blocks; default $TOKENLOOM_CACHE")
-    group.add_argument("--cache-bytes", type=byte_count, default=kept.cache_bytes, metavar="SIZE", help="of blocks")
+    group.add_argument(
+        "--object-cache", metavar="FOLDER", help="folder of index files and blocks (default $TOKENLOOM_CACHE)"
+    )
+    group.add_argument(
+        "--cache-bytes",
+        type=byte_count,
+        default=kept.cache_bytes,
+        metavar="SIZE",
+        help="most bytes of blocks in that folder",
+    )
     group.add_argument(
         "--read-ahead-bytes",
         type=byte_count,
         default=kept.read_ahead_bytes,
         metavar="N",
-        help="in memory, before use",
+        help="most bytes in memory of what is fetched before its use",
     )
-    group.add_argument("--concurrency", type=count, default=kept.concurrency, metavar="N", help="requests at once")
-    group.add_argument("--block-bytes", type=byte_count, default=kept.block_bytes, metavar="SIZE", help="of a block")
+    group.add_argument(
+        "--concurrency", type=count, default=kept.concurrency, metavar="N", help="number of requests at once"
+    )
+    group.add_argument(
+        "--block-bytes", type=byte_count, default=kept.block_bytes, metavar="SIZE", help="size of a block"
+    )
     group.add_argument(
         "--block-shuffle",
         type=count,
         metavar="BLOCKS",
-        help="mix samples within windows of so many blocks, instead of the reference's full shuffle",
+        help="mix samples within windows of so many blocks instead of the reference's full shuffle",
     )
     parser.set_defaults(run=run)
 

@@ -14,23 +14,26 @@ if TYPE_CHECKING:
 
 
 def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines", has_engines: bool = True) -> None:
-    """Declares where the pair goes and how text is tokenised.
+    """Declares where the pair goes and how text is tokenized.
 
     Args:
         parser: of the command.
         bad: what is set aside when it is bad.
         has_engines: whether there is a choice of engines.
     """
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="the output paths without suffix")
+    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="path of the outputs without suffix")
     parser.add_argument("--overwrite", action="store_true", help="replace outputs that another run made")
     add_tokenizer_options(parser)
-    parser.add_argument("--workers", type=signed_number, metavar="N", help="threads (one per processor)")
+    parser.add_argument(
+        "--workers", type=signed_number, metavar="N", help="number of threads (default one per processor)"
+    )
     if has_engines:
         parser.add_argument(
             "--engine",
             choices=ENGINES,
             default="auto",
-            help="auto: gigatoken if it gives the same ids, else the tokenizer's own library",
+            help="what encodes texts; auto: gigatoken if it gives the same ids, else the tokenizer's own library "
+            "(default auto)",
         )
     parser.add_argument(
         "--skip-bad-lines",
@@ -42,13 +45,25 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
 def add_read_limits(parser: argparse.ArgumentParser) -> None:
     """Declares what reading the input may take; `read_limits_of` reads it."""
     parser.add_argument(
-        "--max-record-size", type=byte_count, default="16MiB", metavar="SIZE", help="longer records are bad (16MiB)"
+        "--max-record-size",
+        type=byte_count,
+        default="16MiB",
+        metavar="SIZE",
+        help="longest record; longer ones are bad (default 16MiB)",
     )
     parser.add_argument(
-        "--max-window", type=byte_count, default="128MiB", metavar="SIZE", help="of zstd and xz to hold (128MiB)"
+        "--max-window",
+        type=byte_count,
+        default="128MiB",
+        metavar="SIZE",
+        help="most memory for what zstd and xz look back on (default 128MiB)",
     )
     parser.add_argument(
-        "--memory", type=byte_count, default="1GiB", metavar="SIZE", help="of a page or record batch of a table (1GiB)"
+        "--memory",
+        type=byte_count,
+        default="1GiB",
+        metavar="SIZE",
+        help="largest page or record batch of a table (default 1GiB)",
     )
 
 
@@ -71,22 +86,34 @@ def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
         "null:N: texts are lists of ids below N",
     )
     parser.add_argument(
-        "--tokenizer-kind", choices=("auto", *KINDS), default="auto", help="auto: told from the file's content"
+        "--tokenizer-kind",
+        choices=("auto", *KINDS),
+        default="auto",
+        help="kind of tokenizer; auto: told from the file's content (default auto)",
     )
     parser.add_argument(
         "--tiktoken-pattern",
         metavar="PATTERN",
-        help="r50k, p50k, cl100k, o200k or an expression; default: of PATH.json or PATH.toml, or of a published file",
+        help="how tiktoken cuts texts into words: r50k, p50k, cl100k, o200k or an expression (default: what PATH.json "
+        "or PATH.toml says, or what belongs to a published file)",
     )
-    parser.add_argument("--eod-token", metavar="TOKEN", help="what ends a document, where the tokenizer does not say")
+    parser.add_argument(
+        "--eod-token", metavar="TOKEN", help="token that ends a document, where the tokenizer does not say"
+    )
 
 
 def add_document_options(parser: argparse.ArgumentParser) -> None:
     """Declares what is made of each document; `tokenizer_of` reads the last."""
     parser.add_argument("--append-eod", action="store_true", help="end each document with the end-of-document token")
-    parser.add_argument("--prepend-bos", action="store_true", help="begin each document with the beginning token")
-    parser.add_argument("--bos-token", metavar="TOKEN", help="what begins a document, where the tokenizer does not say")
-    parser.add_argument("--split-sentences", action="store_true", help="a sequence per sentence: PREFIX_KEY_sentence")
+    parser.add_argument(
+        "--prepend-bos", action="store_true", help="begin each document with the beginning-of-document token"
+    )
+    parser.add_argument(
+        "--bos-token", metavar="TOKEN", help="token that begins a document, where the tokenizer does not say"
+    )
+    parser.add_argument(
+        "--split-sentences", action="store_true", help="write a sequence per sentence, to PREFIX_KEY_sentence"
+    )
     parser.add_argument(
         "--keep-newlines", action="store_true", help="with --split-sentences: keep the white space between sentences"
     )
