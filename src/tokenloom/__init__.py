@@ -1,6 +1,6 @@
 """tokenloom: the data pipeline that feeds large-language-model training.
 
-Text becomes tokenised `.bin`/`.idx` files, and those become exactly the right batches on every rank. What most programs
+Text becomes tokenized `.bin`/`.idx` files, and those become exactly the right batches on every rank. What most programs
 need is here; the rest lies in namespaces, named after what it is about:
 
 - `tokenloom.preprocessing`, `tokenloom.tokenizers`: text and conversations into datasets
