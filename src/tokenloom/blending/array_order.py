@@ -115,7 +115,7 @@ class ArrayBlendOrder:
 
     Attributes:
         num_samples: how many samples there are, known without opening anything.
-        arrays: by name.
+        arrays: the arrays, by name.
     """
 
     def __init__(self, samples: BlendSamples, store: ArrayStore) -> None:

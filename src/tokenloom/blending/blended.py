@@ -50,8 +50,8 @@ class BlendedDataset:
     of the dataset, with `dataset_id` in front. Safe from several threads, after a fork, and picklable.
 
     Args:
-        datasets: of one class and split.
-        weights: of each; normalised if a size is given, else how many samples each gives (integers).
+        datasets: datasets of one class and split.
+        weights: weight of each; normalised if a size is given, else how many samples each gives (integers).
         size: samples in all; None takes `weights[i]` samples from dataset i.
         config: the settings.
         order: which dataset gives which sample; None for the reference's, by weights and size.

@@ -156,7 +156,7 @@ class BlendedMegatronDatasetBuilder:
         """Returns the splits; each low-level dataset is opened once, for all of them.
 
         Args:
-            heads: of manifests that were read already, by prefix.
+            heads: heads of manifests that were read already, by prefix.
         """
         wanted: dict[str | None, list[tuple[Quota, int]]] = {}
         for quota in filter(None, self.quotas):

@@ -28,13 +28,13 @@ class DatasetPlan:
 
     Attributes:
         name: its path.
-        num_sequences: that the split exposes.
-        num_tokens: in these, hence in an epoch.
-        weight: as configured, or None.
-        share: of the samples of the split, in [0, 1].
-        num_samples_owed: that the split takes of it.
+        num_sequences: number of sequences that the split exposes.
+        num_tokens: number of tokens in these, hence in an epoch.
+        weight: weight as configured, or None.
+        share: share of the samples of the split, in [0, 1].
+        num_samples_owed: number of samples that the split takes of it.
         num_epochs_owed: how often that goes through its tokens.
-        num_samples_built: that it will have; at least those owed, unless it runs short.
+        num_samples_built: number of samples that it will have; at least those owed, unless it runs short.
         num_epochs_built: passes over its documents that these take.
         packing: what an epoch is packed as; None where windows are cut.
     """
@@ -82,9 +82,9 @@ class SplitPlan:
         split: which.
         kind: "single", "list", "weighted" or "proportional", see `Quota`.
         size: samples wanted at least; None for one epoch.
-        num_samples: that it will have.
-        num_tokens: of all its datasets, once each.
-        datasets: in the order of the blend.
+        num_samples: number of samples that it will have.
+        num_tokens: number of tokens of all its datasets, once each.
+        datasets: the datasets, in the order of the blend.
         problems: why it cannot be built.
     """
 
@@ -202,8 +202,8 @@ def epochs_of(
     Args:
         config: the settings; what only a `GPTDatasetConfig` says has its default in another one.
         split: which.
-        num_tokens: of the documents.
-        lengths: of the documents, in blocks; read only where they matter.
+        num_tokens: number of tokens of the documents.
+        lengths: lengths of the documents, in blocks; read only where they matter.
         policy: instead of what the settings say.
     """
     extra, keep_partial, name = 1, False, "concat"

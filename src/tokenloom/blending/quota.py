@@ -27,8 +27,8 @@ class Quota:
         split: which.
         kind: "single": the samples of one dataset. "list": of several, apart from each other. "weighted": a blend by
             the user's weights. "proportional": a blend by the lengths of the datasets.
-        prefixes: of the datasets; (None,) for made-up data.
-        weights: as configured; None without, or where they mean nothing.
+        prefixes: prefixes of the datasets; (None,) for made-up data.
+        weights: weights as configured; None without, or where they mean nothing.
         bounds: the interval of each dataset's elements that the split exposes, in [0, 1].
         size: samples wanted of the split at least; None for one epoch.
         num_samples: samples asked of each dataset at least; None for one epoch.

@@ -20,7 +20,7 @@ class ByteRanges:
     """The bytes of spans, and of the blocks around them. Safe from several threads; not picklable.
 
     Args:
-        arrays: of the index.
+        arrays: arrays of the index.
         source: the tokens.
         itemsize: bytes per token.
     """

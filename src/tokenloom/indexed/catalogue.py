@@ -32,7 +32,7 @@ ALIGNMENT = 65536
 _MOST_BYTES = 1 << 29
 """More is refused: room for some millions of pairs."""
 _MOST_TOKEN_BYTES = 1 << 62
-"""Of all pairs: offsets have 64 bits."""
+"""Most bytes of all pairs: offsets have 64 bits."""
 
 
 def catalogue_path(prefix: str) -> str:
@@ -45,7 +45,7 @@ class Section:
     """A run of whole documents of a dataset whose tokens lie in one file: all of a pair, one of many of a catalogue.
 
     Attributes:
-        prefix: of the pair that holds the tokens.
+        prefix: prefix of the pair that holds the tokens.
         start: where its bytes begin among those that pointers lead into.
         num_bytes: how many they are.
         rows: its sequences.
@@ -151,9 +151,9 @@ class Catalogue:
         """Returns the tokens of all pairs; opens none of them.
 
         Args:
-            prefix: of the catalogue.
+            prefix: prefix of the catalogue.
             mmap: whether to map them.
-            settings: of object storage.
+            settings: settings of object storage.
             known: which files they are, if they were opened before.
         """
         files, name = [part.file for part in self.parts], catalogue_path(prefix)
@@ -163,7 +163,7 @@ class Catalogue:
         """Returns the bytes of the file, a line per pair.
 
         Args:
-            prefix: of the catalogue, from which pairs below its folder are named.
+            prefix: prefix of the catalogue, from which pairs below its folder are named.
 
         Raises:
             ConfigError: a catalogue in object storage would name local files.
@@ -198,7 +198,7 @@ def parse_catalogue(data: bytes, *, prefix: str) -> Catalogue:
 
     Args:
         data: the whole file.
-        prefix: of the catalogue.
+        prefix: prefix of the catalogue.
 
     Raises:
         DatasetFormatError: it is foreign, truncated, or was written by something newer.

@@ -7,7 +7,7 @@ checksum of two parts in a row follows from theirs, so that shards need not be r
 from __future__ import annotations
 
 _POLYNOMIAL = 0xEDB88320
-"""Of CRC-32, the coefficient of x⁰ in the highest bit, as zlib has it."""
+"""Polynomial of CRC-32, the coefficient of x⁰ in the highest bit, as zlib has it."""
 
 _ONE, _X_TO_8 = 1 << 31, 1 << 23
 

@@ -211,11 +211,11 @@ def parse_index(
 
     Args:
         data: uint8[size], the whole `.idx` file.
-        header: of this file.
-        path: of the `.idx` file, for messages.
+        header: header of this file.
+        path: path of the `.idx` file, for messages.
         bin_bytes: the real size of the `.bin` file.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
-        tokens_path: of what holds the tokens, for messages; None for the `.bin` file beside the index.
+        tokens_path: path of what holds the tokens, for messages; None for the `.bin` file beside the index.
 
     Raises:
         DatasetFormatError: naming the file, the field, what was expected and what was found.

@@ -44,9 +44,9 @@ class DatasetFiles:
     is opened again, by this process or another, is an error that names it.
 
     Args:
-        prefix: of the dataset.
+        prefix: prefix of the dataset.
         mmap: whether to map local tokens.
-        settings: of object storage.
+        settings: settings of object storage.
 
     Attributes:
         catalogue: once opened, what takes the place of the `.bin` file; None where there is one.

@@ -58,7 +58,7 @@ class SequenceRoles:
         offsets: int64[num_sequences + 1]; sequence s has parts [offsets[s], offsets[s + 1]).
         stops: int32[num_parts], one past the last token of each part, from the start of its sequence.
         kinds: uint8[num_parts], see `PartKind`.
-        tokenizer_sha256: of the tokenizer that made the tokens, in hex; None if it is not known.
+        tokenizer_sha256: hash of the tokenizer that made the tokens, in hex; None if it is not known.
         remote: the object that holds them, as it was when it was opened; None for local ones.
         parts: the same for the kernels.
     """
@@ -240,8 +240,8 @@ class RolesWriter:
     Memory: 8 bytes per sequence, 5 per part.
 
     Args:
-        prefix: of the pair.
-        tokenizer_sha256: of the tokenizer, in hex.
+        prefix: prefix of the pair.
+        tokenizer_sha256: hash of the tokenizer, in hex.
     """
 
     def __init__(self, prefix: str, *, tokenizer_sha256: str | None = None) -> None:
@@ -296,7 +296,7 @@ class RolesWriter:
         """Returns the file, written and without its name yet, and its checksum.
 
         Args:
-            num_sequences: of the pair.
+            num_sequences: number of sequences of the pair.
             tokens: the bytes that its pointers lead into, complete.
             index: the bytes of its index, complete.
 

@@ -55,7 +55,7 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
     """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1).
 
     Args:
-        dataset: that holds them.
+        dataset: dataset that holds them.
         rows: which.
         num_tokens: the sum of their lengths.
 

@@ -23,7 +23,7 @@ class DatasetStatistics:
         num_tokens: tokens in the `.bin` file.
         num_bytes: bytes in the `.bin` file.
         dtype: name of the token dtype.
-        shortest, longest, mean_length: of the sequences, in tokens; 0 for an empty dataset.
+        shortest, longest, mean_length: lengths of the sequences, in tokens; 0 for an empty dataset.
         num_empty: sequences without tokens.
         percentiles: (percent, tokens) pairs; the tokens are a length that occurs ("lower" interpolation).
         histogram: (start, stop, count) rows: sequences with a length in [start, stop), bounds powers of two.
@@ -56,12 +56,12 @@ def dataset_statistics(
     """Returns the statistics of a dataset whose sequences have these lengths: int32[num_sequences].
 
     Args:
-        lengths: of its sequences.
+        lengths: lengths of its sequences.
         num_documents: documents.
-        num_tokens: of all sequences.
-        dtype: of the tokens.
+        num_tokens: number of tokens of all sequences.
+        dtype: dtype of the tokens.
         modes: int8[num_sequences], of a multimodal dataset.
-        path: of the index, for messages.
+        path: path of the index, for messages.
 
     Raises:
         DatasetFormatError: the lengths are not those of so many tokens.

@@ -45,7 +45,7 @@ class PairTally:
     """What a pair holds.
 
     Args:
-        dtype: of the tokens.
+        dtype: dtype of the tokens.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -95,7 +95,7 @@ class PairTally:
         """Returns what the pair holds, all of which was written.
 
         Args:
-            header: of the index.
+            header: header of the index.
             lengths: int32[1000 or more, or all], of the first sequences.
         """
         return PairFacts(

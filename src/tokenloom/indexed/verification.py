@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _FLAG_BYTES = 1 << 14
 _MOST_ROUNDS = 3
-"""Of one pair that changes while it is read."""
+"""Attempts at one pair that changes while it is read."""
 _NICENESS = 10
 _PATIENCE_AT_EXIT_SECONDS = 10.0
 
@@ -63,8 +63,8 @@ class Verification:
         """Adds a pair or a catalogue, which is checked soon; nothing happens if it was added before.
 
         Args:
-            prefix: of the pair.
-            settings: of object storage.
+            prefix: prefix of the pair.
+            settings: settings of object storage.
         """
         if self._owner != os.getpid():  # the parent of this fork checks it, and may have held the lock
             return
@@ -92,7 +92,7 @@ class Verification:
         """Waits until all pairs were checked, and returns whether that is so; in a fork, only checks.
 
         Args:
-            timeout_seconds: at most so long; None for as long as it takes.
+            timeout_seconds: most time to wait; None for as long as it takes.
 
         Raises:
             DatasetFormatError, StorageError: as `check`.

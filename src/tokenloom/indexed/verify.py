@@ -19,7 +19,7 @@ class VerifyReport:
 
     Attributes:
         num_tokens: tokens read.
-        smallest_token, largest_token: over all tokens; None for an empty dataset, floats for a float dtype.
+        smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
         problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
         has_manifest: whether there was a manifest to compare counts and checksums with.
     """
@@ -50,7 +50,7 @@ def verify_dataset(
     compared with those of a manifest. Opening errors are raised, not reported.
 
     Args:
-        prefix: of the pair.
+        prefix: prefix of the pair.
         multimodal: whether it holds modes.
         vocab_size: tokens must be in [0, vocab_size); None for what a manifest says.
         progress: called with the bytes of tokens read since the last call.

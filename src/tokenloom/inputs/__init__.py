@@ -17,10 +17,10 @@ class InputFile:
     """A file of the corpus, as it was when the job was planned.
 
     Attributes:
-        path: of a local file, an address in object storage, or `-` for standard input.
-        format: of its records, one of `FORMATS`.
-        compression: of the whole file, one of `CODECS` or "none"; formats that compress inside have none. Of what can
-            be read once only (standard input, a pipe) it is told by the first bytes, when these are read.
+        path: path of a local file, an address in object storage, or `-` for standard input.
+        format: format of its records, one of `FORMATS`.
+        compression: compression of the whole file, one of `CODECS` or "none"; formats that compress inside have none.
+            Of what can be read once only (standard input, a pipe) it is told by the first bytes, when these are read.
         num_bytes: its size; 0 for what can be read once only.
         version: what changes when the file does: modification time in nanoseconds, or the etag of an object; empty
             where there is none.

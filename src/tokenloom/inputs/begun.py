@@ -14,7 +14,7 @@ class BegunReader:
     """A reader that has read its first blocks; see `SliceReader`.
 
     Args:
-        reader: of a slice, from its beginning.
+        reader: reader of a slice, from its beginning.
 
     Attributes:
         first: block with a whole record in it; None if there is none, or not among the first hundred.
@@ -32,7 +32,7 @@ class BegunReader:
 
     @property
     def block_bytes(self) -> int:
-        """Of a block."""
+        """Size of a block."""
         return self._reader.block_bytes
 
     @block_bytes.setter

@@ -25,7 +25,7 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
     is a shard by itself.
 
     Args:
-        files: of the corpus.
+        files: files of the corpus.
         shard_bytes: size of a shard, at most, unless it is a single slice that cannot be cut: bytes of the files as
             they are, of units as they are decoded.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenloom.inputs.records import UnusableLineError
 
 MARK = "\ufeff"
-"""Of byte order, as text."""
+"""Marks of byte order, as text."""
 
 _UTF8_MARK = MARK.encode()
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")

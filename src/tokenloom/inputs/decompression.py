@@ -43,9 +43,9 @@ def decompressed(
 
     Args:
         file: a binary stream.
-        path: of the file, for messages.
-        compression: of the file: one of `CODECS`, or "none".
-        max_window_bytes: that Zstandard and xz may take for what they look back on; more is an `InputError`.
+        path: path of the file, for messages.
+        compression: how the file is compressed: one of `CODECS`, or "none".
+        max_window_bytes: most memory for what Zstandard and xz look back on; more is an `InputError`.
     """
     if compression == "none":
         return lambda count: read_from(file, path, count)

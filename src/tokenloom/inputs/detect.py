@@ -64,10 +64,10 @@ def inspect_input(
     (`.txt`) is, the caller. Standard input, and a pipe, are JSON lines unless the caller says otherwise.
 
     Args:
-        path: of a file (not a folder), an address in object storage, or `-`.
-        input_format: of the file; None to tell.
+        path: path of a file (not a folder), an address in object storage, or `-`.
+        input_format: format of the file; None to tell.
         default_format: where nothing tells; None to refuse.
-        version: of the object, where it is known.
+        version: version of the object, where it is known.
 
     Raises:
         ConfigError: its format cannot be told, or is not what `input_format` says, or is compressed twice.

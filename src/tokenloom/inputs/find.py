@@ -36,8 +36,8 @@ class FoundInputs:
     """The files of a corpus.
 
     Attributes:
-        files: in the order of what the user named; within a folder, a glob or a prefix by their whole paths as strings,
-            within a dataset that `datasets` saved by its own list.
+        files: the files in the order of what the user named; within a folder, a glob or a prefix by their paths as
+            strings, within a dataset that `datasets` saved by its own list.
         ignored: paths of files in folders that are no input, sorted.
     """
 
@@ -56,10 +56,11 @@ def find_inputs(
     names begin with a dot are left out. What exists under its very name is not taken for a glob.
 
     Args:
-        names: at least one.
-        input_format: of all files; None to tell that of each. Text is never told: a document may be a line or a file.
-        suffixes: of the files in a folder that are input, whatever their compression; None for those of the format. An
-            empty one is any.
+        names: names, at least one.
+        input_format: format of all files; None to tell that of each. Text is never told: a document may be a line or a
+            file.
+        suffixes: suffixes of the files in a folder that are input, whatever their compression; None for those of the
+            format. An empty one is any.
 
     Raises:
         ConfigError: a format is unknown or cannot be told, or a folder mixes several; a file is named twice.

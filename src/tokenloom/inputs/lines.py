@@ -32,7 +32,7 @@ class LineBlock(ABC):
     """Some consecutive whole lines of a file; a `Block`.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         first_record: number of the first line, from 1: see `InputSlice.numbers_records_from_its_start`.
         data: the bytes of the lines; the last line of the file may lack its newline.
         max_record_bytes: longer lines are bad lines.
@@ -127,8 +127,8 @@ class LineReader:
     Only a newline ends a line. Memory: one block, or the longest line if that is longer. Not safe from several threads.
 
     Args:
-        slice_: of lines.
-        options: of reading; a block ends with the last line that fits.
+        slice_: slice of lines.
+        options: options of reading; a block ends with the last line that fits.
         block: the class of its blocks.
         drops_mark: whether a byte order mark at the beginning of the file is no part of its first line.
 

@@ -51,8 +51,8 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
     carriage return before it is), nor the byte order mark at the beginning of a file.
 
     Args:
-        block: of any format.
-        keys: of the texts: see `value_at`; of text without keys, `text`.
+        block: a block of any format.
+        keys: keys of the texts, see `value_at`; `text` for text without keys.
 
     Raises:
         ConfigError: text has no such keys.

@@ -30,7 +30,7 @@ def open_slice(
     """Returns the reader of a slice.
 
     Args:
-        slice_: to read.
+        slice_: slice to read.
         block_bytes, keys, max_record_bytes, max_window_bytes, max_unit_bytes: see `ReadOptions`.
 
     Raises:

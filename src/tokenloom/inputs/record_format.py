@@ -16,12 +16,12 @@ class ReadOptions:
     """How a slice is read.
 
     Attributes:
-        block_bytes: of a block, unless a single record has more.
-        keys: of the texts, so that only their columns are read; None for all columns.
+        block_bytes: size of a block, unless a single record has more.
+        keys: keys of the texts, so that only their columns are read; None for all columns.
         max_record_bytes: longer records are bad ones.
-        max_window_bytes: that Zstandard and xz may take for what they look back on; more is an error.
-        max_unit_bytes: of what of a table is there as a whole (a page of Parquet, a record batch of Arrow); more is an
-            error.
+        max_window_bytes: most memory for what Zstandard and xz look back on; more is an error.
+        max_unit_bytes: most bytes of what of a table is there as a whole (a page of Parquet, a record batch of Arrow);
+            more is an error.
     """
 
     block_bytes: int
@@ -35,7 +35,7 @@ class SliceReader(Protocol):
     """Reads a slice from beginning to end, once, in blocks of whole records. Not safe from several threads.
 
     Attributes:
-        block_bytes: of a block, unless a single record has more; may be changed between blocks.
+        block_bytes: size of a block, unless a single record has more; may be changed between blocks.
     """
 
     block_bytes: int
@@ -76,8 +76,8 @@ class RecordFormat(Protocol):
 
     Attributes:
         title: how messages call it ("Parquet").
-        suffixes: of its files, in lower case, without those of a compression. Several formats may have one in common;
-            the user then says which.
+        suffixes: suffixes of its files, in lower case, without those of a compression. Several formats may have one in
+            common; the user then says which.
         magics: first bytes that tell its files where no name does.
         may_begin_with_anything: its files may also begin as those of other formats do.
         compresses_inside: its files are never compressed as a whole.
@@ -109,7 +109,7 @@ class RecordFormat(Protocol):
 
         Args:
             folder: its path or address, without a slash at the end.
-            names: of the files right in it.
+            names: names of the files right in it.
             read: returns the bytes of a file.
 
         Raises:

@@ -26,7 +26,7 @@ class BadLine:
     """A record that holds no document.
 
     Attributes:
-        path: of its file.
+        path: path of its file.
         unit: what a record is there: `line`, `row` or `file`.
         line: its number from 1, as `Block.first_record` counts.
         reason: why it holds none.
@@ -67,7 +67,7 @@ def records_of(block: Block, *, loads: Callable[[bytes], Any] | None = None) -> 
     A row, and text without keys, come as an object; a blank record as None.
 
     Args:
-        block: of any format.
+        block: a block of any format.
         loads: reads JSON; None for that of `orjson`.
     """
     if block.too_long:

@@ -14,7 +14,7 @@ Sizes = NDArray[np.int64] | int
 """Bytes of each value; a number where all have as many."""
 
 _VALUE_BYTES = 8
-"""Of a value that is no text, as it is once somebody looks at it: a reference at least. Elements of lists take as much
+"""Size of a value that is no text, once somebody looks at it: a reference at least. Elements of lists take as much
 beside their text."""
 
 
@@ -131,4 +131,4 @@ _MEASURES: tuple[tuple[str, Callable[[Any], Sizes]], ...] = (
     ("is_fixed_size_list", _of_lists_of_one_length),
     ("is_struct", _of_structs),
 )
-"""By names of `pyarrow.types`."""
+"""What sizes the rows of each type, by names of `pyarrow.types`."""

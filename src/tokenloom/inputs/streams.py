@@ -34,7 +34,7 @@ class SliceStream:
     """The text of a slice, decompressed: of lines, those that begin in it, whole; of anything else, all of it.
 
     Args:
-        slice_: of a file of lines or text.
+        slice_: slice of a file of lines or text.
         max_window_bytes: see `decompressed`.
 
     Raises:

@@ -32,7 +32,7 @@ class TableBlock:
     """Some consecutive rows of a table; a `Block`.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         first_record: number of the first row in the file, from 1.
         batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
         max_record_bytes: rows with more bytes of text are bad rows.
@@ -92,8 +92,8 @@ class TableReader(ABC):
     """Reads a slice of a table in blocks of rows; a `SliceReader`. Not safe from several threads.
 
     Args:
-        slice_: of the table.
-        options: of reading; of a table's units are the pages of Parquet, the record batches of Arrow.
+        slice_: slice of the table.
+        options: options of reading; of a table's units are the pages of Parquet, the record batches of Arrow.
 
     Raises:
         StorageError: the file cannot be opened.

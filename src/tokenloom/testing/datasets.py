@@ -43,7 +43,7 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
         'Squares has no `batch`'
 
     Args:
-        dataset: of any class with `__len__` and `__getitem__`, with one sample at least.
+        dataset: an object of any class with `__len__` and `__getitem__`, with one sample at least.
         num_samples: how many samples are looked at, spread over the dataset.
         num_workers: how many worker processes torch's DataLoader is tried with; 0 for none.
 

@@ -21,7 +21,7 @@ def check_order(
     """Checks that an order does what datasets and blends ask of it: a `SpanOrder`, a `BlendOrder`, or both.
 
     Args:
-        order: of any class.
+        order: an order of any class.
         lengths: integers[num_sequences], tokens of each sequence of the data; spans must lie within them. None if that
             is not to be checked.
         sizes: samples of each dataset that a blend is made of; None if that is not to be checked.

@@ -41,7 +41,7 @@ def run_checks(name: str, checks: Mapping[str, Callable[[], None]]) -> CheckRepo
 
     Args:
         name: name of the object, for messages.
-        checks: by the sentence that each of them checks; one that does not apply raises `NotCheckedError`.
+        checks: functions by the sentence that each checks; one that does not apply raises `NotCheckedError`.
 
     Raises:
         ConformanceError: what a sentence says does not hold.

@@ -28,7 +28,7 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
     Objects are written below the folder, under names that nothing else has, and deleted in the end.
 
     Args:
-        client: of the bucket that the folder is in.
+        client: client of the bucket that the folder is in.
         folder: address of a folder that the client may write to, such as `s3://bucket/checks`.
         large_bytes: size of the largest object; 9 MiB is more than a store takes in one part.
 

@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the engine."""
+        """Name of the engine."""
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, which must hold no lone surrogates."""
@@ -87,9 +87,9 @@ def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encode
     A text that the truth cannot take is not compared: whether a record is bad must not depend on which one is chosen.
 
     Args:
-        engine: that encoded the block.
-        truth: of the tokenizer's own library.
-        texts: of the block.
+        engine: engine that encoded the block.
+        truth: ids that the tokenizer's own library gives.
+        texts: texts of the block.
         encoded: their ids.
         choice: any number; it selects the text.
 

@@ -27,9 +27,9 @@ class EnginePool:
         tokenizer: names the ids.
         choice: the engine.
         num_workers: threads that will call; sets by how much memory may grow.
-        memory_budget_bytes: of the process, beyond which engines are replaced; None for what it has now, and room for
-            the workers.
-        renewal_bytes: of text that an engine reads before it is replaced; None for what measured best.
+        memory_budget_bytes: memory of the process beyond which engines are replaced; None for what it has now, and room
+            for the workers.
+        renewal_bytes: text that an engine reads before it is replaced; None for what measured best.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class EnginePool:
         """Returns the ids of texts.
 
         Args:
-            texts: of one block.
-            num_bytes: of these texts, roughly.
+            texts: texts of one block.
+            num_bytes: size of these texts in bytes, roughly.
             number: any; it selects the text that is compared with the tokenizer's own library.
 
         Raises:

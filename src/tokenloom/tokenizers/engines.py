@@ -104,7 +104,7 @@ class EngineChoice:
     """Which engine runs, and why.
 
     Attributes:
-        name: of the engine.
+        name: name of the engine.
         reason: one phrase: what was checked, or why the faster engine is not used.
         create: makes an engine for one thread; the first is the one that was checked.
         must_agree: whether blocks are compared with the tokenizer's own library as they come.
@@ -122,7 +122,7 @@ class EngineChoice:
 
     @property
     def block_bytes(self) -> int:
-        """Of text that a thread takes at once, which measured best."""
+        """Bytes of text that a thread takes at once, which measured best."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 

@@ -53,7 +53,7 @@ class HuggingFaceTokenizer(TokenRoles):
     is spelled out in it becomes its id.
 
     Args:
-        path: of the `tokenizer.json`, for messages and identity.
+        path: path of the `tokenizer.json`, for messages and identity.
         data: its bytes.
         eod_token, bos_token: see `load_tokenizer`.
 

@@ -31,8 +31,8 @@ class TokenizerKind(Protocol):
     Attributes:
         called: how messages call what a user names ("a SentencePiece `.model`"), and `remark` what they add to it.
         needs_file: whether there is a file; else a specification says all.
-        file_name: of its file in a folder; empty if it has any name.
-        suffixes: of its files.
+        file_name: name of its file in a folder; empty if it has any name.
+        suffixes: suffixes of its files.
         takes_pattern: whether `pattern` and `special_tokens` mean something.
     """
 
@@ -55,8 +55,8 @@ class TokenizerKind(Protocol):
         """Returns a tokenizer.
 
         Args:
-            path: of the file, or the specification.
-            data: of the file.
+            path: path of the file, or the specification.
+            data: content of the file.
             options: those that do not belong to the kind are not set.
 
         Raises:
@@ -76,7 +76,7 @@ KINDS: Registry[TokenizerKind] = Registry(
         "null": "tokenloom.tokenizers.plain:NULL",
     },
 )
-"""By the name that a user chooses. Where the content or the name of a file tells several, the first one here counts."""
+"""Kinds by the name that a user chooses. Where content or name of a file tells several, the first one here counts."""
 
 EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

@@ -30,13 +30,13 @@ def load_tokenizer(
     - `byte`: bytes are ids. `null:N`: a text is a list of ids below N. A file of that name is `./byte`.
 
     Args:
-        path_or_spec: of the file, or of its folder; or `byte`, or `null:N`.
+        path_or_spec: path of the file, or of its folder; or `byte`, or `null:N`.
         kind: one of `KINDS`; `auto` tells it from the content of the file, or from its name.
         eod_token: the token that ends a document; if None, what the files say, else the only well-known one.
         bos_token: the token that begins a document, likewise.
-        pattern: for tiktoken: the expression that cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`; in
+        pattern: the expression by which tiktoken cuts texts into words, or `r50k`, `p50k`, `cl100k` or `o200k`; in
             the place of the described one.
-        special_tokens: for tiktoken: ids by spelling, in the place of those described.
+        special_tokens: ids of tiktoken by spelling, in the place of those described.
 
     Raises:
         TokenizerError: the file is missing, unreadable or not of its kind, or does not know one of the tokens.

@@ -43,7 +43,7 @@ class SentencePieceTokenizer(TokenRoles):
     from several threads.
 
     Args:
-        path: of the `.model`, for messages.
+        path: path of the `.model`, for messages.
         data: its bytes.
         eod_token, bos_token: the pieces that end and begin a document; if None, those that the model itself names as
             `eos` and `bos`.

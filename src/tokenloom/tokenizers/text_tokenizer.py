@@ -40,7 +40,7 @@ class TextTokenizer(Protocol):
 
     @property
     def path(self) -> str:
-        """Of its file, or what it was made from without one ("byte")."""
+        """Path of its file, or what it was made from without one ("byte")."""
 
     @property
     def sha256(self) -> str:
@@ -160,11 +160,11 @@ def named_or_well_known(
     """Returns the id of the token that was named, else of the only well-known one, else None.
 
     Args:
-        path: of the tokenizer, for the message.
+        path: path of the tokenizer, for the message.
         ids: the tokens that may have a role.
-        named: by the user, if so.
+        named: what the user named, if so.
         well_known: spellings.
-        role: of the token, for the message.
+        role: role of the token, for the message.
 
     Raises:
         TokenizerError: the token that was named is not among the ids.

@@ -70,7 +70,7 @@ PUBLISHED: Mapping[str, PublishedEncoding] = {
         name="o200k_base", pattern="o200k", special_tokens={_ENDOFTEXT: 199999, "<|endofprompt|>": 200018}
     ),
 }
-"""By the SHA-256 of the rank file."""
+"""Published encodings by the SHA-256 of the rank file."""
 
 
 def pattern_of(text: str) -> str:

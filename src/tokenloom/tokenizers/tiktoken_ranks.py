@@ -61,7 +61,7 @@ class TiktokenTokenizer(TokenRoles):
     downloaded. Build it with `load_tokenizer`. Picklable; safe from several threads.
 
     Args:
-        path: of the rank file, for messages.
+        path: path of the rank file, for messages.
         data: its bytes.
         description: what the file does not say.
 
@@ -177,7 +177,7 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
     """Returns the description beside a rank file, else that of the published encoding whose file it is, else None.
 
     Args:
-        path: of the rank file.
+        path: path of the rank file.
         data: its bytes.
 
     Raises:

@@ -40,7 +40,7 @@ class ManifestAudit:
 
     @property
     def vocab_size(self) -> int | None:
-        """Of the tokenizer that made the tokens; None if it is not known, or not all tokens are its."""
+        """Vocabulary size of the tokenizer that made the tokens; None if unknown, or if not all tokens are its."""
         return None if self._manifest is None or self._holds_modes() else self._manifest.tokenizer.vocab_size
 
     @property

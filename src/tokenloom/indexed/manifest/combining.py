@@ -29,7 +29,7 @@ def combined_manifest(
     None if no dataset has a manifest, or only some do; the latter is logged.
 
     Args:
-        prefixes: of the datasets, in order; one may be there several times.
+        prefixes: prefixes of the datasets, in order; one may be there several times.
         multimodal: whether they hold modes.
         copied_tokens: what is known of their tokens, for the manifest; see there. What one of theirs says counts, too.
 

@@ -27,9 +27,10 @@ START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
-"""Of tokens that were copied from other pairs, or are still there. "compared": all were read and found to be those of
-the manifests beside them. "inherited": their checksum follows from those manifests, and they were not read for it, so
-that reading them tells. "unverified": some came from pairs that were not compared, and the checksum is of what came.
+"""What is known of tokens that were copied from other pairs, or are still there. "compared": all were read and found to
+be those of the manifests beside them. "inherited": their checksum follows from those manifests, and they were not read
+for it, so that reading them tells. "unverified": some came from pairs that were not compared, and the checksum is of
+what came.
 """
 
 
@@ -54,12 +55,12 @@ class PairFacts:
 
     Attributes:
         dtype: name of the token dtype.
-        num_documents, num_sequences, num_tokens: in the pair.
+        num_documents, num_sequences, num_tokens: counts of the pair.
         largest_token: id; of the texts alone in multimodal data; None without integer tokens.
-        tokens, index: of the `.bin` and the `.idx` file.
-        index_start_crc32: of the `.idx` file's header and its first 1,000 lengths, which readers have at hand anyway;
-            see `index_start_crc32`.
-        roles: of the `.roles` file; None if there is none, or it was written before manifests told of it.
+        tokens, index: facts about the `.bin` and the `.idx` file.
+        index_start_crc32: checksum of the `.idx` file's header and first 1,000 lengths, which readers have at hand
+            anyway; see `index_start_crc32`.
+        roles: facts about the `.roles` file; None if there is none, or it was written before manifests told of it.
         copied_tokens: what is known of tokens that come from other pairs, see `CopiedTokens`; None if they do not.
     """
 
@@ -102,12 +103,12 @@ class DocumentLedger:
 
     Attributes:
         num_read: documents of the input, blank lines included.
-        num_kept: in the pair, those without tokens included that stay as empty documents.
+        num_kept: number of documents in the pair, those without tokens included that stay as empty documents.
         num_rejected: unusable ones.
         num_blank: lines of nothing but white space.
         num_duplicates: left out because an equal one was kept.
         num_empty: left out because they have no tokens.
-        num_elsewhere: that went to another pair, such as the other side of a split.
+        num_elsewhere: number of those that went to another pair, such as the other side of a split.
     """
 
     num_read: int
@@ -154,11 +155,11 @@ class Manifest:
 
     Attributes:
         pair: what both files hold.
-        tokenizer: that made the tokens.
+        tokenizer: tokenizer that made the tokens.
         options: what decided the bytes, by name: values of JSON.
         ledger: what became of every document.
         engine: what tokenised; for information, since it does not change the bytes.
-        tokenloom_version: that wrote the pair; likewise.
+        tokenloom_version: version of tokenloom that wrote the pair; likewise.
         inputs: the files that were read.
     """
 
@@ -188,7 +189,7 @@ def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
     """Returns the checksum that tells an index from another without reading a byte that is not in memory anyway.
 
     Args:
-        header: of the index.
+        header: header of the index.
         lengths: int32[num_sequences], tokens per sequence; the first 1,000 count.
     """
     return zlib.crc32(np.ascontiguousarray(lengths[:START_LENGTHS], dtype=np.int32).data, zlib.crc32(header.pack()))
@@ -198,7 +199,7 @@ def check_one_tokenizer(manifests: Mapping[str, Manifest]) -> None:
     """Checks that pairs may become one.
 
     Args:
-        manifests: of the pairs, by prefix.
+        manifests: manifests of the pairs, by prefix.
 
     Raises:
         ConfigError: they were made by different tokenizers, or with other tokens at the ends of documents.
@@ -217,7 +218,7 @@ def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Mani
     An option that was not the same for all is recorded as `{"several": [...]}`, with its values.
 
     Args:
-        manifests: of the pairs, in their order; at least one; `check_one_tokenizer` has passed them.
+        manifests: manifests of the pairs, in their order; at least one; `check_one_tokenizer` has passed them.
         pair: the facts of the result. Documents that are not in it went elsewhere.
     """
     first = manifests[0]

@@ -56,7 +56,7 @@ class ManifestHead:
     """What of a manifest tells whether it belongs to a pair, and which tokenizer made that.
 
     Attributes:
-        tokenizer: that made the tokens.
+        tokenizer: tokenizer that made the tokens.
         largest_token: see `PairFacts`.
         index_start_crc32: see `PairFacts`.
         options: see `Manifest`.
@@ -152,9 +152,9 @@ def read_manifest_head_once(
     half as long again.
 
     Args:
-        prefix: of the pair.
+        prefix: prefix of the pair.
         copy: the path of the local copy of its index.
-        settings: of object storage.
+        settings: settings of object storage.
     """
     kept = f"{copy}.manifest"
     data = _read(kept, HEAD_BYTES, None)

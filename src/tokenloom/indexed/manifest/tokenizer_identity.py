@@ -32,7 +32,7 @@ class TokenizerIdentity:
     Attributes:
         kind: what it is, such as "huggingface", or the name of its class.
         sha256: its fingerprint, in hex; None for one that offers none.
-        path: as it was named; None for one without.
+        path: path as it was named; None for one without.
         vocab_size: one more than its largest id; None if it does not say.
         bos: what was put before each document; None for nothing.
         eod: what was put after each document; None for nothing.

@@ -17,8 +17,8 @@ def stored_as(tokens: NDArray[Any], dtype: np.dtype[Any], refuse: Callable[[int]
     """Returns tokens in the dtype of a dataset, contiguous.
 
     Args:
-        tokens: of any dtype.
-        dtype: of the dataset.
+        tokens: tokens of any dtype.
+        dtype: dtype of the dataset.
         refuse: makes the error for a token that does not fit.
 
     Raises:
@@ -45,7 +45,7 @@ def checked_document_ends(
     Args:
         document_ends: the same, as given; None makes every sequence a document.
         lengths: int32[num_sequences], tokens per sequence.
-        num_tokens: of the block.
+        num_tokens: number of tokens of the block.
 
     Raises:
         ValueError: the parts do not fit together.

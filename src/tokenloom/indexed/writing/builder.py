@@ -60,7 +60,7 @@ class IndexedDatasetBuilder:
     Args:
         bin_path: where the tokens will be: a path, or an address in object storage, to which files that are built
             locally are uploaded when they are complete.
-        dtype: of the tokens, see `DType`.
+        dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
         checksums: whether to compute what a manifest says of both files; costs some 0.6 ns per byte.
         durable: whether the files survive a loss of power once they have appeared; see `PendingFile`.
@@ -101,7 +101,7 @@ class IndexedDatasetBuilder:
 
         Args:
             tensor: 1-D integers: a list, an array, a tensor; for a float dtype, numbers.
-            mode: of the sequence, in a multimodal dataset.
+            mode: mode of the sequence, in a multimodal dataset.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -116,7 +116,7 @@ class IndexedDatasetBuilder:
         Args:
             tensor: the tokens of the whole document.
             lengths: tokens per sequence; empty for a document without sequences.
-            modes: of each sequence, in a multimodal dataset; 0 if None.
+            modes: mode of each sequence, in a multimodal dataset; 0 if None.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -135,7 +135,7 @@ class IndexedDatasetBuilder:
 
         Args:
             batch: rows of tokens: a list of lists or arrays, or anything that yields rows.
-            modes: of each row, in a multimodal dataset; 0 if None.
+            modes: mode of each row, in a multimodal dataset; 0 if None.
             eod_token: appended to every row if given.
             chunk_size: accepted for compatibility; rows are added one by one and written in blocks of bytes.
 
@@ -264,7 +264,7 @@ class IndexedDatasetBuilder:
         Args:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
-            roles: of all sequences; None for none.
+            roles: roles of all sequences; None for none.
         """
         self._check_open()
         self._finished = True

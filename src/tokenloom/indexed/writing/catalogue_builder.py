@@ -60,8 +60,8 @@ def build_catalogue(
         (4, 6, [1, 2])
 
     Args:
-        prefixes: of the inputs, in the order wanted.
-        output_prefix: of the catalogue.
+        prefixes: prefixes of the inputs, in the order wanted.
+        output_prefix: prefix of the catalogue.
         multimodal: whether the datasets hold modes.
         progress: called with each prefix once it is recorded.
         overwrite: replace a catalogue that is there and lists something else; never a pair.

@@ -55,7 +55,7 @@ def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = Fa
     """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once.
 
     Args:
-        prefixes: of the datasets.
+        prefixes: prefixes of the datasets.
         multimodal: whether they hold modes.
         tokens: see `open_checked`.
 
@@ -84,7 +84,7 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
     """Returns a dataset, every row of whose index is sound, and all of whose roles; they are those of its manifest.
 
     Args:
-        prefix: of the dataset.
+        prefix: prefix of the dataset.
         multimodal: whether it holds modes.
         tokens: whether all tokens are read, too, and compared with the manifest; there may be none.
 

@@ -73,8 +73,8 @@ def write_concatenated(
         [array([1, 2], dtype=int32), array([4, 5, 6], dtype=int32)]
 
     Args:
-        parts: in the order wanted.
-        output_prefix: of the result; must not be one of the inputs.
+        parts: the parts, in the order wanted.
+        output_prefix: prefix of the result; must not be one of the inputs.
         multimodal: whether the inputs hold modes.
         progress: called with the prefix of each part once it is copied.
         advance: called with the bytes of tokens copied since the last call.
@@ -238,7 +238,7 @@ def _write_rows(
     Args:
         parts: what it is of.
         index: empty.
-        header: with the final counts.
+        header: header with the final counts.
         multimodal: whether there are modes.
         copy: called with each piece of tokens, in order.
         end: called after each part.

@@ -23,7 +23,7 @@ class ConcatenatedRoles:
 
     Args:
         parts: what the output is made of.
-        output_prefix: of the output.
+        output_prefix: prefix of the output.
         multimodal: whether the inputs hold modes.
 
     Raises:

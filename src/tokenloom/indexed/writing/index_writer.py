@@ -22,8 +22,8 @@ class IndexWriter:
     """Writes the arrays of an index side by side: each block of rows goes to its place in all of them.
 
     Args:
-        file: to be written; empty. It is not published.
-        header: with the final counts.
+        file: empty file to be written. It is not published.
+        header: header with the final counts.
         multimodal: whether there are modes.
     """
 
@@ -101,9 +101,9 @@ def write_records(
     """Writes the index of all sequences that a builder took note of.
 
     Args:
-        records: of the builder.
-        file: to be written; empty. It is not published.
-        dtype_code: of the tokens.
+        records: records of the builder.
+        file: empty file to be written. It is not published.
+        dtype_code: code of the dtype of the tokens.
         multimodal: whether there are modes.
     """
     header = Header(

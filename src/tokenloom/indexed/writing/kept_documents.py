@@ -42,7 +42,7 @@ class ConcatenatedPart:
     """A dataset, or some documents of it, as a part of something larger. A dataset may be in several parts.
 
     Attributes:
-        prefix: of the dataset.
+        prefix: prefix of the dataset.
         documents: those that belong to the part; None for all.
         kept_documents: bool[num_documents of the dataset], false for those that are left out; None keeps all.
     """
@@ -109,12 +109,12 @@ class Block:
     """Consecutive documents, some of them left out.
 
     Args:
-        dataset: that holds them.
+        dataset: dataset that holds them.
         documents: which.
         kept: bool[len(documents)], or None if all are kept.
 
     Attributes:
-        num_documents: that are kept.
+        num_documents: number of documents that are kept.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_] | None) -> None:

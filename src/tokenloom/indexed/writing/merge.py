@@ -87,10 +87,10 @@ def merge_datasets(
     An output that is there already is compared with the inputs; where it holds them, there is nothing to do.
 
     Args:
-        prefixes: of the inputs, in the order wanted.
-        output_prefix: of the result; must not be one of the inputs.
+        prefixes: prefixes of the inputs, in the order wanted.
+        output_prefix: prefix of the result; must not be one of the inputs.
         multimodal: whether the datasets hold modes.
-        part_bytes: of tokens in each pair at most; None writes one pair.
+        part_bytes: most bytes of tokens in each pair; None writes one pair.
         progress: called with each prefix once it is copied; with `part_bytes`, once per pair that it goes to.
         advance: called with the bytes of tokens copied since the last call.
         verify: compare the tokens of the inputs with their manifests first, then read them back from the disk and

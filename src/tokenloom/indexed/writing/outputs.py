@@ -31,7 +31,7 @@ MOST_LOCKED = 200
 """Locks held at once: each takes a descriptor, of which a process has 1,024 as a rule."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
-"""Of the file of the records that a run set aside beside a dataset."""
+"""Suffix of the file of the records that a run set aside beside a dataset."""
 
 
 def dataset_paths(prefix: str) -> list[str]:
@@ -72,7 +72,7 @@ class PendingDataset:
     """A dataset that is written, and does not appear before it is published.
 
     Attributes:
-        prefix: that its index will have.
+        prefix: prefix that its index will have.
         tokens: the `.bin` file, or the catalogue in place of it.
         index: the `.idx` file.
         manifest: the contents of the manifest; None for none.

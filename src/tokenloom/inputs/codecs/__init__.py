@@ -18,4 +18,4 @@ CODECS: Registry[Codec] = Registry(
         "xz": "tokenloom.inputs.codecs.xz:XZ",
     },
 )
-"""By the name that messages and manifests have for it."""
+"""Compressions by the name that messages and manifests have for them."""

@@ -17,7 +17,7 @@ class Codec(Protocol):
     """A compression of whole files, of one or more members each.
 
     Attributes:
-        suffixes: of its files, in lower case.
+        suffixes: suffixes of its files, in lower case.
         magic: first bytes that tell it.
     """
 
@@ -29,8 +29,8 @@ class Codec(Protocol):
 
         Args:
             file: a binary stream.
-            path: of the file, for messages.
-            window_bytes: that decompressing may take for what it looks back on; more is an `InputError`.
+            path: path of the file, for messages.
+            window_bytes: most memory for what decompressing looks back on; more is an `InputError`.
         """
 
 

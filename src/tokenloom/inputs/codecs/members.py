@@ -25,7 +25,7 @@ class MemberCodec(Codec):
     """A compression whose members are decompressed one by one.
 
     Attributes:
-        name: for messages.
+        name: name of it, for messages.
         may_be_padded: whether zeros between members mean nothing.
         too_large: how what is raised ends for a member that needs too large a window; empty if none does.
         how_to_have_less: how to compress so that it does not.

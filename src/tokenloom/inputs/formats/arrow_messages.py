@@ -39,8 +39,8 @@ class MessageLimits:
     """Refuses messages that take too much.
 
     Attributes:
-        max_bytes: of the metadata or the decoded body of a message, and of all dictionaries together.
-        dictionary_bytes: of the dictionaries so far, by their ids.
+        max_bytes: most bytes of the metadata or the decoded body of a message, and of all dictionaries together.
+        dictionary_bytes: sizes of the dictionaries so far, by their ids.
     """
 
     max_bytes: int
@@ -63,7 +63,7 @@ class MessageLimits:
         """Refuses a message whose body comes to too much.
 
         Args:
-            metadata: of the message.
+            metadata: metadata of the message.
             read: its body.
 
         Raises:
@@ -117,7 +117,7 @@ class CheckedStream(io.RawIOBase):
 
     Args:
         file: a binary stream, at its first message.
-        limits: of the messages.
+        limits: limits of the messages.
     """
 
     def __init__(self, file: Any, limits: MessageLimits) -> None:
@@ -293,7 +293,7 @@ def check_block(read: ReadAt, place: NDArray[np.int64], limits: MessageLimits) -
     Args:
         read: the file.
         place: a row of `FileBlocks`.
-        limits: of the messages.
+        limits: limits of the messages.
 
     Raises:
         InputError: it does.

@@ -103,7 +103,7 @@ def _parse_record(line: bytes, loads: Any) -> Any:
 
     Args:
         line: its bytes.
-        loads: of `orjson`; what it refuses and the standard library accepts is read by the latter.
+        loads: `orjson.loads`; what it refuses and the standard library accepts is read by the latter.
 
     Raises:
         UnusableLineError: it is not JSON, or too deep or with too many values to be read.

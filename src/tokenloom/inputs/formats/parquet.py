@@ -15,7 +15,7 @@ from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 
 _READ_BYTES = 1 << 20
-"""Of a column chunk, read at once: without, `pyarrow` reads whole chunks, which may be as large as the file."""
+"""Bytes of a column chunk that are read at once: else `pyarrow` reads whole chunks, as large as the file maybe."""
 _REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
 """Decoded at once, on average over the rows; more where long rows follow each other among short ones. A quarter of it

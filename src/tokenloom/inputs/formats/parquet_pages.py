@@ -33,7 +33,7 @@ class Page:
     """A page of values.
 
     Attributes:
-        num_values: in it; rows, where columns hold no lists.
+        num_values: number of values in it; rows, where columns hold no lists.
         num_bytes: decoded, of all values.
         value_bytes: decoded, of each, where a value may be stored once for many; 0 where each stands for itself.
     """
@@ -53,7 +53,7 @@ def pages_of(read: ReadAt, column: Any, *, max_bytes: int) -> list[Page]:
     Args:
         read: the file.
         column: `pyarrow.parquet.ColumnChunkMetaData`.
-        max_bytes: of a page; larger ones are an `InputError`.
+        max_bytes: most bytes of a page; larger ones are an `InputError`.
 
     Raises:
         InputError: a header is damaged, or a page too large.
@@ -89,7 +89,7 @@ def rows_within(columns: Sequence[Sequence[Page]], *, most_rows: int, num_bytes:
     Args:
         columns: the pages of each column, which holds no lists.
         most_rows: returned at most; 1 or more.
-        num_bytes: for each column.
+        num_bytes: bytes for each column.
     """
     num_rows = most_rows
     for pages in columns:

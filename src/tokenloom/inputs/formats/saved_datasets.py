@@ -17,7 +17,7 @@ def saved_files(folder: str, names: Iterable[str], read: Callable[[str], bytes])
 
     Args:
         folder: its path or address, without a slash at the end.
-        names: of the files right in it.
+        names: names of the files right in it.
         read: returns the bytes of a file.
 
     Raises:

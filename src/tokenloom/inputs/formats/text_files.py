@@ -20,7 +20,7 @@ class FileBlock:
     """A whole file of text; a `Block`.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         data: its bytes, decompressed.
         max_record_bytes: longer files are bad records.
         too_long: this is the beginning of one.
@@ -72,7 +72,8 @@ class FileReader:
 
     Args:
         slice_: the whole file.
-        options: of reading; of a file that is too long only the beginning is kept, and the rest is read and dropped.
+        options: options of reading; of a file that is too long only the beginning is kept, and the rest is read and
+            dropped.
 
     Raises:
         StorageError: the file cannot be opened.
