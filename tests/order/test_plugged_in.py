@@ -18,7 +18,7 @@ from tokenloom.inspect.show import sample_pieces
 from tokenloom.order import policies
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.documents import Documents
-from tokenloom.order.epochs import Epochs, WindowEpochs
+from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
 from tokenloom.order.policies import SampleShape, policy_of, register_policy
 from tokenloom.order.protocols import BlendOrder, SpanOrder
 from tokenloom.order.windows import SpanBatch
@@ -74,9 +74,9 @@ class FilePolicy:
         )
 
     def order(
-        self, documents: Documents, epochs: Epochs, *, num_samples: int | None, seed: int, store: ArrayStore
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> FileOrder:
-        return FileOrder(documents, epochs.num_samples(num_samples), self.shape.sequence_length, self.shape.extra)
+        return FileOrder(documents, plan.num_samples, self.shape.sequence_length, self.shape.extra)
 
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [], [10, 11, 9], [12] * 7]

@@ -20,6 +20,7 @@ from tokenloom.storage.secrets import admit, redacted
 from tokenloom.storage.settings import ObjectStorageSettings
 
 VerifyMode = Literal["quick", "full"]
+_USUAL_STORAGE = ObjectStorageSettings()
 Blend = tuple[list[str], list[float] | None]
 
 
@@ -84,7 +85,7 @@ class BlendedMegatronDatasetConfig:
     @property
     def storage_settings(self) -> ObjectStorageSettings:
         """How to read data in object storage."""
-        return self.object_storage or ObjectStorageSettings()
+        return self.object_storage or _USUAL_STORAGE
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `mock` and `split_matrix`."""

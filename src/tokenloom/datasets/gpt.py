@@ -87,7 +87,7 @@ class GPTDataset(FilledSamples):
         self.order = policy.order(
             documents,
             self.epochs,
-            num_samples=self.num_samples,
+            self.epoch_plan,
             seed=config.random_seed,
             store=self._array_store(PairOrigin(dataset=indexed_dataset, further=further)),
         )

@@ -167,5 +167,6 @@ def is_remote_dataset(dataset: Any) -> bool:
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
     """Returns the pair behind a low-level dataset; None for made-up data."""
-    pair = low_level.pair if isinstance(low_level, HasPair) else low_level
-    return pair if isinstance(pair, IndexedDataset) else None
+    if isinstance(low_level, IndexedDataset):  # first: asking a protocol takes as long as opening a pair
+        return low_level
+    return low_level.pair if isinstance(low_level, HasPair) and isinstance(low_level.pair, IndexedDataset) else None

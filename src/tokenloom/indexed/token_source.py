@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.overrides import Shortcut, Uncalled, overrides, refuse_uncalled
+from tokenloom.overrides import Remembered, Shortcut, Uncalled, overrides, refuse_uncalled
 
 SPANS = Shortcut("gather", skips=("get",), asked_by_hooks=True)
 """Spans of sequences, which a class of a user's own gives by `get`, as the reference's GPT datasets ask for them."""
@@ -84,6 +84,15 @@ def check_source(source: Any) -> None:
     Raises:
         ConfigError: it does.
     """
+    if not _IS_ASKED(source):
+        _has_effect(source)
+
+
+def _has_effect(source: Any) -> bool:
     if hasattr(source, "get"):
         remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"
         refuse_uncalled(source, {"__getitem__": Uncalled(remedy, unless=("get", "gather"))})
+    return True
+
+
+_IS_ASKED = Remembered(("get", "gather", "__getitem__"), _has_effect)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def _encode(value: Any, newline: str) -> str:
 _SCALARS: dict[type, Callable[[Any], str]] = {
     str: json.encoder.encode_basestring_ascii,
     int: repr,
-    float: json.dumps,  # which has its own words for what is not finite
+    float: lambda value: float.__repr__(value) if isfinite(value) else json.dumps(value),  # which has words of its own
     bool: lambda value: "true" if value else "false",
     type(None): lambda _: "null",
 }

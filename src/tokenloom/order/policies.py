@@ -63,14 +63,14 @@ class OrderPolicy(Protocol):
         ...
 
     def order(
-        self, documents: Documents, epochs: Epochs, *, num_samples: int | None, seed: int, store: ArrayStore
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> SpanOrder:
         """Returns which spans are which sample.
 
         Args:
             documents: those exposed.
             epochs: what `epochs` returned for them.
-            num_samples: samples wanted at least; None for one epoch.
+            plan: what that says of the samples that are wanted.
             seed: seed of the run.
             store: where an order of arrays keeps them.
 
@@ -144,10 +144,9 @@ class ArrayPolicy(ABC):
         """Returns what turns positions into spans."""
 
     def order(
-        self, documents: Documents, epochs: Epochs, *, num_samples: int | None, seed: int, store: ArrayStore
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
     ) -> ArrayOrder:
         """Returns which spans are which sample, see `OrderPolicy`."""
-        plan = epochs.plan(num_samples)
         return ArrayOrder(
             SpanArrays(policy=self, documents=documents, epochs=epochs, plan=plan, seed=seed, name=store.name), store
         )
