@@ -19,5 +19,5 @@ FORMATS: Registry[RecordFormat] = Registry(
         "arrow": "tokenloom.inputs.formats.arrow:ARROW",
     },
 )
-"""Formats by the name that a user chooses: JSON lines; a document per line of text; a document per file of text; Parquet;
-Arrow (a file or a stream). Where first bytes tell several formats, the first one here counts."""
+"""Formats by the name that a user chooses: JSON lines; a document per line of text; a document per file of text;
+Parquet; Arrow (a file or a stream). Where first bytes tell several formats, the first one here counts."""
