@@ -4,13 +4,49 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
 
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import publish_bytes, sync_folder
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.typed_json import from_members, members_of
 from tokenloom.storage.unnamed_files import identity_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What is being done to a group.
+
+    Attributes:
+        key: path of its key file.
+        old: where each file that was there is put aside, by its path.
+        new: device and inode of each new file, by its path.
+        first: device and inode of the key file of the first of the groups that appear together, by its path.
+        others: key files of the other groups, in the journal of the first.
+    """
+
+    key: str
+    old: Mapping[str, str]
+    new: Mapping[str, tuple[int, ...]]
+    first: Mapping[str, tuple[int, ...]]
+    others: tuple[str, ...]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is that of the first group."""
+        return list(self.first) == [self.key]
+
+    def renamed(self, rename: Callable[[str], str]) -> Journal:
+        """Returns the same with other paths."""
+        return Journal(
+            key=rename(self.key),
+            old={rename(name): rename(kept) for name, kept in self.old.items()},
+            new={rename(name): identity for name, identity in self.new.items()},
+            first={rename(name): identity for name, identity in self.first.items()},
+            others=tuple(map(rename, self.others)),
+        )
 
 
 def journal_path(key: str) -> str:
@@ -18,26 +54,26 @@ def journal_path(key: str) -> str:
     return hidden_path(key, "replacing")
 
 
-def withdraw(content: dict[str, Any]) -> None:
+def withdraw(journal: Journal) -> None:
     """Takes its name from the new key file, if it has it."""
-    if identity_at(key := content["key"]) == tuple(content["new"].get(key, ())):
-        remove_file(key)
+    if identity_at(journal.key) == journal.new.get(journal.key, ()):
+        remove_file(journal.key)
 
 
-def finish(journal: str) -> None:
+def finish(path: str) -> None:
     """Removes the old files; can be repeated wherever it ended."""
-    content = read_journal(journal)
-    if content is not None:
-        if others := other_folders(content["key"], content["old"].values()):
-            sync_folder(os.path.dirname(content["key"]) or ".")  # the new key, before what it replaced goes for ever
-        for hidden in content["old"].values():
+    journal = read_journal(path)
+    if journal is not None:
+        if others := other_folders(journal.key, journal.old.values()):
+            sync_folder(os.path.dirname(journal.key) or ".")  # the new key, before what it replaced goes for ever
+        for hidden in journal.old.values():
             remove_file(hidden)
         for folder in others:
             sync_folder(folder)
-    remove_file(journal)
+    remove_file(path)
 
 
-def undo(journal: str) -> None:
+def undo(path: str) -> None:
     """Removes what is new and puts back what is old, the key last; can be repeated wherever it ended.
 
     A folder that cannot be synced, as on a full disk, keeps no name from being put back: the journal then stays.
@@ -45,8 +81,8 @@ def undo(journal: str) -> None:
     Raises:
         StorageError: a name could not be put back, or a folder not be synced.
     """
-    content = read_journal(journal)
-    if content is None:
+    journal = read_journal(path)
+    if journal is None:
         return
     failures: list[OSError] = []
 
@@ -56,24 +92,24 @@ def undo(journal: str) -> None:
         except OSError as failure:
             failures.append(failure)
 
-    key, old = content["key"], content["old"]
-    home, others = os.path.dirname(key) or ".", other_folders(key, [*content["new"], *old])
-    for path, identity in sorted(content["new"].items(), key=lambda item: item[0] != key):
-        if identity_at(path) == tuple(identity):
-            remove_file(path)
-        if path == key and others:
+    key, old = journal.key, journal.old
+    home, others = os.path.dirname(key) or ".", other_folders(key, [*journal.new, *old])
+    for name, identity in sorted(journal.new.items(), key=lambda item: item[0] != key):
+        if identity_at(name) == identity:
+            remove_file(name)
+        if name == key and others:
             sync(home)
-    for path in sorted(old, key=lambda path: path == key):
-        if path == key:
+    for name in sorted(old, key=lambda name: name == key):
+        if name == key:
             for folder in others:
                 sync(folder)
-        if os.path.lexists(old[path]):
-            os.rename(old[path], path)
+        if os.path.lexists(old[name]):
+            os.rename(old[name], name)
     for folder in (*others, home):
         sync(folder)
     if failures:
         raise failures[0]
-    remove_file(journal)
+    remove_file(path)
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
@@ -86,17 +122,11 @@ def other_folders(key: str, paths: Iterable[str]) -> list[str]:
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
 
-def write_journal(path: str, content: dict[str, Any], *, durable: bool) -> None:
+def write_journal(path: str, journal: Journal, *, durable: bool) -> None:
     """Writes a journal, with paths as they lead on from its folder: others see it under another path."""
     folder = os.path.dirname(path) or "."
-    relative = {
-        "key": os.path.basename(content["key"]),
-        "old": {_relative(name, folder): _relative(kept, folder) for name, kept in content["old"].items()},
-        "new": {_relative(name, folder): identity for name, identity in content["new"].items()},
-        "first": {_relative(name, folder): identity for name, identity in content["first"].items()},
-        "others": [_relative(name, folder) for name in content["others"]],
-    }
-    publish_bytes(path, json.dumps(relative).encode(), durable=durable)
+    relative = journal.renamed(lambda name: _relative(name, folder))
+    publish_bytes(path, json.dumps(members_of(relative)).encode(), durable=durable)
 
 
 def _relative(path: str, folder: str) -> str:
@@ -111,33 +141,22 @@ def canonical_name(path: str) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
-def read_journal(path: str) -> dict[str, Any] | None:
+def read_journal(path: str) -> Journal | None:
     """Returns what a journal says, with whole paths; None if there is none.
 
     Raises:
         StorageError: it is damaged.
     """
     folder = os.path.dirname(path)
-
-    def whole(name: str) -> str:
-        return os.path.join(folder, name)
-
     try:
         with open(path, "rb") as stream:
-            found = json.load(stream)
-        return {
-            "key": whole(found["key"]),
-            "old": {whole(name): whole(kept) for name, kept in found["old"].items()},
-            "new": {whole(name): identity for name, identity in found["new"].items()},
-            "first": {whole(name): identity for name, identity in found["first"].items()},
-            "others": [whole(name) for name in found["others"]],
-            "is_first": list(found["first"]) == [found["key"]],
-        }
+            found = from_members(Journal, parse_json(stream.read()))
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        message = f"`{path}` is damaged: {error}"
+    except UnusableJsonError as error:
+        message = f"`{path}` is damaged: {str(error).removeprefix(': ')}"
         raise StorageError(message, hint="it names files that were being replaced; look beside it") from error
+    return found.renamed(lambda name: os.path.join(folder, name))
 
 
 def hidden_path(path: str, suffix: str) -> str:

@@ -10,13 +10,13 @@ import re
 import socket
 import time
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 from tokenloom.errors import OutputBusyError, StorageError
 from tokenloom.machine import is_running
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import remove_pending, storage_errors
-from tokenloom.storage.journal import finish, hidden_path, journal_path, read_journal, undo
+from tokenloom.storage.journal import Journal, finish, hidden_path, journal_path, read_journal, undo
 from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
 from tokenloom.storage.unnamed_files import identity_at
 
@@ -192,25 +192,25 @@ def _settle(key: str) -> None:
     Groups that were to appear together go the same way: to the side on which the first of them is, whose lock excludes
     whoever is at work on any of them.
     """
-    if (content := read_journal(journal_path(key))) is None:
+    if (journal := read_journal(journal_path(key))) is None:
         return
-    [first] = content["first"]
-    if content["is_first"]:
-        for other in content["others"]:
+    [first] = journal.first
+    if journal.is_first:
+        for other in journal.others:
             found = read_journal(journal_path(other))
-            if found is not None and list(found["first"].values()) == list(content["first"].values()):
+            if found is not None and list(found.first.values()) == list(journal.first.values()):
                 _take_side(other, found)
-        _take_side(key, content)
+        _take_side(key, journal)
         return
     with OutputLock(first):  # which settles this one
-        content = read_journal(journal_path(key))
-        if content is not None and first in content["first"]:  # somebody removed what the first left
-            _take_side(key, content)
+        found = read_journal(journal_path(key))
+        if found is not None and first in found.first:  # somebody removed what the first left
+            _take_side(key, found)
 
 
-def _take_side(key: str, content: dict[str, Any]) -> None:
-    [(first, identity)] = content["first"].items()
-    if identity_at(first) == tuple(identity):
+def _take_side(key: str, journal: Journal) -> None:
+    [(first, identity)] = journal.first.items()
+    if identity_at(first) == identity:
         _LOGGER.info("`%s` was replaced as a process ended; what it replaced is removed", key)
         finish(journal_path(key))
     else:

@@ -26,7 +26,6 @@ import secrets
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.storage.atomic import (
@@ -36,6 +35,7 @@ from tokenloom.storage.atomic import (
     sync_folder,
 )
 from tokenloom.storage.journal import (
+    Journal,
     canonical_name,
     finish,
     hidden_path,
@@ -162,16 +162,16 @@ class _Exchange:
             raise exists_error(old[0])
         token = secrets.token_hex(4)
         first = self._together[0]
-        content: dict[str, Any] = {
-            "key": self.key,
-            "old": {path: hidden_path(path, f"{token}.old") for path in old},
-            "new": {file.path: file.identity() for file in self._group.files},
-            "first": {first.key: first.files[-1].identity()},
-            "others": [group.key for group in self._together[1:]] if first is self._group else [],
-        }
+        journal = Journal(
+            key=self.key,
+            old={path: hidden_path(path, f"{token}.old") for path in old},
+            new={file.path: file.identity() for file in self._group.files},
+            first={first.key: first.files[-1].identity()},
+            others=tuple(group.key for group in self._together[1:]) if first is self._group else (),
+        )
         self._has_begun = True
-        write_journal(self._journal, content, durable=self._durable)
-        for path, hidden in content["old"].items():
+        write_journal(self._journal, journal, durable=self._durable)
+        for path, hidden in journal.old.items():
             os.rename(path, hidden)
             if path == self.key and self._durable and other_folders(self.key, names):
                 sync_folder(os.path.dirname(self.key) or ".")  # before anything changes in another folder
@@ -186,8 +186,8 @@ class _Exchange:
 
     def withdraw(self) -> None:
         """Takes the name of the key file back, if it has it."""
-        if self._has_begun and (content := read_journal(self._journal)) is not None:
-            withdraw(content)
+        if self._has_begun and (journal := read_journal(self._journal)) is not None:
+            withdraw(journal)
 
     def undo(self) -> None:
         """Puts the old files back."""
