@@ -235,7 +235,8 @@ class PairSamples(NumberedSamples):
         rows = self.rows.consecutive
         if not rows or (pair := pair_of(self.dataset)) is None:
             return
-        if type(pair).sequence_lengths is not IndexedDataset.sequence_lengths:
+        kind = type(pair)  # a wrapper may say that it is another class
+        if not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths:
             return  # a user's class has lengths of its own
         if pair.count_tokens(rows) != num_tokens:
             check_sum(pair, rows, num_tokens)
