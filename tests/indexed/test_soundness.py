@@ -144,7 +144,7 @@ def test_one_damaged_length_is_named_by_a_warm_start_too(tmp_path, plain, length
 def test_a_warm_start_reads_no_row_again(tmp_path, recorded, monkeypatch):
     make = consumers(tmp_path)["windows"]
     make(recorded)
-    monkeypatch.setattr("tokenloom.datasets.numbered.check_index", None)
+    monkeypatch.setattr("tokenloom.datasets.data_origin.check_index", None)
     assert len(make(recorded)[0]["tokens"]) > 0
 
 
