@@ -11,6 +11,7 @@ from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
 from tokenloom.corpus.chat import preprocess_chat
+from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord
@@ -18,7 +19,6 @@ from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs import InputFile
-from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.recording import input_record, input_records
 
 

@@ -75,7 +75,9 @@ class _Jobs:
                 found.append((shard, "damaged"))
         return found
 
-    def assemble(self, plan: _Plan, folder: JobFolder, reports: list[ShardReport], *, overwrite: bool) -> list[object]:
+    def assemble(
+        self, plan: _Plan, folder: JobFolder, reports: list[ShardReport], *, overwrite: bool
+    ) -> tuple[list[object], bool]:
         world, name = self.world, self.world.current.name
         running = [actor for actor in world.actors if actor.name == self.assembling]
         if running and not (running[0].is_dead or running[0].is_done):
@@ -94,7 +96,7 @@ class _Jobs:
                 file.discard()
             if self.assembling == name:
                 self.assembling = None
-        return []
+        return [], False
 
     def _read(self, path: str) -> bytes | None:
         self.world.call(f"read {path}")

@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from tokenloom.corpus.job import Runner
 
 
-def add_job_options(parser: argparse.ArgumentParser, *, threads: int, shard_size: str) -> argparse._ArgumentGroup:
+def add_job_options(
+    parser: argparse.ArgumentParser, *, threads: int, shard_size: str, has_default: bool = True
+) -> argparse._ArgumentGroup:
     """Declares how a job is done; `job_of` reads it.
 
     Args:
         parser: parser of the command.
         threads: number of threads that one process feeds where nobody says how many.
-        shard_size: size where nobody says.
+        shard_size: size where nobody says, as a size or in words.
+        has_default: whether it is a size, and not in words.
     """
     group = parser.add_argument_group("how the work is done")
     group.add_argument(
@@ -29,7 +32,7 @@ def add_job_options(parser: argparse.ArgumentParser, *, threads: int, shard_size
     group.add_argument(
         "--shard-size",
         type=byte_count,
-        default=shard_size,
+        default=shard_size if has_default else None,
         metavar="SIZE",
         help=f"bytes of input per shard (default {shard_size})",
     )

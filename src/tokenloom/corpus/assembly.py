@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.corpus.finished import require_own_outputs
 from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import JobPlan, PlannedOutput, PlannedShard
-from tokenloom.corpus.recipe import Mask
+from tokenloom.corpus.recipe import Mask, Recipe
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
@@ -30,13 +30,13 @@ from tokenloom.indexed.roles import roles_path
 from tokenloom.indexed.writing.checked_inputs import check_inputs
 from tokenloom.indexed.writing.concatenate import write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
-from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
+from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, is_published, publish_datasets, should_seal
 from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.resolve import open_pending
+from tokenloom.storage.resolve import exists, open_pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,10 @@ class DonePart:
 
 def assemble(
     plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
-) -> list[OutputSummary]:
-    """Makes the datasets of a job appear, all or none, and returns what they hold.
+) -> tuple[list[OutputSummary], bool]:
+    """Makes the datasets of a job appear, all or none, and returns what they hold, and whether they were there before.
+
+    What is there is only looked at where the recipe compares bytes, and it is not to be replaced.
 
     Args:
         plan: of the job.
@@ -109,14 +111,19 @@ def assemble(
                     pending.seal()
                 new.append(pending)
             ledgers.append(_ledger(mine, output.datasets[-1].split_number))
-        publish_datasets(new, overwrite=may_replace, locks=locks)
-    return [
+        were_there = plan.recipe.compares_bytes and not overwrite and all(map(is_published, new))
+        if were_there:
+            for file in [file for pending in new for file in pending.beside if not exists(file.path)]:
+                file.place()
+        else:
+            publish_datasets(new, overwrite=may_replace, locks=locks)
+    outputs = [
         OutputSummary(
-            datasets=tuple(dataset_summary(planned, IndexedDataset(planned.prefix)) for planned in output.datasets),
-            ledger=ledger,
+            datasets=tuple(dataset_summary(planned, plan.open(planned)) for planned in output.datasets), ledger=ledger
         )
         for output, ledger in zip(plan.outputs, ledgers, strict=True)
     ]
+    return outputs, were_there
 
 
 def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
@@ -159,7 +166,7 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
         make = manifest_maker(
             plan.recipe, output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines
         )
-        pending = _pending_dataset(chosen, planned.prefix, make, dtype=plan.recipe.dtype)
+        pending = _pending_dataset(chosen, planned.prefix, make, plan.recipe)
         if number == 0:
             pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
         yield pending
@@ -186,20 +193,21 @@ def _pending_dataset(
     parts: Sequence[ConcatenatedPart],
     prefix: str,
     make: Callable[[PairFacts], Manifest],
-    *,
-    dtype: np.dtype[Any],
+    recipe: Recipe,
 ) -> PendingDataset:
     if len(parts) == 1 and parts[0].is_whole and not is_remote(prefix):
-        linked = _linked_pair(parts[0].prefix, prefix, make)
+        linked = _linked_pair(parts[0].prefix, prefix, make, multimodal=recipe.is_multimodal)
         if linked is not None:
             return linked
-    check_inputs([part.prefix for part in parts], multimodal=False)
-    return write_pending(parts, prefix, dtype=dtype, multimodal=False, manifest=make)
+    check_inputs([part.prefix for part in parts], multimodal=recipe.is_multimodal)
+    return write_pending(parts, prefix, dtype=recipe.dtype, multimodal=recipe.is_multimodal, manifest=make)
 
 
-def _linked_pair(source: str, target: str, make: Callable[[PairFacts], Manifest]) -> PendingDataset | None:
+def _linked_pair(
+    source: str, target: str, make: Callable[[PairFacts], Manifest], *, multimodal: bool
+) -> PendingDataset | None:
     """Returns a pair by its second name, with its own manifest; None where that cannot be."""
-    found = manifest_of(IndexedDataset(source))
+    found = manifest_of(IndexedDataset(source, multimodal=multimodal))
     tokens = None if found is None else pending_link(bin_path(source), bin_path(target))
     index = None if tokens is None else pending_link(idx_path(source), idx_path(target))
     if found is None or tokens is None or index is None:

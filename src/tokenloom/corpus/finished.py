@@ -7,7 +7,6 @@ from tokenloom.corpus.recipe import PlannedDataset
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, OutputSummary, corpus_summary, dataset_summary
 from tokenloom.errors import InputError, TokenloomError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import Manifest
@@ -70,7 +69,7 @@ def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummar
     for planned in output.datasets:
         if existing_path(planned.prefix) is None:  # which also finishes what a process left as it appeared
             return None
-        dataset = IndexedDataset(planned.prefix)
+        dataset = plan.open(planned)
         manifest = manifest_of(dataset)
         if manifest is None or not _is_of(plan, output, planned, manifest):
             return None
@@ -107,10 +106,11 @@ def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
 def own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
     """Returns the manifest of a dataset that this very job made; None if it is not there, or somebody else's."""
     try:
-        found = manifest_of(IndexedDataset(planned.prefix))
+        found = manifest_of(plan.open(planned))
     except (TokenloomError, OSError):
         return None
-    return None if found is None or plan.reads_streams or not _is_of(plan, output, planned, found) else found
+    is_unknown = plan.reads_streams and not plan.recipe.compares_bytes
+    return None if found is None or is_unknown or not _is_of(plan, output, planned, found) else found
 
 
 def _is_of(plan: JobPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:

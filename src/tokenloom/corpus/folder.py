@@ -292,6 +292,11 @@ class JobFolder:
         self._reports[shard.key] = report
         return report
 
+    def known_reports(self) -> tuple[ShardReport, ...]:
+        """Returns the reports of all shards, as far as they were read; none unless that is all of them."""
+        known = [report for shard in self._plan.shards if (report := self._reports.get(shard.key)) is not None]
+        return tuple(known) if len(known) == len(self._plan.shards) else ()
+
     def forget(self, shard: PlannedShard) -> None:
         """Removes the report of a shard, which is then done again."""
         self._reports.pop(shard.key, None)

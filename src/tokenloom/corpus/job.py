@@ -7,14 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tokenloom.corpus.assembly import assemble
 from tokenloom.corpus.finished import finished_summary, require_own_outputs
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.parts import damaged_parts
-from tokenloom.corpus.plan import JobPlan
+from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.processes import work_in_processes
 from tokenloom.corpus.progress import CorpusProgress, ProgressBook
 from tokenloom.corpus.report import ShardReport
@@ -73,6 +73,7 @@ def run_job(
     """
     run = runner or local_runner(plan, num_processes=num_processes, num_workers=num_workers)
     _check_output_folder(plan)
+    makes_again = makes_again or plan.recipe.compares_bytes
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     if restart:
         require_own_outputs(plan, overwrite=overwrite)
@@ -83,19 +84,34 @@ def run_job(
     require_own_outputs(plan, overwrite=overwrite)
     try:
         with folder.joined():
-            num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
+            num_reused = sum(_is_reusable(plan, folder, shard) for shard in plan.shards)
             # Somebody may have finished the job between the first look and joining.
             if not (num_reused or restart or makes_again) and (found := _finished(plan, started)):
                 return found
             _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
-            reports, outputs = _work(plan, folder, run, ProgressBook(plan.shards, progress), overwrite=overwrite)
-        summary = _summary(plan, reports, outputs, num_reused=num_reused, seconds=time.monotonic() - started)
-        return JobResult(summary=summary, reports=tuple(reports))
+            done = _work(plan, folder, run, ProgressBook(plan.shards, progress), overwrite=overwrite)
+        return _result(plan, *done, num_reused=num_reused, seconds=time.monotonic() - started)
     except FolderGoneError as error:
-        if (found := _finished(plan, started)) is not None:
-            return found
-        message = f"`{folder.path}` was removed while this job was working in it"
-        raise StorageError(message, hint="run the same command again") from error
+        found = _finished(plan, started)
+        reports = folder.known_reports()
+        if found is not None and (reports or not plan.recipe.compares_bytes):
+            return replace(found, reports=reports)
+        if found is None:
+            message = f"`{folder.path}` was removed while this job was working in it"
+            raise StorageError(message, hint="run the same command again") from error
+    return run_job(  # finished by others, who told too little of it to say what they did
+        plan, runner=run, work_folder=work_folder, overwrite=overwrite, progress=progress, started=started
+    )
+
+
+def _is_reusable(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> bool:
+    """Whether a shard is done, of what its records lead to now; if they led to something else, it will be done anew."""
+    report = folder.report(shard)
+    if report is None or plan.recipe.is_current(shard.slices, report.numbers):
+        return report is not None
+    _LOGGER.warning("shard %d is done again: what its records lead to has changed", shard.number)
+    folder.forget(shard)
+    return False
 
 
 def _finished(plan: JobPlan, started: float) -> JobResult | None:
@@ -137,8 +153,8 @@ def local_runner(plan: JobPlan, *, num_processes: int | None, num_workers: int |
 
 def _work(
     plan: JobPlan, folder: JobFolder, run: Runner, book: ProgressBook, *, overwrite: bool
-) -> tuple[list[ShardReport], list[OutputSummary]]:
-    """Returns the reports of all shards, and what became of them, once the folder is gone."""
+) -> tuple[list[ShardReport], list[OutputSummary], bool]:
+    """Returns the reports of all shards, what became of them, and whether that was there, once the folder is gone."""
     while True:
         run(plan, folder, book)
         # One process alone reads the parts; the others wait here until the folder is gone, or something is to be done.
@@ -146,9 +162,9 @@ def _work(
             damaged = damaged_parts(plan, folder)
             if not damaged:
                 reports = [report for shard in plan.shards if (report := folder.report(shard)) is not None]
-                outputs = assemble(plan, folder, reports, overwrite=overwrite)
+                outputs, were_there = assemble(plan, folder, reports, overwrite=overwrite)
                 folder.remove()
-                return reports, outputs
+                return reports, outputs, were_there
             for shard, problem in damaged:
                 _LOGGER.warning("shard %d is done again: %s", shard.number, problem)
                 folder.forget(shard)
@@ -185,23 +201,25 @@ def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> s
     return f"{plan.prefix.rstrip(os.sep)}.job"
 
 
-def _summary(
+def _result(
     plan: JobPlan,
     reports: Sequence[ShardReport],
     outputs: Sequence[OutputSummary],
+    were_there: bool,  # noqa: FBT001 - the last of what `_work` returns
     *,
     num_reused: int,
     seconds: float,
-) -> CorpusSummary:
+) -> JobResult:
     engines = {report.engine: report.engine_reason for report in reports}
-    return corpus_summary(
+    summary = corpus_summary(
         plan,
         outputs,
         num_shards_reused=num_reused,
-        was_complete=False,
+        was_complete=were_there,
         num_doubled=sum(report.num_doubled for report in reports),
         num_text_bytes=sum(report.num_text_bytes for report in reports),
         engine=", ".join(engines),
         engine_reason="; ".join(engines.values()),
         seconds=seconds,
     )
+    return JobResult(summary=summary, reports=tuple(reports))

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tokenloom.inputs.blocks import Block
-from tokenloom.preprocess.refusals import Isolating, Made, halved, sole_record
+from tokenloom.preprocess.refusals import Isolating, Made, singles, sole_record
 from tokenloom.storage.locks import write_at
 
 _MOST_BYTES = 1 << 20
@@ -113,7 +113,7 @@ class JournaledWork:
         with self._journal.at(bundle) as alone:
             if not alone:
                 return self._work(bundle)
-            return [made for single in _singles(bundle) for made in self._alone(single)]
+            return [made for single in singles(bundle) for made in self._alone(single)]
 
     def _alone(self, single: Sequence[Block]) -> list[Any]:
         place = (single[0].path, single[0].first_record)
@@ -154,15 +154,6 @@ def places_at(path: str) -> list[Place]:
     found = _read(path)
     alone = found.get("alone")
     return [_place(alone)] if alone is not None else [_place(each) for each in found.get("running", ())]
-
-
-def _singles(bundle: Sequence[Block]) -> Iterator[Sequence[Block]]:
-    halves = halved(bundle)
-    if halves is None:
-        yield bundle
-        return
-    for half in halves:
-        yield from _singles(half)
 
 
 def _place(value: Any) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,10 @@ class OnePairRecipe:
     def of_job(self) -> dict[str, Any]:
         """Returns what else processes must agree on."""
         return {"shard_bytes": self.settings.shard_bytes}
+
+    def is_current(self, _slices: Sequence[InputSlice], _numbers: Mapping[str, int]) -> bool:
+        """Returns that records lead to nothing else."""
+        return True
 
     def select(self, hashes: Sequence[DocumentHashes]) -> tuple[Sequence[Mask | None], Sequence[NDArray[int8] | None]]:
         """Returns that all documents are kept."""

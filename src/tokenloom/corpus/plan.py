@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tokenloom.corpus.recipe import JobSettings, PlannedDataset, Recipe
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs import InputFile, InputSlice
 
 _FORMAT_VERSION = 1
@@ -98,6 +100,14 @@ class JobPlan:
         """Whether some of the input can be read once only, and by this process alone."""
         return any(file.is_stream for file in self.files)
 
+    def open(self, planned: PlannedDataset) -> IndexedDataset:
+        """Opens a dataset that is there.
+
+        Raises:
+            DatasetNotFoundError, DatasetFormatError: it is not, or is damaged.
+        """
+        return IndexedDataset(planned.prefix, multimodal=self.recipe.is_multimodal)
+
     def description(self) -> dict[str, Any]:
         """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
         return _description(self.recipe) | {"job": self.recipe.of_job()}
@@ -126,11 +136,13 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
     number = 0
     for own_prefix, group in recipe.groups(prefix, files):
         cut = list(recipe.cut(group))
-        stops = {slice_.file: slice_.stop for slices in cut for slice_ in slices}  # the last of each file
+        units = Counter[InputFile]()
+        for slice_ in (slice_ for slices in cut for slice_ in slices):
+            units[slice_.file] += slice_.stop - slice_.start
         shards = []
         for slices in cut:
             num_bytes = sum(
-                slice_.file.num_bytes * (slice_.stop - slice_.start) // max(1, stops[slice_.file]) for slice_ in slices
+                slice_.file.num_bytes * (slice_.stop - slice_.start) // max(1, units[slice_.file]) for slice_ in slices
             )
             # What can be read once only is never what was read before.
             nonce = secrets.token_hex() if any(slice_.file.is_stream for slice_ in slices) else ""

@@ -158,6 +158,14 @@ class Recipe(Protocol):
             num_workers: threads that will work.
         """
 
+    def is_current(self, slices: Sequence[InputSlice], numbers: Mapping[str, int]) -> bool:
+        """Whether what the records of a shard lead to, beside the inputs, is still what it was made of.
+
+        Args:
+            slices: of the shard.
+            numbers: of the recipe, from the shard's report.
+        """
+
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:

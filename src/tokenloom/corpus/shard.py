@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.contents import DocumentLedger
+from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.blocks import Block
@@ -222,6 +223,7 @@ class _Part:
     num_tokens: int = 0
     hashes_crc32: int | None = None
     numbers: Counter[str] = field(default_factory=Counter)
+    largest_token: int = -1
     builders: list[IndexedDatasetBuilder] = field(default_factory=list)
     roles: list[RolesWriter] = field(default_factory=list)
     hashes: list[DocumentHashes] = field(default_factory=list)
@@ -234,7 +236,12 @@ class _Part:
             for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
                 builder = IndexedDatasetBuilder(
-                    path, dtype=recipe.dtype, checksums=True, durable=False, exclusive=False
+                    path,
+                    recipe.dtype,
+                    recipe.is_multimodal,
+                    checksums=True,
+                    durable=False,
+                    exclusive=False,
                 )
                 self.builders.append(stack.enter_context(builder))
                 if recipe.has_roles:
@@ -251,7 +258,7 @@ class _Part:
     def write(self, block: TokenisedBlock) -> None:
         """Appends the documents of a block, and sets its bad records aside."""
         for builder, column in zip(self.builders, block.columns, strict=True):
-            builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends)
+            builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends, modes=column.modes)
             self.num_tokens += len(column.tokens)
         for writer, column in zip(self.roles, block.columns, strict=bool(self.roles)):
             if (parts := column.roles) is not None:
@@ -262,6 +269,7 @@ class _Part:
         self.num_blank_lines += block.num_blank_lines
         self.num_doubled += block.num_doubled
         self.numbers.update(block.numbers)
+        self.largest_token = max(self.largest_token, -1 if block.largest_token is None else block.largest_token)
         for bad_line in block.bad_lines:
             self._reject(bad_line)
 
@@ -302,6 +310,8 @@ class _Part:
         for number, builder in enumerate(self.builders):
             key = self.plan.columns[number]
             make = manifest_maker(self.plan.recipe, files, key=key, split=None, ledger=ledger, engine=engine)
+            if self.plan.recipe.is_multimodal:
+                make = partial(_with_largest_token, make, None if self.largest_token < 0 else self.largest_token)
             roles = self.roles[number] if self.roles else None
             builder.publish(builder.prepare(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles))
         if self.plan.recipe.hashes_documents:
@@ -309,3 +319,9 @@ class _Part:
             publish_bytes(hashes_path(self.prefix), data)
             self.hashes_crc32 = zlib.crc32(data)
         self.rejected.publish()
+
+
+def _with_largest_token(
+    make: Callable[[PairFacts], Manifest], largest_token: int | None, pair: PairFacts
+) -> Manifest:  # the bytes of images are no tokens
+    return make(replace(pair, largest_token=largest_token))

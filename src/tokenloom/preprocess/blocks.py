@@ -46,12 +46,14 @@ class Column:
         lengths: int32[num_sequences], tokens per sequence.
         document_ends: int64[num_documents], the number of sequences before each document's end.
         roles: which tokens are prompts, and which answers; None where the recipe has no roles.
+        modes: int8[num_sequences], of multimodal data; None otherwise.
     """
 
     tokens: NDArray[Any]
     lengths: NDArray[np.int32]
     document_ends: NDArray[np.int64]
     roles: PartsOfSequences | None = None
+    modes: NDArray[np.int8] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class TokenisedBlock:
         num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
         hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
         numbers: further ones of the recipe, by name, which are added up.
+        largest_token: of the texts, in multimodal data; None where there is none.
     """
 
     columns: tuple[Column, ...]
@@ -75,6 +78,7 @@ class TokenisedBlock:
     num_doubled: int = 0
     hashes: DocumentHashes | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
+    largest_token: int | None = None
 
 
 class BlockTokeniser:

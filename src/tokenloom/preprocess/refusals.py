@@ -6,7 +6,7 @@ halves, down to the one that is to blame. Nothing of this costs anything while a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -49,6 +49,16 @@ def halved(bundle: Sequence[Block]) -> tuple[list[Block], list[Block]] | None:
     [block] = bundle
     halves = block.halves()
     return None if halves is None else ([halves[0]], [halves[1]])
+
+
+def singles(bundle: Sequence[Block]) -> Iterator[list[Block]]:
+    """Yields the records of some blocks, in order, each as a block of its own."""
+    halves = halved(bundle)
+    if halves is None:
+        yield list(bundle)
+        return
+    for half in halves:
+        yield from singles(half)
 
 
 def stuck_error(bundle: Sequence[Block], seconds: float, *, hint: str) -> StuckRecordError:

@@ -11,11 +11,11 @@ import pytest
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
+from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
 from tokenloom.inputs.limits import ReadLimits
-from tokenloom.preprocess.multimodal import preprocess_multimodal
 
 TOKENIZER = make_tokenizer(byte_level_json())
 PAIRS = {"cat": ("a cat\r\n", b"\xff\xd8cat"), "dog": ("", b"dogs"), "emu": ("naïve ✓", b"e")}

@@ -1,0 +1,193 @@
+"""Texts and images into a multimodal `.bin`/`.idx` pair: a document is the text, then the bytes of its image."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tokenloom.corpus.images import ImageRecipe, sampled_pairs_at_once
+from tokenloom.corpus.job import Runner, run_job
+from tokenloom.corpus.one_pair import OnePairSettings
+from tokenloom.corpus.plan import plan_job
+from tokenloom.corpus.progress import CorpusProgress
+from tokenloom.corpus.settings import BadRecordBudget
+from tokenloom.errors import ConfigError
+from tokenloom.inputs import InputFile
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.numbers import checked_integer
+from tokenloom.preprocess.recording import input_record
+from tokenloom.preprocess.threads import number_of_workers
+from tokenloom.storage.secrets import admit
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+
+_RECORD_SHARD_BYTES = 1 << 20
+"""Of JSON lines: each may lead to an image of some 100 kB."""
+
+_FOLDER_SHARD_BYTES = 256 << 20
+_RECORD_TIMEOUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultimodalSummary:
+    """What a run did.
+
+    Attributes:
+        prefix: of the dataset.
+        num_documents: pairs of text and image.
+        num_text_tokens: of all texts, what fills them up included.
+        num_image_bytes: of all image files.
+        num_truncated: texts that were cut off at `pad_length`.
+        num_rejected: bad lines or pairs, set aside in the file `rejected_path`, which is None if there were none.
+        seconds: the run took.
+        was_complete: whether there was nothing to do.
+    """
+
+    prefix: str
+    num_documents: int
+    num_text_tokens: int
+    num_image_bytes: int
+    num_truncated: int
+    num_rejected: int
+    rejected_path: str | None
+    seconds: float
+    was_complete: bool = False
+
+
+def preprocess_multimodal(
+    input_path: str | os.PathLike[str],
+    output_prefix: str | os.PathLike[str],
+    tokenizer: TextTokenizer,
+    *,
+    text_key: str = "text",
+    image_key: str = "image",
+    append_eod: bool = False,
+    pad_length: int | None = None,
+    num_workers: int | None = None,
+    skip_bad_lines: bool = False,
+    overwrite: bool = False,
+    read_limits: ReadLimits | None = None,
+    progress: Callable[[int], None] | None = None,
+    num_processes: int | None = None,
+    runner: Runner | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    restart: bool = False,
+    shard_bytes: int | None = None,
+) -> MultimodalSummary:
+    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
+
+    A document is the tokens of the text (mode 0), then the bytes of the image file as int32 (mode 1): see
+    `image_to_item`. Each image is stored as it is, never decoded.
+    All files appear at the end, or none; the same call on finished output leaves it alone, after comparing it with the
+    texts and images of now.
+
+    This is a job as `preprocess_corpus` is: of shards, in `PREFIX.job`, which the same call goes on with after whatever
+    ended an earlier one, and which processes and machines that share the folder share. Shards whose images have changed
+    since are done again. In memory are the images of `num_workers` + 1 pairs per process, or of so many
+    times some 256 kB of small ones.
+
+    Args:
+        input_path: of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or of a
+            folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
+        output_prefix: of the outputs; their folder must exist.
+        tokenizer: from `load_tokenizer`.
+        text_key, image_key: of text and path in each JSON object.
+        append_eod: whether the tokenizer's `eod` ends each text that has tokens.
+        pad_length: cut texts off at this many tokens, or fill them up to it with `eod`; needs `append_eod`.
+        num_workers: threads of each process that tokenise and read images; None to use all processors.
+        skip_bad_lines: whether bad lines or pairs are set aside in `PREFIX.rejected.jsonl`.
+        overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
+        read_limits: of what reading the input may take; a text in a file of its own is a record too.
+        progress: called with the number of pairs done, from the calling thread.
+        num_processes: on this machine; None for one per eight threads.
+        runner: does the shards in another way, such as `RayRunner`.
+        work_folder: where the parts lie instead of `PREFIX.job`.
+        restart: give up what an earlier call did and did not finish, and begin anew.
+        shard_bytes: of a file of records as it is, or of the files of a folder; None for 1 MiB, or 256 MiB. A shard is
+            what is lost when a process dies.
+
+    Raises:
+        ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.
+        OutputExistsError: there is another dataset under the output prefix, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
+        InputError: a line or pair is bad (no text, an image that is missing, empty or larger than int32 can count), or
+            there is none at all.
+        TokenizerError: there is no `eod` to append.
+        WorkerError: processes keep dying.
+        StorageError: reading or writing failed.
+    """
+    started = time.monotonic()
+    number_of_workers(num_workers)
+    _check_padding(pad_length, append_eod=append_eod)
+    path = admit(os.fspath(input_path))
+    is_folder = os.path.isdir(path)
+    record = input_record(path)
+    file = _folder_file(path, record.num_bytes) if is_folder else inspect_input(path, default_format="jsonl")
+    recipe = ImageRecipe(
+        settings=OnePairSettings(
+            bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
+            shard_bytes=shard_bytes or (_FOLDER_SHARD_BYTES if is_folder else _RECORD_SHARD_BYTES),
+            record_timeout_seconds=_RECORD_TIMEOUT_SECONDS,
+        ),
+        limits=read_limits or ReadLimits(),
+        inputs=(record,),
+        tokenizer=tokenizer,
+        path=path,
+        is_folder=is_folder,
+        text_key=text_key,
+        image_key=image_key,
+        append_eod=append_eod,
+        pad_length=pad_length,
+    )
+    recipe = replace(recipe, pairs_at_once=sampled_pairs_at_once(recipe, file))
+    result = run_job(
+        plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
+        num_processes=num_processes,
+        num_workers=num_workers,
+        runner=runner,
+        work_folder=work_folder,
+        restart=restart,
+        overwrite=overwrite,
+        progress=None if progress is None else _of_pairs(progress),
+        started=started,
+    )
+    done = result.summary
+    [dataset] = done.datasets
+    return MultimodalSummary(
+        prefix=dataset.prefix,
+        num_documents=dataset.num_documents,
+        num_text_tokens=result.number("num_text_tokens"),
+        num_image_bytes=result.number("num_image_bytes"),
+        num_truncated=result.number("num_truncated"),
+        num_rejected=done.num_rejected,
+        rejected_path=next(iter(done.rejected_paths), None),
+        seconds=done.seconds,
+        was_complete=done.was_complete,
+    )
+
+
+def _folder_file(path: str, num_bytes: int) -> InputFile:
+    return InputFile(path=path, format="text-files", compression="none", num_bytes=num_bytes, version="")
+
+
+def _of_pairs(progress: Callable[[int], None]) -> Callable[[CorpusProgress], None]:
+    told = 0
+
+    def tell(at: CorpusProgress) -> None:
+        nonlocal told
+        if at.counts.num_documents != told:
+            told = at.counts.num_documents
+            progress(told)
+
+    return tell
+
+
+def _check_padding(pad_length: int | None, *, append_eod: bool) -> None:
+    if pad_length is not None and checked_integer("pad_length", pad_length) < 1:
+        message = f"expected a pad_length of at least 1, got {pad_length!r}"
+        raise ConfigError(message)
+    if pad_length is not None and not append_eod:
+        message = "expected `append_eod` with `pad_length`, found none"
+        raise ConfigError(message, hint="texts are filled up with the end-of-document token")

@@ -1,0 +1,208 @@
+"""Texts with images as a job: shards, processes, deaths, and images that change."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
+
+from tokenloom.corpus.multimodal import MultimodalSummary, preprocess_multimodal
+from tokenloom.errors import ConfigError, InputError, OutputExistsError
+from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.verify import verify_dataset
+from tokenloom.tokenizers.plain import ByteTokenizer
+
+NUM_PAIRS = 120
+SUFFIXES = (".bin", ".idx", ".rejected.jsonl")
+
+
+class Deadly(ByteTokenizer):
+    """Takes bytes for ids, but dies of some texts."""
+
+    def __reduce__(self) -> Any:
+        return Deadly, ()
+
+    def tokenize(self, text: str) -> list[int]:
+        if text == "die":
+            ctypes.CDLL(None).abort()
+        return super().tokenize(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, rng: Any) -> Path:
+    """Holds a folder of pairs, one of them incomplete, and records that name the same images, some of them bad."""
+    (tmp_path / "pairs").mkdir()
+    lines: list[object] = []
+    for number in range(NUM_PAIRS):
+        text = f"text {number} " * (number % 5)
+        (tmp_path / "pairs" / f"{number:03d}.txt").write_text(text)
+        (tmp_path / "pairs" / f"{number:03d}.jpg").write_bytes(rng.bytes(int(rng.integers(1, 400))))
+        lines.append({"text": text, "image": f"pairs/{number:03d}.jpg"})
+    (tmp_path / "pairs" / "lone.txt").write_text("x")
+    lines[40:40] = [b"{bad", b""]
+    lines.append({"text": "x", "image": "absent.jpg"})
+    write_lines(tmp_path / "pairs.jsonl", lines)
+    return tmp_path
+
+
+def run(folder: Path, name: str, prefix: str, **options: Any) -> MultimodalSummary:
+    options = {"skip_bad_lines": True, "num_workers": 2, "append_eod": True, **options}
+    return preprocess_multimodal(folder / name, folder / prefix, options.pop("tokenizer", ByteTokenizer()), **options)
+
+
+def outputs(prefix: Path) -> list[bytes]:
+    return [Path(f"{prefix}{suffix}").read_bytes() for suffix in SUFFIXES]
+
+
+def interrupt_after(count: int, *arguments: Any, **options: Any) -> None:
+    def interrupt(done: int) -> None:
+        if done >= count:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(*arguments, progress=interrupt, **options)
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs.jsonl"])
+@pytest.mark.parametrize("shard_bytes", [90, 700, 3000])
+def test_bytes_depend_on_neither_shards_nor_processes(folder, name, shard_bytes):
+    whole = run(folder, name, "whole")
+    cut = run(folder, name, "cut", shard_bytes=shard_bytes, num_processes=2 if shard_bytes > 90 else 1)
+    assert outputs(folder / "cut") == outputs(folder / "whole")
+    for count in ("num_documents", "num_text_tokens", "num_image_bytes", "num_truncated", "num_rejected"):
+        assert getattr(cut, count) == getattr(whole, count)
+    ledger = read_manifest(str(folder / "cut")).ledger
+    is_folder = name == "pairs"
+    assert (ledger.num_kept, ledger.num_rejected, ledger.num_blank) == (
+        NUM_PAIRS,
+        1 if is_folder else 2,
+        0 if is_folder else 1,
+    )
+    assert read_manifest(str(folder / "cut")) == read_manifest(str(folder / "whole"))
+    assert verify_dataset(str(folder / "cut"), multimodal=True).problems == ()
+    assert not (folder / "cut.job").exists()
+
+
+def test_bad_records_are_numbered_over_all_shards(folder):
+    summary = run(folder, "pairs.jsonl", "out", shard_bytes=300)
+    records = [json.loads(line) for line in Path(summary.rejected_path or "").read_text().splitlines()]
+    assert [record["line"] for record in records] == [41, NUM_PAIRS + 3]
+    with pytest.raises(InputError, match=r"pairs\.jsonl` line 41: not JSON"):
+        run(folder, "pairs.jsonl", "strict", shard_bytes=300, skip_bad_lines=False)
+    [record] = map(json.loads, _rejected(run(folder, "pairs", "two", shard_bytes=900)))
+    assert (record["pair"], record["text"]) == (NUM_PAIRS + 1, "lone")
+
+
+def _rejected(summary: MultimodalSummary) -> list[str]:
+    return Path(summary.rejected_path or "").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs.jsonl"])
+def test_an_interrupted_job_goes_on(folder, name, caplog):
+    run(folder, name, "whole")
+    interrupt_after(60, folder, name, "out", shard_bytes=1000)
+    assert len(list((folder / "out.job").glob("*_0.bin"))) >= 2
+    with pytest.raises(ConfigError, match="other settings: append_eod was True, and is False"):
+        run(folder, name, "out", shard_bytes=1000, append_eod=False)
+    run(folder, name, "out", shard_bytes=1000)
+    assert outputs(folder / "out") == outputs(folder / "whole")
+    assert "is done again" not in caplog.text
+    assert not (folder / "out.job").exists()
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs.jsonl"])
+def test_shards_whose_images_changed_meanwhile_are_done_again(folder, name):
+    interrupt_after(60, folder, name, "out", shard_bytes=1000)
+    (folder / "pairs" / "002.jpg").write_bytes(b"another image")
+    run(folder, name, "out", shard_bytes=1000)
+    run(folder, name, "whole")
+    assert outputs(folder / "out") == outputs(folder / "whole")
+
+
+def test_what_is_finished_is_compared_with_the_images_of_now(folder):
+    assert not run(folder, "pairs.jsonl", "out", shard_bytes=1000).was_complete
+    files = {path: path.stat().st_mtime_ns for path in folder.glob("out.*")}
+    again = run(folder, "pairs.jsonl", "out")
+    assert again.was_complete
+    assert (again.num_documents, again.num_rejected) == (NUM_PAIRS, 2)
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("out.*")} == files
+    (folder / "out.rejected.jsonl").unlink()
+    assert run(folder, "pairs.jsonl", "out").was_complete
+    assert (folder / "out.rejected.jsonl").exists()
+    (folder / "pairs" / "002.jpg").write_bytes(b"another image")
+    with pytest.raises(OutputExistsError):
+        run(folder, "pairs.jsonl", "out")
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("out.bin")}.items() <= files.items()
+    assert not run(folder, "pairs.jsonl", "out", overwrite=True).was_complete
+    assert run(folder, "pairs.jsonl", "out").was_complete
+
+
+def test_a_folder_that_changes_while_it_is_read_is_an_error(folder):
+    changed = False
+
+    def change(_done: int) -> None:
+        nonlocal changed
+        if not changed:
+            changed = True
+            (folder / "pairs" / "110.jpg").write_bytes(b"another image")
+
+    with pytest.raises(InputError, match=r"pairs` changed after the job was planned: other files, or some were"):
+        run(folder, "pairs", "out", shard_bytes=1000, progress=change)
+
+
+def test_a_text_of_which_processes_die_is_found(folder):
+    lines = [{"text": "fine", "image": "pairs/001.jpg"}] * 100
+    write_lines(folder / "pairs.jsonl", [*lines, {"text": "die", "image": "pairs/002.jpg"}, *lines])
+    summary = run(folder, "pairs.jsonl", "out", num_processes=2, shard_bytes=6000, tokenizer=Deadly())
+    assert (summary.num_documents, summary.num_rejected) == (200, 1)
+    [record] = map(json.loads, _rejected(summary))
+    assert (record["line"], record["reason"]) == (101, "a process that tokenised it and nothing else died (signal 6)")
+
+
+def test_processes_that_come_together_share_the_work(folder):
+    (folder / "tokenizer.json").write_text(byte_level_json())
+    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-multimodal", str(folder / "pairs.jsonl")]
+    command += ["--output-prefix", str(folder / "out"), "--tokenizer", str(folder / "tokenizer.json")]
+    command += ["--skip-bad-lines", "--append-eod", "--shard-size", "500", "--workers", "1"]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
+    told = [process.communicate(timeout=100)[0].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], told
+    run(folder, "pairs.jsonl", "whole", tokenizer=make_tokenizer(byte_level_json()))
+    assert outputs(folder / "out") == outputs(folder / "whole")
+    assert all(f" {NUM_PAIRS}" in each for each in told)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
+    (folder / "tokenizer.json").write_text(byte_level_json())
+    lines = [{"text": f"text {number}", "image": f"pairs/{number % NUM_PAIRS:03d}.jpg"} for number in range(4000)]
+    write_lines(folder / "pairs.jsonl", [*lines, b"{bad"])
+    run(folder, "pairs.jsonl", "whole", tokenizer=make_tokenizer(byte_level_json()))
+    (folder / "out").mkdir()
+    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-multimodal", str(folder / "pairs.jsonl")]
+    command += ["--output-prefix", str(folder / "out" / "out"), "--tokenizer", str(folder / "tokenizer.json")]
+    command += ["--skip-bad-lines", "--append-eod", "--shard-size", "10KB", "--workers", "1", "--processes", "2"]
+    num_kills = 0
+    while True:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wanted = len(list(folder.glob("out/*.job/*.json"))) + int(rng.integers(2, 6))
+        while process.poll() is None and len(list(folder.glob("out/*.job/*.json"))) < wanted:
+            time.sleep(0.002)
+        if process.poll() is not None:
+            output, _ = process.communicate()
+            assert process.returncode == 0, output.decode()
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        num_kills += 1
+    assert num_kills >= 2
+    assert outputs(folder / "out" / "out") == outputs(folder / "whole")
+    assert leftovers(folder / "out") == ["out.bin", "out.idx", "out.manifest.json", "out.rejected.jsonl"]
