@@ -16,7 +16,7 @@ from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.numbered import NumberedSamples
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.reference_hooks import BUILDER_HOOKS
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
@@ -93,7 +93,7 @@ class BlendedMegatronDatasetBuilder:
         datasets = build_together(
             self._check_and_build,
             # A class that keeps its indices in its own way may count on one rank being the first.
-            look=self._look if issubclass(self.cls, NumberedSamples) else None,
+            look=self._look if issubclass(self.cls, PairSamples) else None,
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
             builders=self.builders,

@@ -6,19 +6,20 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.exposure import TakenConversations
 from tokenloom.datasets.ledger import ChatLedger, Count
-from tokenloom.datasets.numbered import NumberedSamples, PairSamples
 from tokenloom.datasets.outputs import recycled_empty
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.shortcuts import OUTLINE, refuse_hook
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
@@ -32,10 +33,18 @@ from tokenloom.order.windows import SpanBatch, Spans
 _dtype_code = cache(DType.code_from_dtype)
 
 
-class ConversationDataset(PairSamples):
-    """The base of datasets whose samples hold whole conversations.
+if TYPE_CHECKING:
 
-    A subclass says how many tokens a conversation has beyond its inputs (`reads_ahead`: 1 where the last token is only
+    class _Base(PairSamples, MegatronDataset):
+        """What a dataset class has this beside."""
+else:
+    _Base = object
+
+
+class ConversationSamples(_Base):
+    """What datasets have beside `PairSamples` whose samples are whole conversations.
+
+    A class says how many tokens a conversation has beyond its inputs (`reads_ahead`: 1 where the last token is only
     a label), and how the stream of shuffled conversations becomes samples.
     """
 
@@ -57,6 +66,7 @@ class ConversationDataset(PairSamples):
     ) -> None:
         config = as_chat_config(config, self.config_class)
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+        self._check_pair()
         if config.sequence_length % config.slot_multiple:
             message = (
                 f"expected sequence_length to be a multiple of {config.slot_multiple}, which context and sequence "
@@ -91,7 +101,7 @@ class ConversationDataset(PairSamples):
     @staticmethod
     def _key_config_attributes() -> list[str]:
         return [
-            *NumberedSamples._key_config_attributes(),
+            *MegatronDataset._key_config_attributes(),
             "train_on",
             "long_conversations",
             "untrainable_conversations",

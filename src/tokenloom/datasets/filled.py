@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.numbered import SAMPLE_IS_OURS, PairSamples
 from tokenloom.datasets.outputs import (
     INTEGERS,
     LARGE_BYTES,
@@ -22,8 +21,8 @@ from tokenloom.datasets.outputs import (
     integers_of,
     recycled_empty,
 )
+from tokenloom.datasets.pair_samples import SAMPLE_IS_OURS, PairSamples
 from tokenloom.datasets.shortcuts import BATCH, must_ask, refuse_hook
-from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
@@ -40,8 +39,14 @@ Runs = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
 """Tokens, the tokens of each run, and the runs of each sample; see `FilledSamples._gather`."""
 
 
-class FilledSamples(PairSamples):
-    """Samples of `sequence_length` tokens that are spans of sequences; a subclass says which spans.
+if TYPE_CHECKING:
+    _Base = PairSamples  # beside which a dataset class has this
+else:
+    _Base = object
+
+
+class FilledSamples(_Base):
+    """What datasets have beside `PairSamples` whose samples are `sequence_length` tokens, as spans of sequences.
 
     From mapped bytes the kernel fills the final arrays by itself. Tokens that must be read, or changed, first are
     gathered span by span, and the same kernel finishes the rows.
@@ -52,17 +57,10 @@ class FilledSamples(PairSamples):
     fills_batches: ClassVar[bool] = True
     """Whether `batch` fills given arrays."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        dataset_path: str | None,
-        indices: NDArray[Any],
-        num_samples: int | None,
-        index_split: Split,
-        config: GPTDatasetConfig,
-    ) -> None:
-        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
-        check_source(dataset)
+    def _prepare_filling(self) -> None:
+        """Sets what samples are filled with; part of making a dataset."""
+        config = self.config
+        check_source(self.dataset)
         assert config.tokenizer is not None  # the config has checked it
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_kind
 from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.filled import FilledSamples
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.reference_hooks import GPT_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, ShortDatasetWarning
@@ -24,7 +26,7 @@ from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.windows import SpanBatch, Spans
 
 
-class GPTDataset(FilledSamples):
+class GPTDataset(FilledSamples, PairSamples, MegatronDataset):
     """Samples of `sequence_length` tokens from the documents of one split.
 
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
@@ -64,6 +66,8 @@ class GPTDataset(FilledSamples):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        self._check_pair()
+        self._prepare_filling()
         name = f"`{dataset_path or type(self).__name__}`"
         check_kind(indexed_dataset, config, name=name, reads="documents")
         check_eod(indexed_dataset, config, name=name)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.data_origin import PairOrigin
-from tokenloom.datasets.numbered import PairSamples
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.reference_hooks import MASKED_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
@@ -95,7 +96,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         checked_integer("sequence_length", self.sequence_length, at_least=least, hint=hint)
 
 
-class MaskedWordPieceDataset(PairSamples):
+class MaskedWordPieceDataset(PairSamples, MegatronDataset):
     """Samples of whole sentences, some words of which are masked: the base of BERT and T5 datasets.
 
     Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences
@@ -138,6 +139,7 @@ class MaskedWordPieceDataset(PairSamples):
         config: MaskedWordPieceDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        self._check_pair()
         if self.num_samples is not None and self.num_samples < 0:
             message = f"{self._name()}: expected num_samples of at least 0, found {self.num_samples}"
             raise ConfigError(message)
@@ -207,7 +209,7 @@ class MaskedWordPieceDataset(PairSamples):
     @staticmethod
     def _key_config_attributes() -> list[str]:
         return [
-            *PairSamples._key_config_attributes(),
+            *MegatronDataset._key_config_attributes(),
             "masking_probability",
             "short_sequence_probability",
             "masking_max_ngram",

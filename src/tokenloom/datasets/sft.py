@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.conversations import ConversationDataset
+from tokenloom.datasets.conversations import ConversationSamples
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.order.conversation_order import PackedSamples
 
 
-class SFTDataset(ConversationDataset):
+class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
     """Samples of `sequence_length` positions, filled with whole conversations in shuffled order.
 
     Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it if it fits, and

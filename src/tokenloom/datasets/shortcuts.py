@@ -7,6 +7,7 @@ that cannot be, it is an error that names the class and the method.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -92,13 +93,21 @@ class _Offer:
         return isinstance(dataset, self._protocol) and not (self._unless is not None and self._unless(dataset))
 
 
-def _differ_in_length(dataset: Any) -> bool:
-    return isinstance(dataset, SometimesBatches) and not dataset.makes_batches
+def _makes_none(dataset: Any) -> bool:
+    return _cuts_itself(dataset) or (isinstance(dataset, SometimesBatches) and not dataset.makes_batches)
+
+
+def _cuts_itself(dataset: Any) -> bool:
+    """Whether `batch` cuts the whole dataset into batches of a size, as that of `datasets.Dataset` does."""
+    try:
+        return "batch_size" in inspect.signature(dataset.batch).parameters
+    except (TypeError, ValueError):  # of native code
+        return False
 
 
 _OFFERS_SAMPLES = _Offer(ArraySamples, ("sample",))
-_OFFERS_A_BATCH = _Offer(Batches, ("batch",))
-_OFFERS_BATCHES = _Offer(Batches, ("batch", "makes_batches"), unless=_differ_in_length)
+_OFFERS_A_BATCH = _Offer(Batches, ("batch",), unless=_cuts_itself)
+_OFFERS_BATCHES = _Offer(Batches, ("batch", "makes_batches"), unless=_makes_none)
 _OFFERS_FILLING = _Offer(FillsBatches, ("fills_batches", "allocate_batch"))
 _OFFERS_ROWS = _Offer(FillsRows, ("fills_batches", "allocate_batch", "fill_rows"))
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.conversations import ConversationDataset
+from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.mock import check_names_no_data
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
@@ -23,7 +25,7 @@ from tokenloom.order.conversation_order import SingleSamples
 Positions = Sequence[int] | NDArray[np.integer[Any]]
 
 
-class VarlenDataset(ConversationDataset):
+class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
     """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
 
     A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 where there

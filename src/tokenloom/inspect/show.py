@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.conversations import ConversationDataset
+from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.shortcuts import OUTLINE, refuse_hook
 from tokenloom.errors import ConfigError, DatasetFormatError
@@ -132,7 +132,7 @@ def _image(item: NDArray[Any]) -> bytes | None:
         return None
 
 
-def conversation_pieces(dataset: ConversationDataset, sample: int, tokenizer: Detokenizer | None) -> list[Piece]:
+def conversation_pieces(dataset: ConversationSamples, sample: int, tokenizer: Detokenizer | None) -> list[Piece]:
     """Returns the runs of conversations that a sample reads, decoded, cut where loss begins and ends.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.blending.blended import BlendedDataset
+from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
@@ -178,7 +179,7 @@ class _DatasetChecks:
 
     def gives_spans(self) -> None:
         self._need("spans")
-        lengths = getattr(getattr(self._dataset, "dataset", None), "sequence_lengths", None)
+        lengths = self._dataset.documents.lengths if isinstance(self._dataset, PairSamples) else None
         for position in self._samples:
             spans = self._dataset.spans(position)
             where = f"dataset.spans({position})"
@@ -200,10 +201,13 @@ class _DatasetChecks:
     def knows_lengths(self) -> None:
         self._need("lengths", "padded_lengths")
         positions = np.array(self._shuffled())
-        for method, name in (("lengths", "original_seq_len"), ("padded_lengths", "padded_seq_len")):
-            found = getattr(self._dataset, method)(positions)
+        for name, ask in (
+            ("original_seq_len", self._dataset.lengths),
+            ("padded_seq_len", self._dataset.padded_lengths),
+        ):
+            found = ask(positions)
             expected = [int(as_array(self._samples[position][name]).item()) for position in positions.tolist()]
-            require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{method}(positions)")
+            require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{ask.__name__}(positions)")
 
     def takes_announcements(self) -> None:
         self._need("will_need")

@@ -1,4 +1,4 @@
-"""Samples by number from cached index arrays: what the classes that read `.bin`/`.idx` pairs share."""
+"""Samples by number from one `.bin`/`.idx` pair: what all classes that read one share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.shortcuts import BATCH, SAMPLE, as_arrays, ask_each, makes_batches, must_ask, stack
-from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
@@ -27,9 +26,16 @@ from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Remembered
 
+if TYPE_CHECKING:
+    _Base = MegatronDataset  # beside which a dataset class has this
+else:
+    _Base = object
 
-class NumberedSamples(MegatronDataset):
-    """A dataset that has an order, and makes samples in batches; a subclass says which, and how in `_batch`.
+
+class PairSamples(_Base):
+    """What datasets over one pair have beside `MegatronDataset`: an order, samples in batches, and announcements.
+
+    A class says which order it has, and how it makes samples in `_batch`.
 
     A position may count from the end. None gives a sample with an all-zero `loss_mask`, for filling up a batch.
 
@@ -37,21 +43,13 @@ class NumberedSamples(MegatronDataset):
     samples, and all loaders, ask that.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        dataset_path: str | None,
-        indices: NDArray[Any],
-        num_samples: int | None,
-        index_split: Split,
-        config: Any,
-    ) -> None:
-        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
-        if isinstance(dataset, IndexedDataset) and dataset.dtype.kind not in "iu":
-            message = f"{self._name()}: expected tokens of an integer dtype, found {dataset.dtype}"
+    def _check_pair(self) -> None:
+        """Checks what is open, and begins to verify it where the settings ask for that; part of making a dataset."""
+        if isinstance(self.dataset, IndexedDataset) and self.dataset.dtype.kind not in "iu":
+            message = f"{self._name()}: expected tokens of an integer dtype, found {self.dataset.dtype}"
             raise ConfigError(message)
-        self._verification = verification_of(config)
-        if self._verification is not None and (pair := pair_of(dataset)) is not None:
+        self._verification = verification_of(self.config)
+        if self._verification is not None and (pair := pair_of(self.dataset)) is not None:
             self._verification.add(pair.path_prefix, pair.object_storage)
 
     order: Order
@@ -159,26 +157,6 @@ class NumberedSamples(MegatronDataset):
             state.pop("_indices", None)
         return state
 
-
-_SAMPLE = NumberedSamples.sample
-SAMPLE_IS_OURS = Remembered(("sample",), lambda dataset: type(dataset).sample is _SAMPLE)
-"""Whether no class overrides `sample`."""
-
-
-def _all_within(rows: NDArray[np.int64], count: int) -> bool:
-    """Whether all positions are in [0, count)."""
-    if rows.size <= _FEW and rows.ndim == 1:  # a call of NumPy takes longer than looking at so few
-        numbers = rows.tolist()
-        return bool(min(numbers) >= 0 and max(numbers) < count)
-    return bool(rows.min() >= 0 and rows.max() < count)
-
-
-_FEW = 64
-
-
-class PairSamples(NumberedSamples):
-    """Samples that are spans of the sequences of one pair, which may lie in object storage."""
-
     @abstractmethod
     def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
         """Returns the spans of many samples."""
@@ -250,3 +228,19 @@ class PairSamples(NumberedSamples):
             message = f"expected `path_to_cache` with data in object storage, {self._name()}, found none"
             raise ConfigError(message, hint="name a local folder for the indices")
         return os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
+
+
+_SAMPLE = PairSamples.sample
+SAMPLE_IS_OURS = Remembered(("sample",), lambda dataset: type(dataset).sample is _SAMPLE)
+"""Whether no class overrides `sample`."""
+
+
+def _all_within(rows: NDArray[np.int64], count: int) -> bool:
+    """Whether all positions are in [0, count)."""
+    if rows.size <= _FEW and rows.ndim == 1:  # a call of NumPy takes longer than looking at so few
+        numbers = rows.tolist()
+        return bool(min(numbers) >= 0 and max(numbers) < count)
+    return bool(rows.min() >= 0 and rows.max() < count)
+
+
+_FEW = 64
