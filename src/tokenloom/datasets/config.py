@@ -55,7 +55,6 @@ class BlendedMegatronDatasetConfig:
             the manifests; damage is raised by the next sample that is asked for, see `verification_of`.
         allow_data_mismatch: read data although the manifest beside them says that they are of a kind which this class
             does not read as it should: sentences or conversations as documents, for example. It then is a warning.
-        data_warnings: what was said about tokenizers and data already; computed.
     """
 
     random_seed: int
@@ -80,7 +79,6 @@ class BlendedMegatronDatasetConfig:
     verify: VerifyMode = "quick"  # changes no byte of a sample, hence in no cache key
     allow_tokenizer_mismatch: bool = False  # changes no byte of a sample, hence in no cache key
     allow_data_mismatch: bool = False  # likewise
-    data_warnings: set[str] = field(init=False, repr=False, compare=False, default_factory=set)
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:

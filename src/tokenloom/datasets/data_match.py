@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.protocols import pair_of
+from tokenloom.datasets.said_once import is_new
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError, DataMismatchWarning, MissingEodWarning
 from tokenloom.indexed.dataset import IndexedDataset
@@ -117,6 +118,5 @@ def _eod_problem(head: ManifestHead, tokenizer: TokenizerLike | None) -> str | N
 
 
 def _warn_once(config: BlendedMegatronDatasetConfig, message: str, category: type[Warning]) -> None:
-    if message not in config.data_warnings:
-        config.data_warnings.add(message)
+    if is_new(config, message):
         warnings.warn(message, category, stacklevel=4)

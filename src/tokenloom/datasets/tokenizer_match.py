@@ -16,6 +16,7 @@ import numpy as np
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.protocols import pair_of
+from tokenloom.datasets.said_once import is_new
 from tokenloom.errors import TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
@@ -123,8 +124,7 @@ def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> 
 
 
 def _warn_once(config: BlendedMegatronDatasetConfig, message: str, topic: str) -> None:
-    if topic not in config.data_warnings:
-        config.data_warnings.add(topic)
+    if is_new(config, topic):
         warnings.warn(message, TokenizerMismatchWarning, stacklevel=5)
 
 
