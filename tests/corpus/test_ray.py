@@ -15,6 +15,8 @@ import pytest
 from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 
+from tokenloom.corpus.chat import preprocess_chat
+from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.corpus.ray_runner import RayRunner
 from tokenloom.errors import ConfigError
 
@@ -22,6 +24,8 @@ from tokenloom.errors import ConfigError
 SCRIPT = """
 import sys
 from tests.corpus.jobs import preprocess
+from tokenloom.corpus.chat import preprocess_chat
+from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.corpus.ray_runner import RayRunner
 from tokenloom.errors import InputError
 from tokenloom.tokenizers.load import load_tokenizer
@@ -35,6 +39,8 @@ try:
 except InputError as error:
     print(error.message)
 summary = preprocess(f"{folder}/in.jsonl", f"{folder}/ray", tokenizer, shard_bytes=400_000, runner=runner)
+preprocess_chat(f"{folder}/chat.jsonl", f"{folder}/chat-ray", tokenizer, shard_bytes=4000, runner=runner)
+preprocess_multimodal(f"{folder}/pairs.jsonl", f"{folder}/pairs-ray", tokenizer, shard_bytes=1000, runner=runner)
 print(summary.num_documents, summary.num_shards)
 """
 
@@ -65,6 +71,10 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path
     write_lines(tmp_path / "bad.jsonl", [{"text": "fine"}, b"bad"])
     documents = [f"document {number} " * 400 for number in range(1000)]
     path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
+    texts = [{"text": f"word {number}"} for number in range(400)]
+    write_lines(tmp_path / "chat.jsonl", texts)
+    (tmp_path / "image.jpg").write_bytes(b"image")
+    write_lines(tmp_path / "pairs.jsonl", [{**text, "image": "image.jpg"} for text in texts])
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path), str(short_folder)],
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.getcwd()},
@@ -89,6 +99,12 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path
     found = files_of(tmp_path)
     for suffix in ("bin", "idx"):
         assert found[f"ray_text_document.{suffix}"] == found[f"local_text_document.{suffix}"]
+    tokenizer = make_tokenizer(byte_level_json())
+    preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "chat-here", tokenizer)
+    preprocess_multimodal(tmp_path / "pairs.jsonl", tmp_path / "pairs-here", tokenizer)
+    found = files_of(tmp_path)
+    for name in ("chat-{}.bin", "chat-{}.idx", "chat-{}.roles", "pairs-{}.bin", "pairs-{}.idx"):
+        assert found[name.format("ray")] == found[name.format("here")]
 
 
 def test_standard_input_is_refused(tmp_path: Path):

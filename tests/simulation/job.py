@@ -15,6 +15,7 @@ from tests.simulation.disk import Inode
 from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import simulated
 from tokenloom.corpus import folder as folder_module
+from tokenloom.corpus import folder_contents
 from tokenloom.corpus import job as job_module
 from tokenloom.corpus import worker as worker_module
 from tokenloom.corpus.folder import FolderGoneError, JobFolder
@@ -218,7 +219,7 @@ def run(world: World) -> None:
     is_blocked = "/out/set.job/notes" in jobs.strange
     timeout = world.rng.choice((0.5, 3.0))
     plans = [_Plan(number, world.rng.randrange(1, 4), timeout) for number in range(2)]
-    with simulated(world, (folder_module,)), _WorkOf(jobs):
+    with simulated(world, (folder_module, folder_contents)), _WorkOf(jobs):
         for boot in range(world.rng.randrange(1, 4)):
             works: dict[str, Callable[[], None]] = {}
             restarts = world.rng.choice((0.05, 0.3, 0.7))

@@ -109,7 +109,7 @@ def folder_is_emptied_whatever_is_in_it(monkeypatch):
                 folder.os.unlink(folder.os.path.join(path, entry.name))
             folder.os.rmdir(path)
 
-    monkeypatch.setattr(folder, "_remove_own", remove_all)
+    monkeypatch.setattr(folder, "remove_own", remove_all)
 
 
 def lock_of_a_removed_folder_counts(monkeypatch):

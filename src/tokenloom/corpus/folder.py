@@ -24,12 +24,21 @@ import fcntl
 import json
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any
 
+from tokenloom.corpus.folder_contents import (
+    JOB,
+    differences_of,
+    done_keys,
+    foreign_names,
+    is_own_name,
+    read_description,
+    remove_own,
+    require_own_folder,
+)
 from tokenloom.corpus.leases import Silence, touched
 from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.report import ShardReport
@@ -37,18 +46,12 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.machine import boot_id
 from tokenloom.storage.addresses import short_hash
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
-from tokenloom.storage.json_files import read_json
 from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
 
 _LOGGER = logging.getLogger(__name__)
-_JOB = "job.json"
-_MOST_JOB_BYTES = 1 << 29
-"""Room for some millions of input files."""
 _MOST_ATTEMPTS = 100
 """To join: each fails only because somebody else left at that very moment."""
 _OWNER_BYTES = 100
-_OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
-"""Of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
 
 
 class FolderGoneError(Exception):
@@ -67,7 +70,7 @@ class JobFolder:
         self.path = path
         self._plan = plan
         self._lock_path = os.path.join(path, "job.lock")
-        self._job_path = os.path.join(path, _JOB)
+        self._job_path = os.path.join(path, JOB)
         self._removed_path = f"{path}.removed"
         self._reports: dict[str, ShardReport] = {}
         self._machine = boot_id()
@@ -97,7 +100,7 @@ class JobFolder:
         """Whether the folder holds nothing but the lock and this job's description, if that."""
         with suppress(OSError, StorageError), os.scandir(self.path) as entries:
             names = {entry.name for entry in entries} - {os.path.basename(self._lock_path)}
-            return not names or (names == {_JOB} and _read_json(self._job_path) == self._job())
+            return not names or (names == {JOB} and read_description(self._job_path) == self._job())
         return False
 
     def _membership(self, *, makes: bool) -> ExitStack:
@@ -106,7 +109,7 @@ class JobFolder:
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
                     os.mkdir(self.path)
-                self._require_own_folder()
+                require_own_folder(self.path)
             with suppress(FolderGoneError), ExitStack() as stack:
                 descriptor = stack.enter_context(self._open_lock(self._lock_path))
                 with suppress(BlockingIOError):
@@ -123,10 +126,10 @@ class JobFolder:
         Parts of the same settings are of use whatever the inputs were then: those of inputs that changed have other
         keys.
         """
-        found, expected = _read_json(self._job_path), self._job()
+        found, expected = read_description(self._job_path), self._job()
         if found == expected:
             return
-        if found is not None and any(True for _ in self._done_keys()):
+        if found is not None and any(True for _ in done_keys(self.path)):
             self._require_continuation(found, expected)
         with PendingFile(self._job_path) as file:
             file.write(json.dumps(expected, indent=1).encode() + b"\n")
@@ -139,7 +142,7 @@ class JobFolder:
         """
         hint = "finish that job as it was, or give it up with `restart`, which removes what it has done"
         if found["settings"] != expected["settings"]:
-            names = _differences(found["settings"], expected["settings"])
+            names = differences_of(found["settings"], expected["settings"])
             message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
             raise ConfigError(message, hint=hint)
         if found["inputs"] != expected["inputs"] and (
@@ -151,23 +154,13 @@ class JobFolder:
             )
             raise ConfigError(message, hint=hint)
 
-    def _require_own_folder(self) -> None:
-        """Checks that nothing else lies in the folder.
-
-        Raises:
-            ConfigError: something does.
-        """
-        if (foreign := next(_foreign_names(self.path), None)) is not None:
-            message = f"`{self.path}` is to be the folder of a job, but holds `{foreign}`, which is no part of one"
-            raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
-
     def _require_same_job(self) -> None:
-        found, expected = _read_json(self._job_path), self._job()
+        found, expected = read_description(self._job_path), self._job()
         if found is None:
             raise FolderGoneError  # whoever was to write it died, and this process may be the one to do so now
         if found == expected:
             return
-        names = _differences(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
+        names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
         message = f"another process works on another job in `{self.path}`: {names}"
         hint = "wait for its end, or choose another output prefix; two jobs cannot share one"
         raise ConfigError(message, hint=hint)
@@ -183,7 +176,7 @@ class JobFolder:
         # Nothing to do where somebody else takes part, or has removed it.
         with suppress(BlockingIOError, FolderGoneError, StorageError), ExitStack() as stack:
             journals = (os.path.exists(self.journal_path(shard)) for shard in self._plan.shards)
-            if any(True for _ in self._done_keys()) or any(journals):
+            if any(True for _ in done_keys(self.path)) or any(journals):
                 return
             descriptor = stack.enter_context(self._open_lock(self._lock_path))
             self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
@@ -199,10 +192,10 @@ class JobFolder:
 
     def _holds_remains(self) -> bool:
         if os.path.lexists(self._job_path):
-            return bool(_read_json(self._job_path) == self._job())
+            return bool(read_description(self._job_path) == self._job())
         # Files may come back of a folder that was being removed when the power went, which begins with `job.json`.
         with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            return any(_OWN_NAME.fullmatch(entry.name) is not None for entry in entries)
+            return any(is_own_name(entry.name) for entry in entries)
         return False
 
     def restart(self) -> None:
@@ -227,14 +220,14 @@ class JobFolder:
 
         What is no part of a job stays, and the folder around it.
         """
-        if any(True for _ in _foreign_names(self.path)):
+        if any(True for _ in foreign_names(self.path)):
             _LOGGER.warning("`%s` stays: it holds what is no part of a job", self.path)
-            _remove_own(self.path)
+            remove_own(self.path)
             return
         with suppress(OSError):
             removed_path = self._free_removed_path()
             os.rename(self.path, removed_path)
-            _remove_own(removed_path)
+            remove_own(removed_path)
 
     @contextmanager
     def gone_told(self) -> Iterator[None]:
@@ -254,7 +247,7 @@ class JobFolder:
         """Returns a path that nothing has, to move the folder to; removes what is left of jobs before it."""
         for number in count():
             path = self._removed_path + (f"-{number}" if number else "")
-            _remove_own(path)
+            remove_own(path)
             if not os.path.lexists(path):  # otherwise it holds what is somebody else's
                 break
         return path
@@ -394,61 +387,7 @@ class JobFolder:
         if not _is_at(descriptor, path):
             raise FolderGoneError
 
-    def _done_keys(self) -> Iterator[str]:
-        with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            for name in [entry.name for entry in entries]:
-                if name.endswith(".json") and not name.startswith(".") and "_" not in name and name != _JOB:
-                    yield name.removesuffix(".json")
-
 
 def _is_at(descriptor: int, path: str) -> bool:
     with storage_errors("look at", path):
         return is_file_at(descriptor, path)
-
-
-def _foreign_names(folder: str) -> Iterator[str]:
-    """Yields the names of what lies in a folder and is no file of a job."""
-    with storage_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in list(entries):
-            if _OWN_NAME.fullmatch(entry.name) is None or entry.is_dir(follow_symlinks=False):
-                yield entry.name
-
-
-def _remove_own(folder: str) -> None:
-    """Removes the files of a job from a folder, and the folder if nothing else is in it."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        names = [entry.name for entry in entries]
-        own = [name for name in names if _OWN_NAME.fullmatch(name) is not None]
-        for name in sorted(own, key=lambda name: name != _JOB):  # what is left without it is nobody's job
-            with suppress(OSError):
-                os.unlink(os.path.join(folder, name))
-        if len(own) == len(names):
-            os.rmdir(folder)
-
-
-def _read_json(path: str) -> Any:
-    try:
-        found = read_json(path, most_bytes=_MOST_JOB_BYTES)
-        if not isinstance(found, dict) or not {"settings", "inputs"} <= set(found):
-            raise ValueError("it does not describe a job")  # noqa: TRY301, EM101 - worded below
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        message = f"cannot read `{path}`: {error}"
-        raise StorageError(message, hint="remove the folder; the job then begins anew") from error
-    return found
-
-
-def _differences(found: Any, expected: dict[str, Any]) -> str:
-    """Returns the settings in which two jobs differ, in words."""
-    flat_found, flat_expected = dict(_flat(found)), dict(_flat(expected))
-    names = sorted(name for name in {*flat_found, *flat_expected} if flat_found.get(name) != flat_expected.get(name))
-    return "; ".join(f"{name} was {flat_found.get(name)!r}, and is {flat_expected.get(name)!r}" for name in names)
-
-
-def _flat(values: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items() if isinstance(values, dict) else ():
-        if isinstance(value, dict) and name in ("shards", "job"):
-            yield from _flat(value)
-        else:
-            yield name, value
