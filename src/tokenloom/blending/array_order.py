@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.errors import OversampledError
-from tokenloom.order.arrays import ArrayStore, CachedArrays
+from tokenloom.order.arrays import ArrayStore, OrderOfArrays
 from tokenloom.order.cache import Arrays, ArraySpec
 
 _MOST_NARROW = np.iinfo(np.int16).max
@@ -106,7 +106,7 @@ class BlendSamples:
         return None
 
 
-class ArrayBlendOrder:
+class ArrayBlendOrder(OrderOfArrays):
     """A `BlendOrder` over arrays.
 
     Args:
@@ -120,17 +120,7 @@ class ArrayBlendOrder:
 
     def __init__(self, samples: BlendSamples, store: ArrayStore) -> None:
         self.num_samples = samples.num_samples
-        self.arrays = CachedArrays(samples, store)
-
-    @property
-    def identity(self) -> str:
-        """The text behind the key of the cache."""
-        return self.arrays.store.description
-
-    @property
-    def is_built(self) -> bool:
-        """Whether asking for a sample builds nothing."""
-        return self.arrays.is_built
+        super().__init__(samples, store)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Returns which dataset gives each sample, and which of its samples that is, see `BlendOrder`."""
@@ -141,14 +131,6 @@ class ArrayBlendOrder:
         """Returns the same for one position."""
         arrays = self.arrays.opened or self.arrays.open()
         return int(arrays["dataset_index"][position]), int(arrays["dataset_sample_index"][position])
-
-    def check(self) -> None:
-        """Makes sure that what was read of the arrays is what their files held."""
-        self.arrays.check()
-
-    def verify(self) -> list[str]:
-        """Builds the arrays again, and returns a sentence for each that differs."""
-        return self.arrays.verify()
 
 
 def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:

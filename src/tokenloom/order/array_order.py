@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.kernels import SpanReader
-from tokenloom.order.arrays import ArrayStore, CachedArrays
+from tokenloom.order.arrays import ArrayStore, OrderOfArrays
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs
@@ -77,7 +77,7 @@ class SpanArrays:
         return span_misfit(self.reader(arrays), self.plan.num_samples)
 
 
-class ArrayOrder:
+class ArrayOrder(OrderOfArrays):
     """A `SpanOrder` over arrays.
 
     Args:
@@ -91,19 +91,9 @@ class ArrayOrder:
 
     def __init__(self, source: SpanArrays, store: ArrayStore) -> None:
         self.num_samples = source.plan.num_samples
-        self.arrays = CachedArrays(source, store)
+        super().__init__(source, store)
         self._source = source
         self._reader: SpanReader | None = None
-
-    @property
-    def identity(self) -> str:
-        """The text behind the key of the cache."""
-        return self.arrays.store.description
-
-    @property
-    def is_built(self) -> bool:
-        """Whether asking for a sample builds nothing."""
-        return self.arrays.is_built
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
         """Returns the spans of many samples, see `SpanOrder`."""
@@ -114,14 +104,6 @@ class ArrayOrder:
         if self._reader is None:
             self._reader = self._source.reader(self.arrays.open())
         return self._reader
-
-    def check(self) -> None:
-        """Makes sure that what was read of the arrays is what their files held."""
-        self.arrays.check()
-
-    def verify(self) -> list[str]:
-        """Builds the arrays again, and returns a sentence for each that differs."""
-        return self.arrays.verify()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}

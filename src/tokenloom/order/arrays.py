@@ -169,6 +169,39 @@ class CachedArrays:
         return state
 
 
+class OrderOfArrays:
+    """What all orders that are kept as arrays answer alike; a subclass says what the arrays mean.
+
+    Args:
+        builder: what the arrays are.
+        store: where they are kept.
+
+    Attributes:
+        arrays: the arrays, by name.
+    """
+
+    def __init__(self, builder: ArrayBuilder, store: ArrayStore) -> None:
+        self.arrays = CachedArrays(builder, store)
+
+    @property
+    def identity(self) -> str:
+        """The text behind the key of the cache."""
+        return self.arrays.store.description
+
+    @property
+    def is_built(self) -> bool:
+        """Whether asking for a sample builds nothing."""
+        return self.arrays.is_built
+
+    def check(self) -> None:
+        """Makes sure that what was read of the arrays is what their files held; see `CachedArrays.check`."""
+        self.arrays.check()
+
+    def verify(self) -> list[str]:
+        """Builds the arrays again, and returns a sentence for each that differs; see `CachedArrays.verify`."""
+        return self.arrays.verify()
+
+
 def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays:
     cache, origin = store.cache, store.origin
     if cache is None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.order.arrays import ArrayStore, CachedArrays
+from tokenloom.order.arrays import ArrayStore, OrderOfArrays
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.conversations import pack_conversations, shuffle_conversations
 from tokenloom.order.documents import Rows
@@ -131,7 +131,7 @@ class SingleSamples(ConversationSamples):
         yield "document_index", stream.astype(self.index_dtype)
 
 
-class ConversationOrder:
+class ConversationOrder(OrderOfArrays):
     """An `Order` whose samples are whole conversations.
 
     Args:
@@ -143,7 +143,7 @@ class ConversationOrder:
     """
 
     def __init__(self, samples: PackedSamples | SingleSamples, store: ArrayStore) -> None:
-        self.arrays = CachedArrays(samples, store)
+        super().__init__(samples, store)
         self._wanted = samples.num_samples
         self._are_packed = isinstance(samples, PackedSamples)
 
@@ -153,16 +153,6 @@ class ConversationOrder:
         if self._wanted is not None:
             return self._wanted
         return len(self.arrays["sample_index"]) - 1 if self._are_packed else len(self.arrays["document_index"])
-
-    @property
-    def identity(self) -> str:
-        """The text behind the key of the cache."""
-        return self.arrays.store.description
-
-    @property
-    def is_built(self) -> bool:
-        """Whether asking for a sample builds nothing."""
-        return self.arrays.is_built
 
     def starts(self) -> NDArray[np.int64]:
         """Returns the place in `document_index` at which each sample begins, and the end: int64[num_samples + 1]."""
@@ -190,11 +180,3 @@ class ConversationOrder:
         row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         places = np.repeat(starts - row_offsets[:-1], counts) + np.arange(int(row_offsets[-1]))
         return stream[places].astype(np.int64), row_offsets
-
-    def check(self) -> None:
-        """Makes sure that what was read of the arrays is what their files held."""
-        self.arrays.check()
-
-    def verify(self) -> list[str]:
-        """Builds the arrays again, and returns a sentence for each that differs."""
-        return self.arrays.verify()

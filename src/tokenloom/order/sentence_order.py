@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, ShortDatasetWarning
-from tokenloom.order.arrays import ArrayStore, CachedArrays
+from tokenloom.order.arrays import ArrayStore, OrderOfArrays
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Rows
 from tokenloom.order.sentences import build_mapping, mapping_dtype, sentence_misfit
@@ -128,7 +128,7 @@ class SentenceSamples:
         )
 
 
-class SentenceOrder:
+class SentenceOrder(OrderOfArrays):
     """An `Order` over a mapping: a sample is a run of whole sentences of one document.
 
     Args:
@@ -140,7 +140,7 @@ class SentenceOrder:
     """
 
     def __init__(self, samples: SentenceSamples, store: ArrayStore) -> None:
-        self.arrays = CachedArrays(samples, store)
+        super().__init__(samples, store)
         self.samples = samples
         self._was_seen = False
         if self.arrays.opened is not None:
@@ -163,16 +163,6 @@ class SentenceOrder:
         """How many samples there are; opens the mapping, which alone tells."""
         return len(self.mapping())
 
-    @property
-    def identity(self) -> str:
-        """The text behind the key of the cache."""
-        return self.arrays.store.description
-
-    @property
-    def is_built(self) -> bool:
-        """Whether asking for a sample builds nothing."""
-        return self.arrays.is_built
-
     def sentences(self, positions: NDArray[np.int64]) -> tuple[SpanBatch, NDArray[np.int64]]:
         """Returns the sentences of samples, whole, and how many tokens of them each keeps at most: int64[count].
 
@@ -191,11 +181,3 @@ class SentenceOrder:
         lengths = self.samples.source.sequence_lengths[sentences].astype(np.int64)
         self.samples.source.check_index()
         return SpanBatch(sentences, np.zeros_like(sentences), lengths, offsets), np.ascontiguousarray(targets)
-
-    def check(self) -> None:
-        """Makes sure that what was read of the mapping is what its file held."""
-        self.arrays.check()
-
-    def verify(self) -> list[str]:
-        """Builds the mapping again, and returns a sentence where it differs."""
-        return self.arrays.verify()
