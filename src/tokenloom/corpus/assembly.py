@@ -114,6 +114,7 @@ def assemble(
         were_there = plan.recipe.compares_bytes and not overwrite and all(map(is_published, new))
         if were_there:
             for file in [file for pending in new for file in pending.beside if not exists(file.path)]:
+                file.sync()
                 file.place()
         else:
             publish_datasets(new, overwrite=may_replace, locks=locks)

@@ -18,6 +18,7 @@ from tokenloom.inputs import InputFile
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.limits import ReadLimits
 from tokenloom.numbers import checked_integer
+from tokenloom.preprocess.image_blocks import forget_folder
 from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.threads import number_of_workers
 from tokenloom.storage.secrets import admit
@@ -115,6 +116,7 @@ def preprocess_multimodal(
         InputError: a line or pair is bad (no text, an image that is missing, empty or larger than int32 can count), or
             there is none at all.
         TokenizerError: there is no `eod` to append.
+        StuckRecordError: a thread does not come to an end with some of the pairs in ten minutes.
         WorkerError: processes keep dying.
         StorageError: reading or writing failed.
     """
@@ -142,17 +144,20 @@ def preprocess_multimodal(
         pad_length=pad_length,
     )
     recipe = replace(recipe, pairs_at_once=sampled_pairs_at_once(recipe, file))
-    result = run_job(
-        plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
-        num_processes=num_processes,
-        num_workers=num_workers,
-        runner=runner,
-        work_folder=work_folder,
-        restart=restart,
-        overwrite=overwrite,
-        progress=None if progress is None else _of_pairs(progress),
-        started=started,
-    )
+    try:
+        result = run_job(
+            plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
+            num_processes=num_processes,
+            num_workers=num_workers,
+            runner=runner,
+            work_folder=work_folder,
+            restart=restart,
+            overwrite=overwrite,
+            progress=None if progress is None else _of_pairs(progress),
+            started=started,
+        )
+    finally:
+        forget_folder()
     done = result.summary
     [dataset] = done.datasets
     return MultimodalSummary(

@@ -335,6 +335,7 @@ def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, .
     Raises:
         StorageError: the folder cannot be read.
     """
+    forget_folder()
     pairs = _pairs_in(folder)
     first = num_bytes = 0
     for number, pair in enumerate(pairs):
@@ -372,6 +373,11 @@ def _described(folder: str, pairs: Sequence[PairBlock]) -> tuple[int, str]:
 def _pairs_in(folder: str) -> tuple[PairBlock, ...]:
     with storage_errors("list", folder):
         return _listed(folder, os.stat(folder).st_mtime_ns)
+
+
+def forget_folder() -> None:
+    """Forgets the names in the folder that was looked at last, which may be many."""
+    _listed.cache_clear()
 
 
 @functools.lru_cache(maxsize=1)  # for each of its shards
