@@ -62,17 +62,17 @@ def _hear(waiting: dict[int, Any], by_rank: dict[int, Any], case: str) -> None:
 
 @pytest.fixture(scope="module")
 def context():
-    with forking_from("tests.distributed_worker") as context:
+    with forking_from("tests.distributed.worker") as context:
         yield context
 
 
 @pytest.fixture
 def run(context, tmp_path):
-    """Runs a case of `distributed_worker` on every rank of a group; the frozen are woken when others have ended."""
+    """Runs a case of `worker` on every rank of a group; the frozen are woken when others have ended."""
     processes = []
 
     def run(case, *, world_size=4, backend="gloo", frozen=(), **options):
-        worker = __import__("tests.distributed_worker", fromlist=["main"]).main
+        worker = __import__("tests.distributed.worker", fromlist=["main"]).main
         connections, ranks = [], []
         for rank in range(world_size):
             ours, theirs = context.Pipe()

@@ -18,7 +18,7 @@ from tokenloom.packing.schedulers import scheduler_map
 
 pytest.importorskip("torch")
 
-from tests.packing_worker import Run
+from tests.packing.worker import Run
 
 RANKS = 8
 PATIENCE_SECONDS = 60
@@ -33,7 +33,7 @@ class Fleet:
 
     def __init__(self, context: Any, shared: Any) -> None:
         self.shared = shared
-        worker = __import__("tests.packing_worker", fromlist=["main"]).main
+        worker = __import__("tests.packing.worker", fromlist=["main"]).main
         self._connections, self._processes = [], []
         for rank in range(RANKS):
             ours, theirs = context.Pipe()
@@ -90,7 +90,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def context():
-    with forking_from("tests.packing_worker") as context:
+    with forking_from("tests.packing.worker") as context:
         yield context
 
 

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.reference import json_texts as reference
+
 from tokenloom import kernels
 
 KEYS = ("text", "b")

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.support import StandInTokenizer
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 import tokenloom
-from tests.support import StandInTokenizer
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.meeting import Meeting

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.reference.packing import round_up, sample
 from torch.distributed.device_mesh import init_device_mesh
 
-from tests.reference.packing import round_up, sample
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.collectives import measure_traffic
 from tokenloom.distributed.silence import set_rank_silence_seconds

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from tests.reference.blend import blending_indices
+
 from tokenloom import kernels
 from tokenloom.kernels import blending
 

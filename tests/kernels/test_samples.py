@@ -1,0 +1,80 @@
+"""The kernel that gathers spans, against its readable twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference import windows
+
+from tokenloom import kernels
+
+TOKEN_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
+
+
+def stored(sequences, code):
+    """Returns the bytes of the sequences and where each begins."""
+    arrays = [np.array(sequence, dtype=TOKEN_DTYPES[code]) for sequence in sequences]
+    pointers = np.cumsum([0, *(array.nbytes for array in arrays)])[:-1].astype(np.int64)
+    data = np.frombuffer(b"".join(array.tobytes() for array in arrays), dtype=np.uint8)
+    return arrays, data, pointers
+
+
+def gathered(data, pointers, code, spans):
+    columns = np.array(spans, dtype=np.int64).reshape(-1, 3).T.copy()
+    out = np.empty(int(columns[2].sum()), dtype=TOKEN_DTYPES[code])
+    kernels.gather_spans(
+        data, pointers, dtype_code=code, sequences=columns[0], starts=columns[1], lengths=columns[2], out=out
+    )
+    return out
+
+
+@given(data=st.data(), code=st.sampled_from(sorted(TOKEN_DTYPES)))
+def test_gathered_spans_equal_their_twin(data, code):
+    bounds = np.iinfo(TOKEN_DTYPES[code])
+    tokens = st.lists(st.integers(int(bounds.min), int(bounds.max)), max_size=8)
+    arrays, buffer, pointers = stored(data.draw(st.lists(tokens, min_size=1, max_size=6)), code)
+    spans = []
+    for sequence in data.draw(st.lists(st.integers(0, len(arrays) - 1), max_size=8)):
+        start = data.draw(st.integers(0, len(arrays[sequence])))
+        spans.append((sequence, start, data.draw(st.integers(0, len(arrays[sequence]) - start))))
+    expected = np.concatenate([np.empty(0, TOKEN_DTYPES[code]), *windows.gather_spans(arrays, spans)])
+    assert np.array_equal(gathered(buffer, pointers, code, spans), expected)
+
+
+@pytest.mark.parametrize("span", [(2, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 0, -1)])
+def test_spans_outside_the_dataset_are_refused(span):
+    _, data, pointers = stored([[1, 2], [3]], 4)
+    columns = [np.array([value], dtype=np.int64) for value in span]
+    with pytest.raises(IndexError, match="span 0 is outside the dataset"):
+        kernels.gather_spans(
+            data,
+            pointers,
+            dtype_code=4,
+            sequences=columns[0],
+            starts=columns[1],
+            lengths=columns[2],
+            out=np.empty(1, dtype=np.int32),
+        )
+
+
+@pytest.mark.parametrize("span", [(1, 0, 2), (1, 2, 1), (0, 4, 0)])
+def test_spans_past_the_file_are_refused(span):
+    _, data, pointers = stored([[1, 2], [3]], 4)
+    with pytest.raises(IndexError, match="leave the file of 12 bytes"):
+        gathered(data, pointers, 4, [span])
+
+
+def test_outputs_that_do_not_fit_are_refused():
+    _, data, pointers = stored([[1, 2], [3]], 4)
+    one = np.ones(1, dtype=np.int64)
+    settings = {"dtype_code": 4, "sequences": one - 1, "starts": one - 1, "lengths": one + 1}
+    with pytest.raises(TypeError, match="out must have the file's dtype"):
+        kernels.gather_spans(data, pointers, **settings, out=np.empty(2, dtype=np.int64))
+    with pytest.raises(IndexError, match="hold more than 1 tokens"):
+        kernels.gather_spans(data, pointers, **settings, out=np.empty(1, dtype=np.int32))
+    with pytest.raises(TypeError, match="dtype code 7 is not an integer type"):
+        kernels.gather_spans(data, pointers, **{**settings, "dtype_code": 7}, out=np.empty(2, dtype=np.float32))
+    with pytest.raises(ValueError, match="must be equally long"):
+        kernels.gather_spans(data, pointers, **{**settings, "starts": one[:0]}, out=np.empty(2, dtype=np.int32))

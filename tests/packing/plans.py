@@ -1,0 +1,73 @@
+"""Global batches to draw, and the rules that every plan keeps."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tokenloom import (
+    ConfigError,
+    scheduler_map,
+)
+
+
+@st.composite
+def batches(draw, *, longest_share=1.0):
+    """Draws (settings, lengths): lengths of many kinds, none above the share of what a pack holds."""
+    capacity = draw(st.sampled_from([8, 100, 4096]))
+    cp_size, dp_size = draw(st.sampled_from([(1, 1), (1, 8), (2, 4), (4, 2), (1, 16), (3, 2), (1, 6)]))
+    group = draw(st.sampled_from([None, None, 2, 3]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    count = draw(st.integers(1, 400))
+    longest = max(1, int(capacity * cp_size * longest_share))
+    kind = draw(st.sampled_from(["uniform", "lognormal", "bimodal", "equal"]))
+    if kind == "uniform":
+        lengths = rng.integers(1, longest + 1, size=count)
+    elif kind == "lognormal":
+        lengths = rng.lognormal(np.log(longest) - 2, 1.0, size=count).astype(np.int64)
+    elif kind == "bimodal":
+        lengths = np.where(rng.random(count) < 0.15, longest, max(longest // 25, 1))
+    else:
+        lengths = np.full(count, rng.integers(1, longest + 1))
+    return (capacity, cp_size, dp_size, group), np.clip(lengths, 1, longest).tolist()
+
+
+def check(plan, lengths, settings):
+    """Holds a plan to the rules that all plans keep."""
+    capacity, cp_size, dp_size, group = settings
+    lengths = np.array(lengths)
+    assert plan.num_ranks == cp_size * dp_size
+    assert plan.packs.shape == plan.cp_sizes.shape == (plan.num_microbatches, plan.num_ranks)
+    assert plan.num_microbatches % (group or 1) == 0
+    assert sorted(plan.ids.tolist()) == list(range(len(lengths)))
+    assert sorted(np.unique(plan.packs).tolist()) == list(range(plan.num_packs))
+    assert (np.diff(plan.pack_offsets) > 0).all()
+    tokens = np.add.reduceat(lengths[plan.ids], plan.pack_offsets[:-1])[plan.packs]
+    assert (tokens <= capacity * plan.cp_sizes).all()
+    for microbatch, rank in itertools.product(range(min(plan.num_microbatches, 4)), range(plan.num_ranks)):
+        ranks = plan.group_of(microbatch, rank)
+        assert rank in ranks
+        assert len(ranks) == np.count_nonzero(plan.packs[microbatch] == plan.packs[microbatch, rank])
+        assert {int(plan.packs[microbatch, other]) for other in ranks} == {int(plan.packs[microbatch, rank])}
+
+
+NOT_ENOUGH = "not enough samples to move"
+NO_MULTIPLE = "none of them empty"
+NO_GROUPS = "in groups of powers of two"
+
+
+def plan_or_refusal(scheduler, lengths):
+    """Returns the plan, or the words that say which refusal it is."""
+    try:
+        return scheduler.plan(lengths), None
+    except ConfigError as error:
+        return None, next(words for words in (NOT_ENOUGH, NO_MULTIPLE, NO_GROUPS) if words in error.message)
+
+
+def make(name, *settings, **options):
+    return scheduler_map[name](*settings, **options)
+
+
+SETTINGS = ("max_seqlen_per_dp_cp_rank", "cp_size", "dp_size", "microbatch_group_size_per_vp_stage")

@@ -1,0 +1,69 @@
+"""Packs of balanced cost."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from tests.packing.plans import make
+
+from tokenloom import (
+    ConfigError,
+    CostBalancedScheduler,
+    PolynomialCost,
+)
+from tokenloom.packing.bounds import least_slowest_cost
+from tokenloom.packing.report import rank_costs
+
+
+def test_the_longest_share_a_microbatch():
+    plan = CostBalancedScheduler(8, 1, 2).plan([1, 8, 2, 2, 8, 2, 1])
+    assert set(plan.assignments[0]) == {(1,), (4,)}
+    assert [sum([1, 8, 2, 2, 8, 2, 1][i] for i in ids) for ids in plan.assignments[1]] == [4, 4]
+
+
+def test_equal_lengths_are_dealt_out_equally():
+    plan = CostBalancedScheduler(100, 2, 4).plan([25] * 64)
+    assert plan.num_microbatches == 2
+    assert {len(ids) for ids in itertools.chain(*plan.assignments)} == {8}
+
+
+@pytest.mark.parametrize("num_ranks", [8, 64])
+@pytest.mark.parametrize("kind", ["lognormal", "bimodal"])
+def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
+    count = 128 * num_ranks
+    if kind == "lognormal":
+        lengths = np.clip(rng.lognormal(np.log(800), 1.0, size=count).astype(np.int64), 1, 8192)
+    else:
+        lengths = np.where(rng.random(count) < 0.1, rng.integers(6000, 8193, count), rng.integers(50, 600, count))
+    model = PolynomialCost()
+    ours, in_order = (
+        rank_costs(make(name, 8192, 1, num_ranks).plan(lengths), lengths, model)
+        for name in ("cost_balanced", "dp_balanced")
+    )
+    longest_first = -np.sort(-lengths)
+    least = least_slowest_cost(longest_first, model.cost(longest_first, 1), 8192, num_ranks)
+    assert ours.max(axis=1).sum() < 1.07 * least  # at most 1.049 in 420 draws
+    assert ours.max(axis=1).sum() < 0.75 * in_order.max(axis=1).sum()
+    assert len(ours) <= -(-int(lengths.sum()) // (8192 * num_ranks)) + 1
+    assert len(ours) < len(in_order)
+
+
+def test_ranks_take_turns_with_the_costliest_packs(rng):
+    lengths = np.clip(rng.lognormal(7, 1.0, size=2048).astype(np.int64), 1, 8192)
+    totals = rank_costs(CostBalancedScheduler(8192, 1, 16).plan(lengths), lengths, PolynomialCost()).sum(axis=0)
+    assert totals.max() / totals.mean() < 1.02
+
+
+@pytest.mark.parametrize(
+    ("settings", "count", "packs"),
+    [((8, 1, 8, None), 7, 8), ((8, 1, 2, 4), 7, 8), ((8, 2, 4, 2), 1, 8)],
+)
+def test_too_few_sub_samples_for_all_packs_are_refused(settings, count, packs):
+    with pytest.raises(ConfigError) as caught:
+        CostBalancedScheduler(*settings).plan([4] * count)
+    assert caught.value.message == (
+        f"{count} sub-samples of {4 * count} tokens cannot be put into packs of at most {8 * settings[1]} tokens whose "
+        f"number is a multiple of {packs}, none of them empty"
+    )

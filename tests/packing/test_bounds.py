@@ -1,0 +1,37 @@
+"""What no plan can beat."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom import (
+    PolynomialCost,
+)
+from tokenloom.packing.bounds import least_slowest_cost, least_step_imbalance
+
+
+@given(
+    lengths=st.lists(st.integers(1, 10), min_size=2, max_size=6),
+    num_ranks=st.integers(1, 2),
+    linear=st.sampled_from([0.0, 3.0]),
+)
+def test_nothing_beats_the_bounds(lengths, num_ranks, linear):
+    lengths = np.array(sorted(lengths, reverse=True))
+    costs = PolynomialCost(linear=linear).cost(lengths, 1)
+    slowest, worst = [], []
+    for num_steps in range(1, len(lengths) // num_ranks + 1):
+        for pack_of in itertools.product(range(num_steps * num_ranks), repeat=len(lengths)):
+            tokens = np.bincount(pack_of, weights=lengths, minlength=num_steps * num_ranks)
+            if tokens.min() > 0 and tokens.max() <= 10:
+                of_steps = np.bincount(pack_of, weights=costs, minlength=len(tokens)).reshape(num_steps, num_ranks)
+                slowest.append(of_steps.max(axis=1).sum())
+                worst.append((of_steps.max(axis=1) / of_steps.mean(axis=1)).max())
+        if num_steps * num_ranks > 4:
+            break
+    if slowest:
+        assert least_slowest_cost(lengths, costs, 10, num_ranks) <= min(slowest) * (1 + 1e-12)
+        assert least_step_imbalance(lengths, costs, 10, num_ranks) <= min(worst) * (1 + 1e-12)
