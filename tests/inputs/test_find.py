@@ -5,24 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.inputs.corpora import write_arrow, write_parquet
+from tests.inputs.corpora import write_parquet
+from tests.inputs.folders import LINE, found_in, write
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
-from tokenloom.inputs.find import FoundInputs, find_inputs
-
-LINE = b'{"text": "a"}\n'
-
-
-def write(folder: Path, *names: str, data: bytes = LINE) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-
-
-def found_in(folder: Path, found: FoundInputs) -> tuple[list[str], list[str]]:
-    """Returns the paths below a folder."""
-    below = [str(os.path.relpath(file.path, folder)) for file in found.files]
-    return below, [str(os.path.relpath(path, folder)) for path in found.ignored]
+from tokenloom.inputs.find import find_inputs
 
 
 def test_files_come_as_they_are_named(tmp_path: Path):
@@ -76,56 +63,6 @@ def test_a_list_names_files_folders_and_globs(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "list.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(InputError, match=r"the list `list\.txt` is not UTF-8"):
         find_inputs(["@list.txt"])
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "expected"),
-    [
-        ("a.jsonl", LINE, ("jsonl", "none")),
-        ("a.JSON", LINE, ("jsonl", "none")),
-        ("a.jsonl", b"", ("jsonl", "none")),
-        ("a.jsonl", gzip.compress(LINE), ("jsonl", "gzip")),
-        ("a.jsonl.gz", b"not compressed", ("jsonl", "gzip")),
-        ("a.jsonl.zstd", b"", ("jsonl", "zstd")),
-        ("a.ndjson.BZ2", b"", ("jsonl", "bz2")),
-        ("a.jsonl", b"\xfd7zXZ\x00...", ("jsonl", "xz")),
-        ("a.pq", b"", ("parquet", "none")),
-        ("no-suffix", b"PAR1...", ("parquet", "none")),
-        ("no-suffix", b"ARROW1\0\0", ("arrow", "none")),
-        ("no-suffix", b"\xff\xff\xff\xff\0\0\0\0", ("arrow", "none")),
-    ],
-)
-def test_name_and_first_bytes_tell_format_and_compression(tmp_path: Path, name: str, data: bytes, expected):
-    write(tmp_path, name, data=data)
-    [file] = find_inputs([str(tmp_path / name)]).files
-    assert (file.format, file.compression) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "options", "message"),
-    [
-        ("a.dat", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
-        ("a.dat.gz", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
-        ("a.txt", LINE, {}, "`{path}` is text: expected to be told whether a document is a line or a file"),
-        ("a.parquet.gz", LINE, {}, "expected Parquet that compresses inside, found a whole file in gzip: `{path}`"),
-        ("a.jsonl", b"PAR1", {}, "expected JSON lines in `{path}`, found Parquet by its first bytes"),
-        ("a", LINE, {"input_format": "csv"}, "expected an input format out of jsonl, text-lines, text-files, "),
-    ],
-)
-def test_what_cannot_be_told_is_asked_for(tmp_path: Path, name: str, data: bytes, options: dict, message: str):
-    write(tmp_path, name, data=data)
-    with pytest.raises(ConfigError) as caught:
-        find_inputs([str(tmp_path / name)], **options)
-    assert caught.value.message.startswith(message.format(path=tmp_path / name))
-
-
-def test_text_is_what_the_user_says(tmp_path: Path):
-    write(tmp_path, "a.txt", "b.text.gz", "c.md")
-    for chosen in ("text-lines", "text-files"):
-        found = find_inputs([str(tmp_path)], input_format=chosen)
-        assert found_in(tmp_path, found) == (["a.txt", "b.text.gz"], ["c.md"])
-        assert {file.format for file in found.files} == {chosen}
-    assert find_inputs([str(tmp_path / "c.md")], input_format="text-files").files[0].format == "text-files"
 
 
 def test_nothing_found_is_an_error_that_lists_what_there_is(tmp_path: Path):
@@ -216,69 +153,6 @@ def test_objects_are_found_like_files(bucket, tmp_path: Path):
 
 
 # Datasets that `datasets` saved.
-
-
-@pytest.fixture(scope="module")
-def datasets():
-    library = pytest.importorskip("datasets")
-    library.disable_progress_bars()
-    return library
-
-
-def save(datasets, folder: Path, num_rows: int = 6, **options) -> None:
-    datasets.Dataset.from_dict({"text": [f"t{number}" for number in range(num_rows)]}).save_to_disk(folder, **options)
-
-
-def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path: Path):
-    save(datasets, tmp_path / "x" / "hf", num_shards=3)
-    state = tmp_path / "x" / "hf" / "state.json"
-    names = [f"data-0000{number}-of-00003.arrow" for number in range(3)]
-    write_arrow(tmp_path / "x" / "hf" / "cache-1.arrow", [{"text": "left by a map"}])
-    write_arrow(tmp_path / "x" / "a.arrow", [{"text": "another"}])
-    for folder, others in (("x/hf", []), ("x", ["x/a.arrow"])):
-        found = found_in(tmp_path, find_inputs([str(tmp_path / folder)]))
-        assert found[0] == others + [f"x/hf/{name}" for name in names]
-        assert found[1] == ["x/hf/cache-1.arrow", "x/hf/dataset_info.json", "x/hf/state.json"]
-    state.write_text(
-        state.read_text().replace("00000-of", "X").replace("00002-of", "00000-of").replace("X", "00002-of")
-    )
-    assert found_in(tmp_path, find_inputs([str(tmp_path / "x" / "hf")]))[0] == [f"x/hf/{name}" for name in names[::-1]]
-    (tmp_path / "x" / "hf" / names[1]).unlink()
-    with pytest.raises(
-        InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, the first is '{names[1]}'"
-    ):
-        find_inputs([str(tmp_path / "x" / "hf")])
-
-
-def test_splits_are_named_one_by_one(datasets, tmp_path: Path):
-    part = datasets.Dataset.from_dict({"text": ["a"]})
-    datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "hf")
-    with pytest.raises(ConfigError, match=r"found the saved dataset `.*/hf` with the splits train, test") as caught:
-        find_inputs([str(tmp_path / "hf")])
-    assert caught.value.hint == f"name the folder of each: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
-    found = find_inputs([str(tmp_path / "hf" / "train"), str(tmp_path / "hf" / "test")])
-    assert [file.format for file in found.files] == ["arrow", "arrow"]
-
-
-def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path: Path):
-    save(datasets, tmp_path)
-    state = tmp_path / "state.json"
-    indices = '"_indices_data_files": [{"filename": "indices.arrow"}], "_split"'
-    state.write_text(state.read_text().replace('"_split"', indices))
-    with pytest.raises(InputError, match=r"the rows of the saved dataset `.*` are chosen by indices") as caught:
-        find_inputs([str(tmp_path)])
-    assert "flatten_indices" in caught.value.hint
-    state.write_text("{")
-    with pytest.raises(InputError, match=r"`.*state\.json` is not JSON"):
-        find_inputs([str(tmp_path)])
-
-
-def test_a_saved_dataset_may_lie_in_a_store(datasets, bucket, tmp_path: Path):
-    save(datasets, tmp_path, num_shards=2)
-    for path in tmp_path.iterdir():
-        bucket.put(f"hf/{path.name}", path.read_bytes())
-    found = find_inputs([bucket.url("hf/")])
-    assert [file.path for file in found.files] == [bucket.url(f"hf/data-0000{each}-of-00002.arrow") for each in (0, 1)]
 
 
 def test_tables_of_every_suffix_are_found(tmp_path: Path):

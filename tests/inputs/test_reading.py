@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.inputs.corpora import (
     COMPRESSIONS,
-    bad,
     documents,
     json_lines,
     open_whole,
@@ -93,66 +92,6 @@ def test_a_file_that_is_another_one_now_is_refused(tmp_path: Path, name: str, ch
 # Text without keys.
 
 
-def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path: Path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b'\xef\xbb\xbffirst\n{"text": 1}\r\n\n \t\n\xef\xbb\xbfmark\nnul \0 byte\ncaf\xe9\nlast \xc3\xa9')
-    parsed = parse_file(path, input_format="text-lines")
-    expected = ["first", '{"text": 1}\r', "\ufeffmark", "nul \0 byte", "last é"]
-    assert documents(parsed) == [[text] for text in expected]
-    assert bad(parsed) == [(7, "not UTF-8: byte 0xe9 at column 4")]
-    assert sum(block.num_blank_lines for block in parsed) == 2
-
-
-def test_line_ends_of_windows_stay_in_lines_of_text(tmp_path: Path):
-    (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo\r\n")
-    parsed = parse_file(tmp_path / "a.txt", input_format="text-lines")
-    assert documents(parsed) == [["one\r"], ["two\r"]]
-    assert parsed[0].num_blank_lines == 1
-
-
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_a_file_of_text_is_a_document_as_it_is(tmp_path: Path, suffix: str):
-    path = tmp_path / f"a.txt{suffix}"
-    path.write_bytes(COMPRESSIONS[suffix]("\ufeffone\r\n\n\0 two\n".encode()))
-    assert documents(parse_file(path, input_format="text-files")) == [["one\r\n\n\0 two\n"]]
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"a\ncaf\xe9", "not UTF-8: byte 0xe9 at column 6"),
-        ("text".encode("utf-16"), "expected UTF-8, found the byte order mark of UTF-16"),
-        (b"x" * 3000, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept"),
-    ],
-)
-def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path: Path, data: bytes, reason: str):
-    path = tmp_path / "a.txt"
-    path.write_bytes(data)
-    [block] = parse_file(path, input_format="text-files", max_record_bytes=2000)
-    [line] = block.bad_lines
-    assert (line.path, line.unit, line.line, line.reason) == (str(path), "file", 1, reason)
-    assert line.data == data[:1024]
-    assert (block.num_documents, documents([block])) == (0, [])
-
-
-@pytest.mark.parametrize("data", [b"", b" \n\r\n"])
-def test_a_file_of_white_space_is_blank(tmp_path: Path, data: bytes):
-    (tmp_path / "a.txt").write_bytes(data)
-    [block] = parse_file(tmp_path / "a.txt", input_format="text-files")
-    assert (block.num_documents, block.num_blank_lines, block.bad_lines) == (0, 1, [])
-
-
-@pytest.mark.parametrize("input_format", ["jsonl", "text-lines"])
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("block_bytes", [1, 1000])
-def test_lines_of_utf16_are_refused(tmp_path: Path, input_format: str, encoding: str, block_bytes: int):
-    path = tmp_path / "a"
-    path.write_bytes('\ufeff{"text": "a"}\n'.encode(encoding))
-    with pytest.raises(InputError, match=r"`.*/a`: expected UTF-8, found the byte order mark of UTF-16") as caught:
-        parse_file(path, input_format=input_format, block_bytes=block_bytes)
-    assert "iconv" in caught.value.hint
-
-
 @pytest.mark.parametrize("input_format", ["text-lines", "text-files"])
 def test_text_has_one_key(tmp_path: Path, input_format: str):
     (tmp_path / "a.txt").write_bytes(b"a\n")
@@ -160,33 +99,7 @@ def test_text_has_one_key(tmp_path: Path, input_format: str):
         parse_file(tmp_path / "a.txt", ["body"], input_format=input_format)
 
 
-def test_mixed_encodings_spoil_their_lines_only(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n' + json_lines([{"text": "é"}]))
-    parsed = parse_file(path)
-    assert documents(parsed) == [["a"], ["é"]]
-    assert bad(parsed) == [(2, "not UTF-8: byte 0xe9 at column 14")]
-
-
 # Nested keys.
-
-
-def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    records = [
-        {"meta": {"text": "inner", "a.b": {"c": "x"}}},
-        {"meta": {"text": "inner"}, "meta.text": "literal"},
-        {"meta": "no object"},
-        {"meta": None},
-    ]
-    path.write_bytes(json_lines(records))
-    parsed = parse_file(path, ["meta.text"])
-    assert documents(parsed) == [["inner"], ["literal"]]
-    assert bad(parsed) == [(3, "no key 'meta.text'; found 'meta'"), (4, "no key 'meta.text'; found 'meta'")]
-    assert documents(parse_file(path, ["meta.text", "meta"])) == []
-    path.write_bytes(json_lines([{"meta": {"text": "a"}, "id": "1"}] * 3))
-    parsed = parse_file(path, ["meta.text", "id"])
-    assert [documents(parsed, number) for number in (0, 1)] == [[["a"]] * 3, [["1"]] * 3]
 
 
 # Standard input and pipes.

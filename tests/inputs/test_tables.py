@@ -18,9 +18,6 @@ from tests.inputs.corpora import (
 )
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.parsing import parse_block
-from tokenloom.inputs.tables import TableBlock
-from tokenloom.inputs.utf8_texts import Utf8Texts
 
 WRITERS = {"a.parquet": write_parquet, "a.arrow": write_arrow}
 
@@ -76,45 +73,6 @@ def test_every_kind_of_text_is_read(tmp_path: Path, name: str, column: pa.Array)
     path = WRITERS[name](tmp_path / name, pa.table({"text": column}))
     expected = [value if isinstance(value, list) else [value] for value in column.to_pylist()]
     assert documents(parse_file(path)) == documents(parse_file(path, block_bytes=1)) == expected
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.string_view()]
-)
-@pytest.mark.parametrize("batches", [[(0, 6)], [(1, 3)], [(3, 0)], [(0, 1), (1, 0), (4, 2)]])
-def test_columns_of_strings_are_read_where_they_are(kind: pa.DataType, batches: list[tuple[int, int]]):
-    values = ["né", "", "字", "a 👍", "", "b"]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        values = [values, [], ["c"], [""], ["字", "d"], []]
-    whole = pa.record_batch({"text": pa.array(values, type=kind)})
-    block = TableBlock(path="table", first_record=1, batches=tuple(whole.slice(*batch) for batch in batches))
-    parsed = parse_block(block, ["text"])
-    expected = [value for start, count in batches for value in values[start : start + count]]
-    assert documents([parsed]) == [value if isinstance(value, list) else [value] for value in expected]
-    assert isinstance(parsed.columns[0].texts, list if kind == pa.string_view() else Utf8Texts)
-
-
-@pytest.mark.parametrize("wrong", [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe5\xad"])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong: bytes, kind: pa.DataType):
-    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
-    column = pa.array([b"a", wrong, b"b"], type=binary).view(kind)
-    parsed = parse_block(
-        TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),)), ["text"]
-    )
-    assert documents([parsed]) == [["a"], ["b"]]
-    assert bad([parsed]) == [(2, f"not UTF-8: byte 0x{wrong[0]:02x} at column 1")]
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_a_character_that_two_rows_share_is_in_neither(kind: pa.DataType):
-    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
-    column = pa.array([b"\xe5\xad", b"\x97", b"ok"], type=binary).view(kind)
-    parsed = parse_block(
-        TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),)), ["text"]
-    )
-    assert documents([parsed]) == [["ok"]]
-    assert [line for line, _ in bad([parsed])] == [1, 2]
 
 
 BAD_COLUMNS = [
@@ -195,46 +153,6 @@ def test_rows_that_are_too_long_keep_their_beginning(tmp_path: Path, name: str):
     assert bad(parsed) == [(2, "longer than 2000 bytes, which `max_record_bytes` allows; only its beginning is kept")]
     [line] = [line for block in parsed for line in block.bad_lines]
     assert len(line.data) == 1024
-
-
-def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path: Path):
-    texts = [f"text {number} " + "abcdefgh"[number % 8] * 50 for number in range(400)]
-    path = write_parquet(
-        tmp_path / "a.parquet",
-        [{"text": text} for text in texts],
-        row_group_size=100,
-        compression="none",
-        use_dictionary=False,
-        write_page_checksum=True,
-    )
-    data = bytearray(path.read_bytes())
-    data[data.index(b"text 250")] ^= 255
-    path.write_bytes(bytes(data))
-    reader = open_whole(path, keys=["text"], block_bytes=500)
-    blocks = []
-    with pytest.raises(InputError) as caught:
-        blocks.extend(reader.blocks())
-    assert caught.value.message.startswith(f"`{path}` row 201 or later: the Parquet data is damaged: ")
-    assert sum(len(batch) for block in blocks for batch in block.batches) >= 190
-
-
-@pytest.mark.parametrize("cut", [0, 3, 100, -1, -9, -200])
-@pytest.mark.parametrize("stream", [True, False])
-def test_arrow_that_is_cut_is_an_error(tmp_path: Path, cut: int, stream: bool):
-    path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 100, batch_rows=10, stream=stream)
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(InputError, match=r"`.*a\.arrow`( is not an Arrow file|: the Arrow stream has no end mark)"):
-        parse_file(path)
-
-
-def test_arrow_whose_offsets_lead_astray_is_an_error(tmp_path: Path):
-    path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 9)
-    data = path.read_bytes()
-    good = b"".join(number.to_bytes(4, "little") for number in (50, 100, 150))
-    assert data.count(good) == 1
-    path.write_bytes(data.replace(good, good[:4] + (1 << 30).to_bytes(4, "little") + good[8:]))
-    with pytest.raises(InputError, match="row 1 or later: the Arrow data is damaged"):
-        parse_file(path)
 
 
 @pytest.mark.parametrize("name", WRITERS)
