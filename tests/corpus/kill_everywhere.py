@@ -14,13 +14,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.corpus.forks import do_not_wait_for_disks, import_what_it_imports
 from tests.corpus.jobs import files_of, preprocess
 
-import tokenloom.corpus.ray_runner  # noqa: F401 - with all that a job imports
 from tokenloom.tokenizers.load import load_tokenizer
 
 STEPS = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate", "os.scandir"}
 KILLED = -signal.SIGKILL
+
+
+def do_job(folder: Path, options: dict[str, Any]) -> None:
+    preprocess(
+        [folder / "0.jsonl", folder / "1.jsonl"],
+        folder / "out" / "out",
+        load_tokenizer("byte"),
+        skip_bad_records=True,
+        num_processes=1,
+        num_workers=1,
+        **options,
+    )
 
 
 def run(folder: Path, *, die_at: int | None, options: dict[str, Any]) -> int:
@@ -36,15 +48,7 @@ def run(folder: Path, *, die_at: int | None, options: dict[str, Any]) -> int:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)
-        preprocess(
-            [folder / "0.jsonl", folder / "1.jsonl"],
-            folder / "out" / "out",
-            load_tokenizer("byte"),
-            skip_bad_records=True,
-            num_processes=1,
-            num_workers=1,
-            **options,
-        )
+        do_job(folder, options)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
@@ -57,7 +61,8 @@ def main() -> None:
         lines = "".join(json.dumps({"text": f"text {row % 7}"}) + "\n" for row in range(12))
         (folder / f"{number}.jsonl").write_text(lines + "bad\n")
     out.mkdir()
-    assert run(folder, die_at=None, options=options) == 0
+    do_not_wait_for_disks()
+    import_what_it_imports(lambda: do_job(folder, options))
     expected = files_of(out)
     num_kills = 0
     while True:
