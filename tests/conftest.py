@@ -1,15 +1,18 @@
-"""What all tests share: fresh seeds, printed when a test fails."""
+"""What all tests share: fresh seeds, printed when a test fails; a process with torch to fork from; object storage."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtures of all tests
+from tests.support import forking_from
 
 # A busy machine makes an example slow, not wrong.
 settings.register_profile("tokenloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,3 +33,10 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> np.random.Generator:
     """A generator of this test's own, from the fresh seed."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> Iterator[Any]:
+    """Starts processes as forks of one that has imported torch, and what ranks of tests run."""
+    with forking_from("tests.distributed.worker", "tests.packing.worker") as context:
+        yield context

@@ -160,19 +160,21 @@ def make_dataset(
 
 
 @contextmanager
-def forking_from(module: str) -> Iterator[Any]:
-    """Yields a context whose processes are forks of one that has imported a module: 50 ms each, with torch, not 2 s.
+def forking_from(*modules: str) -> Iterator[Any]:
+    """Yields a context whose processes are forks of one that has imported modules: 50 ms each, with torch, not 2 s.
 
-    A server that an earlier test has started knows nothing of the module, so it goes.
+    A server that somebody has started before knows nothing of the modules, so it goes; it comes again afterwards.
     """
     server = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    before = server._preload_modules
     server._stop()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([module])
+    context.set_forkserver_preload(list(modules))
     try:
         yield context
     finally:
         server._stop()
+        context.set_forkserver_preload(before)
 
 
 def assert_same(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:

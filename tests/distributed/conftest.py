@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import forking_from
 
 PATIENCE_SECONDS = 60
 """Before a case counts as hanging; the slowest takes 3 seconds on an idle machine."""
@@ -60,14 +59,8 @@ def _hear(waiting: dict[int, Any], by_rank: dict[int, Any], case: str) -> None:
             del waiting[rank]
 
 
-@pytest.fixture(scope="module")
-def context():
-    with forking_from("tests.distributed.worker") as context:
-        yield context
-
-
 @pytest.fixture
-def run(context, tmp_path):
+def run(forkserver, tmp_path):
     """Runs a case of `worker` on every rank of a group; the frozen are woken when others have ended."""
     processes = []
 
@@ -75,9 +68,9 @@ def run(context, tmp_path):
         worker = __import__("tests.distributed.worker", fromlist=["main"]).main
         connections, ranks = [], []
         for rank in range(world_size):
-            ours, theirs = context.Pipe()
+            ours, theirs = forkserver.Pipe()
             arguments = (theirs, rank, world_size, tmp_path, backend, case, options)
-            processes.append(context.Process(target=worker, args=arguments, daemon=True))
+            processes.append(forkserver.Process(target=worker, args=arguments, daemon=True))
             processes[-1].start()
             theirs.close()
             connections.append(ours)

@@ -99,10 +99,20 @@ def test_a_rank_without_samples_in_the_last_chunk_gets_an_empty_batch(prefix):
     assert [batch["tokens"].shape for batch in loader] == [(0, 4)]
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-@pytest.mark.parametrize("changes", [CHANGES["resets"], CHANGES["document masking"], CHANGES["positional reads"]])
+@pytest.mark.usefixtures("forkserver")
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        ("resets", "fork"),
+        ("document masking", "fork"),
+        ("positional reads", "fork"),
+        ("resets", "forkserver"),
+        ("document masking", "forkserver"),
+        ("positional reads", "spawn"),  # as from a server, but each worker imports torch anew: 2 s
+    ],
+)
 def test_workers_change_nothing(prefix, changes, start):
-    dataset = make_dataset(prefix, **changes)
+    dataset = make_dataset(prefix, **CHANGES[changes])
     dataset.sample(0)  # open, as it would be in a training run
     sampler = MegatronPretrainingSampler(len(dataset), 10, 4, 0, 2)
     loader = build_dataloader(dataset, sampler, num_workers=2, multiprocessing_context=start, prefetch_factor=3)

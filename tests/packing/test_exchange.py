@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.packing import pack, part_of, round_up, sample
-from tests.support import forking_from
 
 from tokenloom.packing.schedulers import scheduler_map
 
@@ -89,23 +88,17 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def context():
-    with forking_from("tests.packing.worker") as context:
-        yield context
-
-
-@pytest.fixture(scope="module")
-def fleet(context, tmp_path_factory):
+def fleet(forkserver, tmp_path_factory):
     """Processes that outlive a test: for cases in which no process is lost."""
-    fleet = Fleet(context, tmp_path_factory.mktemp("fleet"))
+    fleet = Fleet(forkserver, tmp_path_factory.mktemp("fleet"))
     yield fleet
     fleet.close()
 
 
 @pytest.fixture
-def doomed(context, tmp_path):
+def doomed(forkserver, tmp_path):
     """Processes of one test's own, which may be killed."""
-    fleet = Fleet(context, tmp_path)
+    fleet = Fleet(forkserver, tmp_path)
     yield fleet
     fleet.close()
 
