@@ -32,7 +32,7 @@ COMMANDS = (
 )
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Of printing: all other writing words its errors, and names its file."""
+"""Errors of printing: all other writing words its errors, and names its file."""
 
 
 class ExactParser(argparse.ArgumentParser):

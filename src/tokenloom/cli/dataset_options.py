@@ -11,7 +11,7 @@ def add_dataset_options(parser: argparse.ArgumentParser, *, what: str) -> None:
     """Declares the inputs of a command that takes many datasets, and where its result goes.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         what: it does with them.
     """
     parser.add_argument("prefixes", nargs="*", metavar="PREFIX", help=f"datasets to {what}; globs and folders too")

@@ -17,7 +17,7 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
     """Declares where the pair goes and how text is tokenized.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         bad: what is set aside when it is bad.
         has_engines: whether there is a choice of engines.
     """

@@ -44,9 +44,9 @@ class DonePart:
     """A shard that is done.
 
     Attributes:
-        shard: of the job.
-        report: of what came out.
-        prefix: of its files.
+        shard: shard of the job.
+        report: what came out.
+        prefix: prefix of its files.
         kept: bool[num_documents], the documents that are no duplicates; None for all.
         splits: int8[num_documents], the number of the split of each; None without splits.
     """
@@ -83,9 +83,9 @@ def assemble(
     What is there is only looked at where the recipe compares bytes, and it is not to be replaced.
 
     Args:
-        plan: of the job.
-        folder: with the parts.
-        reports: of all shards, in order.
+        plan: plan of the job.
+        folder: folder with the parts.
+        reports: reports of all shards, in order.
         overwrite: whether datasets that another job made may be replaced; they stay whole until all are complete.
 
     Raises:

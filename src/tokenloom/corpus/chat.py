@@ -41,16 +41,16 @@ class ChatSummary:
     """What a run did.
 
     Attributes:
-        prefix: of the pair and its roles.
+        prefix: prefix of the pair and its roles.
         num_documents: lines or rows that hold conversations.
         num_sequences: conversations or texts.
-        num_tokens: of these, end-of-document tokens included.
+        num_tokens: number of tokens of these, end-of-document tokens included.
         num_answer_tokens: tokens that the assistant says, or of plain text.
         num_blank_lines: lines of nothing but white space.
         num_rejected: bad lines, set aside in the file `rejected_path`, which is None if there were none.
-        schema: of the records.
-        template: that rendered them.
-        dtype: of the tokens.
+        schema: schema of the records.
+        template: template that rendered them.
+        dtype: dtype of the tokens.
         engine, engine_reason: what tokenised, and why.
         seconds: the run took.
         was_complete: whether there was nothing to do.
@@ -108,25 +108,26 @@ def preprocess_chat(
 
     Args:
         input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
-        output_prefix: of the outputs; their folder must exist.
-        tokenizer: from `load_tokenizer`, of Hugging Face.
+        output_prefix: prefix of the outputs; their folder must exist.
+        tokenizer: tokenizer of Hugging Face, from `load_tokenizer`.
         chat_template: see `load_chat_template`; not used for texts.
-        schema: of the records; None to tell it from their columns.
+        schema: schema of the records; None to tell it from their columns.
         num_workers: threads of each process; None to use all processors.
         engine: `auto` takes `gigatoken` if it gives the same ids, else `tokenizers`, and says why in the summary.
         skip_bad_lines: whether lines and rows without conversations are set aside in `PREFIX.rejected.jsonl`.
         overwrite: replace a dataset that is there and was not made by this very call; it stays whole until the new one
             is.
-        render_limits: of what the template may do for one conversation: a record for which it does more is a bad one.
-        read_limits: of what reading the input may take.
-        record_timeout_seconds: that a thread may take for the records it is given at once.
+        render_limits: limits of what the template may do for one conversation: a record for which it does more is a bad
+            one.
+        read_limits: limits of what reading the input may take.
+        record_timeout_seconds: most time that a thread may take for the records it is given at once.
         progress: called often with the bytes read, of how many, and the tokens so far, from the calling thread.
-        num_processes: on this machine; None for one per four threads.
+        num_processes: number of processes on this machine; None for one per four threads.
         runner: does the shards in another way, such as `RayRunner`.
         work_folder: where the parts lie instead of `PREFIX.job`; needed to share a job whose output is in object
             storage.
         restart: give up what an earlier call did and did not finish, and begin anew.
-        shard_bytes: of the input file, as it is; a shard is what is lost when a process dies.
+        shard_bytes: bytes of the input file, as it is, in a shard; a shard is what is lost when a process dies.
 
     Raises:
         ConfigError: a setting is wrong, no schema fits the columns, or an unfinished job with other settings or inputs

@@ -43,10 +43,11 @@ class ConversationRecipe(OnePairRecipe):
     """The recipe for conversations; see `Recipe`.
 
     Attributes:
-        tokenizer: that names the ids.
-        schema: of the records, the same in all shards.
-        template_name, template_source: of what renders conversations; None for texts, which need no template.
-        render_limits: of what a template may do; None for the usual.
+        tokenizer: tokenizer that names the ids.
+        schema: schema of the records, the same in all shards.
+        template_name, template_source: name and source of what renders conversations; None for texts, which need no
+            template.
+        render_limits: limits of what a template may do; None for the usual.
         engine: asked for.
         stream: its reader, which has begun, where it can be read once only; None otherwise.
     """
@@ -66,7 +67,7 @@ class ConversationRecipe(OnePairRecipe):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the tokens."""
+        """Dtype of the tokens."""
         return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
 
     @property
@@ -141,8 +142,8 @@ def conversation_recipe(
     """Returns the recipe for the conversations of a file, of which no more than the beginning is read.
 
     Args:
-        file: with the conversations.
-        tokenizer: that names the ids.
+        file: file with the conversations.
+        tokenizer: tokenizer that names the ids.
         settings, inputs, limits: see `OnePairRecipe`.
         chat_template, schema, engine, render_limits: see `preprocess_chat`.
 

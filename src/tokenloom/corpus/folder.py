@@ -50,7 +50,7 @@ from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_ATTEMPTS = 100
-"""To join: each fails only because somebody else left at that very moment."""
+"""Attempts to join: each fails only because somebody else left at that very moment."""
 _OWNER_BYTES = 100
 
 
@@ -62,8 +62,8 @@ class JobFolder:
     """The folder of a job, as one process sees it.
 
     Args:
-        path: of the folder.
-        plan: of the job.
+        path: path of the folder.
+        plan: plan of the job.
     """
 
     def __init__(self, path: str, plan: JobPlan) -> None:
@@ -304,8 +304,8 @@ class JobFolder:
         still held, the shard may be done twice: both write the same bytes, and files appear whole.
 
         Args:
-            shard: to work on.
-            wait: until whoever works on it is done, dead, or shows no sign of life for `worker_timeout_seconds`.
+            shard: shard to work on.
+            wait: whether to wait until its worker is done, dead, or silent for `worker_timeout_seconds`.
 
         Raises:
             FolderGoneError: the job was finished meanwhile.
@@ -336,8 +336,8 @@ class JobFolder:
         """Yields the descriptor of a lock that this process holds, None if another does.
 
         Args:
-            name: of the lock.
-            wait: until whoever holds it lets go, or is dead.
+            name: name of the lock.
+            wait: whether to wait until whoever holds it lets go, or is dead.
             pending: beginnings of the paths that whoever holds it writes: what a process of this machine that was
                 killed meanwhile left half written is removed.
 

@@ -19,7 +19,7 @@ _MOST_JOB_BYTES = 1 << 29
 """Room for some millions of input files."""
 
 _OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
-"""Of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
+"""Name of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
 
 
 def is_own_name(name: str) -> bool:

@@ -35,13 +35,13 @@ class ImageRecipe(OnePairRecipe):
     """The recipe for texts with images; see `Recipe`.
 
     Attributes:
-        tokenizer: that names the ids.
-        path: of the input.
+        tokenizer: tokenizer that names the ids.
+        path: path of the input.
         is_folder: whether that is a folder of pairs, and not a file of records.
-        text_key, image_key: of text and path in a record.
+        text_key, image_key: keys of text and path in a record.
         append_eod: whether `eod` ends each text that has tokens.
-        pad_length: of texts; None to leave them.
-        pairs_at_once: that a thread takes, after the first.
+        pad_length: length of texts; None to leave them.
+        pairs_at_once: number of pairs that a thread takes at once, after the first.
     """
 
     tokenizer: TextTokenizer

@@ -35,8 +35,8 @@ class JobResult:
     """What a job did.
 
     Attributes:
-        summary: in numbers.
-        reports: of its shards; none where another call finished it.
+        summary: what the job did, in numbers.
+        reports: reports of its shards; none where another call finished it.
     """
 
     summary: CorpusSummary
@@ -63,7 +63,7 @@ def run_job(
     """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`.
 
     Args:
-        plan: of the job.
+        plan: plan of the job.
         num_processes, num_workers, runner, work_folder, restart, overwrite, progress: see `preprocess_corpus`.
         makes_again: whether datasets that this very job made are made again, and not left as they are.
         started: when the call began that this is the work of, by the monotonic clock.

@@ -30,7 +30,7 @@ class ShardJournal:
     """The journal of a shard, while one process works on it; safe from several threads.
 
     Args:
-        path: of the file. What an attempt before has left in it is read.
+        path: path of the file. What an attempt before has left in it is read.
     """
 
     def __init__(self, path: str) -> None:
@@ -100,8 +100,8 @@ class JournaledWork:
     """Does work on bundles of blocks, and notes in a journal what it is at; see `ShardJournal`.
 
     Args:
-        work: to be done.
-        journal: of the shard.
+        work: work to be done.
+        journal: journal of the shard.
     """
 
     def __init__(self, work: Isolating[Made], journal: ShardJournal) -> None:
@@ -129,7 +129,7 @@ def condemn(path: str, reason: str) -> Place | None:
     """Makes the record a bad one that the process at a shard, which has ended of itself, was at alone.
 
     Args:
-        path: of the journal.
+        path: path of the journal.
         reason: why it is bad.
 
     Returns:

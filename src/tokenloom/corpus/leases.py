@@ -20,8 +20,8 @@ def touched(descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
     """Touches an open file again and again, from a thread of its own; None for no file.
 
     Args:
-        descriptor: of the file.
-        timeout_seconds: after which its holder is taken for frozen.
+        descriptor: descriptor of the file.
+        timeout_seconds: time after which its holder is taken for frozen.
     """
     if descriptor is None:
         yield
@@ -47,8 +47,8 @@ class Silence:
     """How long a file was not touched, by the clock of who waits: those of other machines may be wrong.
 
     Args:
-        path: of the file.
-        timeout_seconds: that are too long.
+        path: path of the file.
+        timeout_seconds: time that is too long.
     """
 
     def __init__(self, path: str, timeout_seconds: float) -> None:

@@ -25,7 +25,7 @@ from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _RECORD_SHARD_BYTES = 1 << 20
-"""Of JSON lines: each may lead to an image of some 100 kB."""
+"""Shard of JSON lines: each may lead to an image of some 100 kB."""
 
 _FOLDER_SHARD_BYTES = 256 << 20
 _RECORD_TIMEOUT_SECONDS = 600.0
@@ -36,10 +36,10 @@ class MultimodalSummary:
     """What a run did.
 
     Attributes:
-        prefix: of the dataset.
+        prefix: prefix of the dataset.
         num_documents: pairs of text and image.
-        num_text_tokens: of all texts, what fills them up included.
-        num_image_bytes: of all image files.
+        num_text_tokens: number of tokens of all texts, what fills them up included.
+        num_image_bytes: size of all image files in bytes.
         num_truncated: texts that were cut off at `pad_length`.
         num_rejected: bad lines or pairs, set aside in the file `rejected_path`, which is None if there were none.
         seconds: the run took.
@@ -90,24 +90,24 @@ def preprocess_multimodal(
     times some 256 kB of small ones.
 
     Args:
-        input_path: of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or of a
-            folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
-        output_prefix: of the outputs; their folder must exist.
-        tokenizer: from `load_tokenizer`.
-        text_key, image_key: of text and path in each JSON object.
+        input_path: path of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or
+            of a folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
+        output_prefix: prefix of the outputs; their folder must exist.
+        tokenizer: tokenizer from `load_tokenizer`.
+        text_key, image_key: keys of text and path in each JSON object.
         append_eod: whether the tokenizer's `eod` ends each text that has tokens.
         pad_length: cut texts off at this many tokens, or fill them up to it with `eod`; needs `append_eod`.
         num_workers: threads of each process that tokenise and read images; None to use all processors.
         skip_bad_lines: whether bad lines or pairs are set aside in `PREFIX.rejected.jsonl`.
         overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
-        read_limits: of what reading the input may take; a text in a file of its own is a record too.
+        read_limits: limits of what reading the input may take; a text in a file of its own is a record too.
         progress: called with the number of pairs done, from the calling thread.
-        num_processes: on this machine; None for one per eight threads.
+        num_processes: number of processes on this machine; None for one per eight threads.
         runner: does the shards in another way, such as `RayRunner`.
         work_folder: where the parts lie instead of `PREFIX.job`.
         restart: give up what an earlier call did and did not finish, and begin anew.
-        shard_bytes: of a file of records as it is, or of the files of a folder; None for 1 MiB, or 256 MiB. A shard is
-            what is lost when a process dies.
+        shard_bytes: bytes in a shard: of a file of records as it is, or of the files of a folder; None for 1 MiB, or
+            256 MiB. A shard is what is lost when a process dies.
 
     Raises:
         ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.

@@ -40,8 +40,8 @@ class OnePairRecipe:
     """The base of such recipes; see `Recipe` for its members.
 
     Attributes:
-        settings: that the job asks for.
-        limits: of what reading the input may take.
+        settings: settings that the job asks for.
+        limits: limits of what reading the input may take.
         inputs: what the manifest says of the input, as it was when the job was planned.
     """
 

@@ -16,7 +16,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs import InputFile, InputSlice
 
 _FORMAT_VERSION = 1
-"""Of the parts in a job's folder: those of another version are not reused."""
+"""Version of the parts in a job's folder: those of another one are not reused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class PlannedShard:
     """Some of the input, tokenised as a whole or not at all.
 
     Attributes:
-        number: from 0, in the order of the corpus.
-        slices: of input files, in order.
-        num_bytes: of the input files, as they are.
+        number: number from 0, in the order of the corpus.
+        slices: slices of input files, in order.
+        num_bytes: size of the input files in bytes, as they are.
         key: names what the shard comes to: a hash of the slices, the tokenizer and the settings that decide it.
     """
 
@@ -43,7 +43,7 @@ class PlannedOutput:
     Attributes:
         prefix: begins the names of all of them.
         datasets: split by split, in each key by key.
-        shards: in order.
+        shards: the shards, in order.
     """
 
     prefix: str
@@ -61,9 +61,9 @@ class JobPlan:
     """A job.
 
     Attributes:
-        prefix: of the outputs, or the folder for them where there is one for each file.
-        recipe: by which records become datasets.
-        files: that are read, in order.
+        prefix: prefix of the outputs, or the folder for them where there is one for each file.
+        recipe: the rules by which records become datasets.
+        files: files that are read, in order.
         ignored: files in folders that are not read.
         outputs: what comes out.
     """
@@ -122,9 +122,9 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
     """Returns the plan of a job; reads no more of the inputs than their footers.
 
     Args:
-        recipe: by which records become datasets.
-        prefix: of the outputs.
-        files: to be read, in order.
+        recipe: the rules by which records become datasets.
+        prefix: prefix of the outputs.
+        files: files to be read, in order.
         ignored: files in folders that are not read.
 
     Raises:

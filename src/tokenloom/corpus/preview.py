@@ -27,8 +27,8 @@ class CorpusPreview:
         documents: the first of them, under each key: (path, key, what becomes of it).
         bad_lines: bad records among them.
         num_files, num_ignored, num_bytes: input files, others in their folders, and bytes to read.
-        num_shards: of the job.
-        dtype: of the tokens.
+        num_shards: number of shards of the job.
+        dtype: dtype of the tokens.
         engine, engine_reason: what would tokenise, and why.
     """
 
@@ -54,8 +54,8 @@ def preview_corpus(
     """Returns what becomes of the first documents; nothing is written.
 
     Args:
-        inputs, output_prefix, tokenizer, settings: as for `preprocess_corpus`.
-        count: of the documents, at most.
+        inputs, output_prefix, tokenizer, settings: the same as for `preprocess_corpus`.
+        count: most documents shown.
 
     Raises:
         TokenloomError: as `preprocess_corpus`, but for bad records, which are listed.

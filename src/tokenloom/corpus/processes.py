@@ -45,10 +45,10 @@ _OWN_SIGNALS = (
     signal.SIGTRAP,
     signal.SIGSYS,
 )
-"""Of which a process dies by its own doing; any other may come from outside, such as from a system without memory."""
+"""Signals of which a process dies by its own doing; any other may come from outside, as where memory runs out."""
 _MOST_DEATHS = 3
-"""At one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not do so for
-ever."""
+"""Deaths at one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not
+do so for ever."""
 
 
 def work_in_processes(
@@ -57,9 +57,9 @@ def work_in_processes(
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
     Args:
-        plan: of the job.
-        folder: of the job, joined.
-        num_processes: to start.
+        plan: plan of the job.
+        folder: folder of the job, joined.
+        num_processes: number of processes to start.
         num_workers: threads of each.
         book: hears of every step.
 

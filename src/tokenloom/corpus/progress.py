@@ -15,8 +15,8 @@ class Counts:
     """What was done so far.
 
     Attributes:
-        num_file_bytes: of the input files, compressed as they may be.
-        num_text_bytes: after decompression.
+        num_file_bytes: size of the input files in bytes, compressed as they may be.
+        num_text_bytes: size after decompression in bytes.
         num_documents, num_tokens: written.
         num_rejected: bad records set aside.
     """
@@ -54,9 +54,9 @@ class CorpusProgress:
     """How far a job is.
 
     Attributes:
-        counts: of all shards, those of earlier runs included.
-        total_file_bytes: of all inputs; 0 if that is not known.
-        num_shards_done, num_shards: as they say.
+        counts: counts of all shards, those of earlier runs included.
+        total_file_bytes: size of all inputs; 0 if that is not known.
+        num_shards_done, num_shards: number of shards that are done, and of all.
     """
 
     counts: Counts
@@ -69,7 +69,7 @@ class ProgressBook:
     """Adds up what processes tell of their shards. Not safe from several threads.
 
     Args:
-        shards: of the job.
+        shards: shards of the job.
         show: called with every change; None for nobody.
     """
 

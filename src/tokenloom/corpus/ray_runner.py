@@ -26,10 +26,10 @@ class RayRunner:
     path on all machines, such as on a shared filesystem.
 
     Args:
-        address: of the cluster; None for one that is running already, or else one on this machine.
+        address: address of the cluster; None for one that is running already, or else one on this machine.
         num_workers: threads of each task.
-        max_retries: of a task whose process died.
-        init_options: for `ray.init`.
+        max_retries: most retries of a task whose process died.
+        init_options: options for `ray.init`.
 
     Raises:
         ConfigError: a number is out of range.

@@ -34,11 +34,11 @@ class PlannedDataset:
     """One of the datasets of an output.
 
     Attributes:
-        prefix: of the pair.
-        key: of its texts; empty where a record has no keys to choose from.
+        prefix: prefix of the pair.
+        key: key of its texts; empty where a record has no keys to choose from.
         column: the number of the key, from 0.
         split: its name; None without splits.
-        split_number: from 0, in the order of the shares; None without splits.
+        split_number: number of the split from 0, in the order of the shares; None without splits.
     """
 
     prefix: str
@@ -79,11 +79,11 @@ class JobSettings(Protocol):
 
     @property
     def record_timeout_seconds(self) -> float:
-        """That a thread may take for the records it is given at once."""
+        """Most time that a thread may take for the records it is given at once."""
 
     @property
     def worker_timeout_seconds(self) -> float:
-        """After which a silent process loses its shard."""
+        """Time after which a silent process loses its shard."""
 
 
 class Recipe(Protocol):
@@ -95,7 +95,7 @@ class Recipe(Protocol):
 
     @property
     def tokenizer(self) -> RecordedTokenizer:
-        """That names the ids."""
+        """The tokenizer that names the ids."""
 
     @property
     def document_tokens(self) -> DocumentTokens:
@@ -103,7 +103,7 @@ class Recipe(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the tokens."""
+        """Dtype of the tokens."""
 
     @property
     def is_multimodal(self) -> bool:
@@ -127,7 +127,7 @@ class Recipe(Protocol):
 
     @property
     def threads_per_process(self) -> int:
-        """That one process feeds at most."""
+        """Most threads that one process feeds."""
 
     def of_shards(self) -> dict[str, Any]:
         """Returns what decides what a shard holds, as values for JSON, but for tokenizer and document tokens."""
@@ -162,8 +162,8 @@ class Recipe(Protocol):
         """Whether what the records of a shard lead to, beside the inputs, is still what it was made of.
 
         Args:
-            slices: of the shard.
-            numbers: of the recipe, from the shard's report.
+            slices: slices of the shard.
+            numbers: numbers of the recipe, from the shard's report.
         """
 
     def select(
@@ -178,7 +178,7 @@ class Recipe(Protocol):
         """Returns the error for inputs without a single document.
 
         Args:
-            inputs: in words.
+            inputs: the inputs, in words.
             num_blank, num_bad: blank lines, and bad records.
-            first: of the bad records, in words, or nothing.
+            first: first of the bad records, in words, or nothing.
         """

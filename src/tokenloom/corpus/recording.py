@@ -23,11 +23,11 @@ def manifest_maker(
     """Returns what makes the manifest of a dataset once its files are written.
 
     Args:
-        recipe: of the job.
-        files: that were read for it, in order.
-        key, split: of the dataset.
-        ledger: of its documents.
-        engine: that tokenised.
+        recipe: recipe of the job.
+        files: files that were read for it, in order.
+        key, split: key and split of the dataset.
+        ledger: ledger of its documents.
+        engine: name of the engine that tokenized.
     """
     added = recipe.document_tokens
     return partial(

@@ -19,18 +19,18 @@ class ShardReport:
     """What came out of a shard.
 
     Attributes:
-        key: of the shard.
+        key: key of the shard.
         slice_rows: records in each of its slices, blank lines and bad records included.
-        num_documents: in each pair, those without tokens included.
+        num_documents: number of documents in each pair, those without tokens included.
         num_blank_lines: lines of nothing but white space.
         num_rejected: bad records set aside.
         num_doubled: documents whose text already spells out a token that was added to it.
         num_text_bytes: read, after decompression.
-        num_tokens: over all keys.
-        hashes_crc32: of the hashes of its documents, see `part_hashes`; None without.
+        num_tokens: number of tokens under all keys.
+        hashes_crc32: checksum of the hashes of its documents, see `part_hashes`; None without.
         engine, engine_reason: what tokenised, and why.
         seconds: the shard took.
-        boot_id: of the machine that did it, see `parts`.
+        boot_id: boot id of the machine that did it, see `parts`.
         numbers: further ones of the recipe, by name.
     """
 

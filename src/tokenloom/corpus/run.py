@@ -41,11 +41,12 @@ def preprocess_corpus(
 
     Args:
         inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.
-        output_prefix: of the outputs; their folder must exist. With `one_pair_per_file` it is the folder, which is
-            made.
-        tokenizer: from `load_tokenizer`.
+        output_prefix: prefix of the outputs; their folder must exist. With `one_pair_per_file` it is the folder, which
+            is made.
+        tokenizer: tokenizer from `load_tokenizer`.
         settings: see `CorpusSettings`.
-        num_processes: on this machine; None for one per eight threads, or one per thread for work in pure Python.
+        num_processes: number of processes on this machine; None for one per eight threads, or one per thread for pure
+            Python.
         num_workers: threads of each process; None to use all processors.
         runner: does the shards in another way, such as `RayRunner`.
         work_folder: where the parts lie instead of `PREFIX.job`; needed for outputs in object storage.

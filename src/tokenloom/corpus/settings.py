@@ -24,7 +24,7 @@ class BadRecordBudget:
 
     Attributes:
         most: bad records at most; None for any number.
-        most_share: of all records, from 0 to 1; looked at when all were read.
+        most_share: largest share of all records, from 0 to 1; looked at when all were read.
     """
 
     most: int | None = 0
@@ -77,8 +77,8 @@ class CorpusSettings:
     """How a corpus becomes datasets.
 
     Attributes:
-        keys: of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under `text`.
-        input_format: of all inputs; None to tell it from each file.
+        keys: keys of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under `text`.
+        input_format: format of all inputs; None to tell it from each file.
         prepend_bos, append_eod: whether the tokenizer's `bos` begins, and its `eod` ends, each document with tokens.
         split_sentences: whether each sentence becomes a sequence of its document.
         keep_newlines: whether white space between sentences stays, with the sentence before it.
@@ -87,16 +87,16 @@ class CorpusSettings:
         split_seed: another one deals the documents to the splits otherwise.
         bad_records: how many are set aside in `PREFIX.rejected.jsonl`.
         engine: `auto` takes `gigatoken` where it gives the same ids, and says why in the summary.
-        shard_bytes: of the input files, as they are; a shard is what is lost when a process dies.
-        memory_bytes: per worker thread; longer records than it allows are bad records. A page of Parquet, or a record
-            batch of Arrow, that takes more is an error.
+        shard_bytes: bytes of the input files, as they are, in a shard; a shard is what is lost when a process dies.
+        memory_bytes: memory per worker thread; longer records than it allows are bad records. A page of Parquet, or a
+            record batch of Arrow, that takes more is an error.
         max_record_bytes: longer records (lines, files of text, texts of a row) are bad records; None for what
             `memory_bytes` allows the engine, at most 256 MiB.
         max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
             xz) is an error.
-        block_bytes: of text that a thread takes at once; None for what measured best.
-        record_timeout_seconds: that a thread may take for the records it is given at once, or for one alone.
-        worker_timeout_seconds: after which a process that shows no sign of life loses its shard to another.
+        block_bytes: text that a thread takes at once; None for what measured best.
+        record_timeout_seconds: most time that a thread may take for the records it is given at once, or for one alone.
+        worker_timeout_seconds: time after which a process that shows no sign of life loses its shard to another.
         one_pair_per_file: each input file becomes datasets of its own, named after it, in the folder of the prefix.
     """
 

@@ -69,7 +69,7 @@ class ShardWorker:
     """Tokenises shards, one after the other; its threads and engines live as long as it.
 
     Args:
-        plan: of the job.
+        plan: plan of the job.
         num_workers: threads that tokenise.
     """
 
@@ -98,7 +98,7 @@ class ShardWorker:
         """Writes the part of a shard, and returns its report once that is written too.
 
         Args:
-            shard: to do.
+            shard: shard to do.
             part_prefix: what the names of its files begin with.
             progress: called often, from the calling thread.
 

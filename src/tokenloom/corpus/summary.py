@@ -19,12 +19,12 @@ class DatasetSummary:
     """One of the datasets that came out.
 
     Attributes:
-        key: of the texts.
+        key: key of the texts.
         split: its name; None without splits.
-        prefix: of the pair.
+        prefix: prefix of the pair.
         num_documents: those without tokens included.
-        num_empty: of these, without tokens.
-        num_sequences, num_tokens, num_bytes: in it.
+        num_empty: number of these without tokens.
+        num_sequences, num_tokens, num_bytes: counts of it.
     """
 
     key: str
@@ -57,7 +57,7 @@ class OutputSummary:
 
     Attributes:
         datasets: one per key and split.
-        ledger: of any of them: all were made of the same records.
+        ledger: ledger of any of them: all were made of the same records.
     """
 
     datasets: tuple[DatasetSummary, ...]
@@ -71,16 +71,16 @@ class CorpusSummary:
     Attributes:
         datasets: one per output, key and split.
         num_files, num_ignored: input files read, and other files in folders.
-        num_shards: of the job.
-        num_shards_reused: of these, done before this call.
+        num_shards: number of shards of the job.
+        num_shards_reused: number of these that were done before this call.
         was_complete: whether there was nothing to do at all.
         num_documents: found in the input; each was written once per key, or was a duplicate.
-        num_duplicates: of these, left out because the same texts came before.
-        num_doubled: of these, with a text that already spells out a token that was added; 0 if `was_complete`.
+        num_duplicates: number of these that were left out because the same texts came before.
+        num_doubled: number of these whose text already spells out a token that was added; 0 if `was_complete`.
         num_blank_lines: lines of nothing but white space.
         num_rejected: bad records, set aside in the files `rejected_paths`.
         num_text_bytes: read, after decompression; 0 if `was_complete`.
-        dtype: of the tokens.
+        dtype: dtype of the tokens.
         engine, engine_reason: what tokenised, and why.
         seconds: this call took.
     """
@@ -124,7 +124,7 @@ def corpus_summary(
     """Returns the summary of a job that is done.
 
     Args:
-        plan: of the job.
+        plan: plan of the job.
         outputs: all of them, in its order.
         num_shards_reused, was_complete, num_doubled, num_text_bytes: see `CorpusSummary`; datasets do not tell them.
         engine, engine_reason, seconds: likewise.

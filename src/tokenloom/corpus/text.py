@@ -45,10 +45,10 @@ _MOST_SAMPLE_BYTES = 16 << 20
 """A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
 
 _MOST_THREADS = 8
-"""That one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
+"""Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
 
 _MOST_NAME_BYTES = 200
-"""Of a dataset without suffixes: filesystems take 255 bytes, of which those of files being written need some 40."""
+"""Longest name of a dataset without suffixes: filesystems take 255 bytes, and files being written need some 40."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ class TextRecipe:
     """The recipe for text; see `Recipe`.
 
     Attributes:
-        settings: of the user.
-        tokenizer: that names the ids.
+        settings: settings of the user's.
+        tokenizer: tokenizer that names the ids.
         document_tokens: added to each document.
     """
 
@@ -70,7 +70,7 @@ class TextRecipe:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the tokens."""
+        """Dtype of the tokens."""
         return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
 
     @property
@@ -218,10 +218,10 @@ def plan_corpus(
     """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers.
 
     Args:
-        names: of files, folders and so on, see `find_inputs`.
-        prefix: of the outputs.
-        tokenizer: that names the ids.
-        settings: of the job.
+        names: names of files, folders and so on, see `find_inputs`.
+        prefix: prefix of the outputs.
+        tokenizer: tokenizer that names the ids.
+        settings: settings of the job.
 
     Raises:
         ConfigError: a setting is wrong, or two files would have one output.

@@ -32,7 +32,7 @@ class WorkerTrial:
 
     Attributes:
         num_processes, num_workers: processes, and threads of each.
-        bytes_per_second: of text, from the first to the last block; starting is not counted.
+        bytes_per_second: text per second, from the first to the last block; starting is not counted.
         tokens_per_second: likewise.
     """
 
@@ -54,8 +54,9 @@ def find_optimal_workers(
     """Returns trials, the fastest first, of tokenising the beginning of a corpus to the disk of the output.
 
     Args:
-        inputs, output_prefix, tokenizer, settings: as for `preprocess_corpus`; nothing of the output is touched.
-        sample_bytes: of the input files that each trial reads, at least.
+        inputs, output_prefix, tokenizer, settings: the same as for `preprocess_corpus`; nothing of the output is
+            touched.
+        sample_bytes: fewest bytes of the input files that each trial reads.
         progress: called with the number of trials done, and of all.
 
     Raises:

@@ -26,8 +26,8 @@ def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: 
     leaves behind.
 
     Args:
-        plan: of the job.
-        folder: of the job, joined.
+        plan: plan of the job.
+        folder: folder of the job, joined.
         num_workers: threads.
         tell: hears of every step.
 

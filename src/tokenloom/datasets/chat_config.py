@@ -31,7 +31,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
         untrainable_conversations: what happens to those without a token to train on (a prompt longer than a sample,
             for example): left out, kept, or an error. A sample of nothing else makes a mean of no losses, which is
             NaN.
-        chat_template: for input that is not tokenised yet, see `load_chat_template`.
+        chat_template: template for input that is not tokenized yet, see `load_chat_template`.
         schema: likewise, see `preprocess_chat`.
         skip_bad_lines: likewise.
     """
@@ -87,7 +87,7 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     """What `VarlenDataset` and `MockVarlenDataset` need to know.
 
     Attributes:
-        mock_dataset_config: of made-up data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
+        mock_dataset_config: settings of made-up data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
             "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": a file with a
             heading and one length per line}. None: between half a sample and a whole one, three quarters in the mean.
     """

@@ -29,7 +29,7 @@ class BlendedMegatronDatasetConfig:
     """What every dataset class needs to know.
 
     Attributes:
-        random_seed: of all shuffles, in [0, 2**32).
+        random_seed: seed of all shuffles, in [0, 2**32).
         sequence_length: tokens per sample.
         blend: (prefixes, weights or None) that `split` divides; not together with `blend_per_split`.
         blend_per_split: one blend or None for train, valid and test each.
@@ -41,7 +41,7 @@ class BlendedMegatronDatasetConfig:
         path_to_cache: folder of the index cache; beside the data if None.
         mmap_bin_files: map `.bin` files into memory, or read them by position.
         mock: no data was named, so it is made up; computed.
-        tokenizer: of the data.
+        tokenizer: tokenizer of the data.
         mid_level_dataset_surplus: share of samples built beyond what a blend needs of each dataset.
         allow_ambiguous_pad_tokens: let a pad id that is also another special token mask that token.
         fast_cache_load: trust that all caches exist.
@@ -210,7 +210,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             `object_storage`.
         block_shuffle: instead of the reference's order, one that stays within some blocks of the data at a time: for
             data in object storage that is read from afar.
-        data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: of the run;
+        data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: settings of the run;
             without effect on GPT samples.
         sequences_per_dataset: {prefix: [sequences, document boundaries]}, checked against the headers.
         token_dtype_code: dtype code of the tokens that the vocabulary size implies; computed.

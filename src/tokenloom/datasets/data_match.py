@@ -58,9 +58,9 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
     """Checks that a low-level dataset is of a kind that a class reads; costs no system call after `check_tokenizer`.
 
     Args:
-        dataset: of the kind that a `MegatronDataset` takes; one without a pair is not looked at.
+        dataset: what a `MegatronDataset` takes; one without a pair is not looked at.
         config: the settings.
-        name: of the dataset, for messages.
+        name: name of the dataset, for messages.
         reads: what the class takes sequences for.
 
     Raises:
@@ -80,9 +80,9 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
     """Warns where settings look for an end-of-document token that the data do not have, as their manifest says.
 
     Args:
-        dataset: as for `check_kind`.
+        dataset: the dataset, as for `check_kind`.
         config: the settings.
-        name: of the dataset, for the warning.
+        name: name of the dataset, for the warning.
     """
     wanted = [
         setting

@@ -129,7 +129,7 @@ class FilledSamples(_Base):
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
 
         Args:
-            positions: of the samples, in any order, repeats allowed; None for a sample without loss.
+            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
             out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; without them new
                 ones are made. What their rows held is gone, also after an error.
 
@@ -151,7 +151,7 @@ class FilledSamples(_Base):
 
         Args:
             count: samples of a batch.
-            integer_dtype: of tokens, labels and positions, int64 or int32.
+            integer_dtype: dtype of tokens, labels and positions, int64 or int32.
             empty: makes an array of a shape and dtype; for memory of a certain kind.
 
         Raises:
@@ -168,7 +168,7 @@ class FilledSamples(_Base):
         """Fills rows of a batch of arrays that fit: sample i goes into row `rows[i]`, or into row i.
 
         Args:
-            positions: of the samples, as for `batch`.
+            positions: positions of the samples, as for `batch`.
             out: arrays as `allocate_batch` gives them.
             rows: int64[len(positions)]; without, there are as many positions as rows.
         """

@@ -34,13 +34,13 @@ class ChatLedger:
         exposed: conversations and tokens of these passes.
         dropped_empty: too short to hold an input and a label.
         dropped_long: longer than a sample, and not to be truncated.
-        dropped_untrainable: without a token to train on (in what a sample holds of them).
-        not_reached: of the last pass.
-        read: in the samples, whole or truncated.
+        dropped_untrainable: those without a token to train on (in what a sample holds of them).
+        not_reached: those of the last pass that were not reached.
+        read: those in the samples, whole or truncated.
         truncated: those of them that were cut, and the tokens cut off.
         num_trained_tokens: labels with loss.
         num_masked_tokens: read without loss.
-        num_samples: of the dataset.
+        num_samples: number of samples of the dataset.
         num_untrainable_samples: those without any loss.
         num_slots: positions of all samples.
         num_filled_slots: positions that hold a token.

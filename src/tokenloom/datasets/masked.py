@@ -29,7 +29,7 @@ from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
 from tokenloom.order.windows import SpanBatch, Spans
 
 _GEOMETRIC_PROBABILITY = 0.2
-"""Of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
+"""Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
 
     Attributes:
         masking_probability: share of the tokens that are masked, in (0, 1).
-        short_sequence_probability: of a sample with a shorter target length, in [0, 1].
+        short_sequence_probability: probability of a sample with a shorter target length, in [0, 1].
         masking_max_ngram: words that are masked together, at most.
         masking_do_full_word: whether the pieces of a word are masked together.
         masking_do_permutation: whether as many tokens that are not masked are shuffled, and predicted too.

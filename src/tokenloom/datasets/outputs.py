@@ -32,8 +32,8 @@ class Output:
     """One array of a sample.
 
     Attributes:
-        name: under which a sample has it.
-        shape: of one sample, without a batch axis.
+        name: name under which a sample has it.
+        shape: shape of one sample, without a batch axis.
         dtype: None for integers of the width that the caller wants.
         constant: what all samples share, read-only; None for what is filled for each.
         initial: the value of new arrays, for what no kernel fills; None for whatever lay in memory.
@@ -76,8 +76,8 @@ class BatchLayout:
 
         Args:
             out: the arrays.
-            count: of samples.
-            name: of the dataset, for messages.
+            count: number of samples.
+            name: name of the dataset, for messages.
 
         Raises:
             ConfigError: an array is missing, superfluous, or not what it must be; nothing was written.

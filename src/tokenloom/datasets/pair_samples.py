@@ -95,7 +95,7 @@ class PairSamples(_Base):
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
 
         Args:
-            positions: of the samples, in any order, repeats allowed; None for a sample without loss.
+            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
 
         Raises:
             IndexError: there is no such sample.

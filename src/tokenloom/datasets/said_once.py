@@ -7,7 +7,7 @@ import weakref
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 
 _SAID: dict[int, set[str]] = {}
-"""By the identity of the configuration, as long as it lives."""
+"""Topics by the identity of the configuration, as long as it lives."""
 
 
 def is_new(config: BlendedMegatronDatasetConfig, topic: str) -> bool:

@@ -118,7 +118,7 @@ def check_overrides(dataset: Any, uncalled: Mapping[str, Uncalled] | None = None
     """Raises if the class of a dataset overrides what would have no effect, or none in `dataset[k]`.
 
     Args:
-        dataset: of any class.
+        dataset: a dataset of any class.
         uncalled: further hooks of this kind of dataset that nothing calls.
 
     Raises:
@@ -133,7 +133,7 @@ def check_overrides(dataset: Any, uncalled: Mapping[str, Uncalled] | None = None
 
 
 _checks: dict[tuple[str, ...], Remembered] = {}
-"""By what is refused: the classes that were looked at."""
+"""The classes that were looked at, by what is refused."""
 
 
 def _has_effect(dataset: Any, refused: Mapping[str, Uncalled]) -> bool:
@@ -156,8 +156,8 @@ def refuse_hook(dataset: Any, shortcut: SampleShortcut, purpose: str, *, hint: s
     """Raises if a shortcut would skip something and there is no other way.
 
     Args:
-        dataset: of any class.
-        shortcut: that is needed.
+        dataset: a dataset of any class.
+        shortcut: shortcut that is needed.
         purpose: what for, for the message.
         hint: what to do instead.
 
@@ -267,8 +267,8 @@ def stack(samples: Sequence[Any], *, name: str) -> Sample:
     """Returns samples as NumPy arrays with a batch axis.
 
     Args:
-        samples: as `dataset[k]` gives them.
-        name: of the class, for messages.
+        samples: samples as `dataset[k]` gives them.
+        name: name of the class, for messages.
 
     Raises:
         ConfigError: they are no dicts, or differ in names or shapes.

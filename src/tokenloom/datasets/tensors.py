@@ -71,8 +71,8 @@ class SampleBatch(list[Sample]):
     has touched as they are.
 
     Args:
-        tensors: with a batch axis.
-        count: of samples.
+        tensors: tensors with a batch axis.
+        count: number of samples.
         shared: those of them that all samples share: each sample that is taken out gets a copy.
     """
 

@@ -32,9 +32,9 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
     Costs one open and one read per pair, or an open that fails; nothing when it is asked again.
 
     Args:
-        dataset: of the kind that a `MegatronDataset` takes; one without a pair is not looked at.
+        dataset: what a `MegatronDataset` takes; one without a pair is not looked at.
         config: the settings.
-        name: of the dataset, for messages.
+        name: name of the dataset, for messages.
 
     Raises:
         TokenizerError: another tokenizer made the data, and the settings do not allow that.

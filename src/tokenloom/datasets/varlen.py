@@ -123,7 +123,7 @@ class MockVarlenLowLevelDataset:
     Args:
         tokenizer: whose vocabulary size and end-of-document id to use.
         mode: "distribution", or "file" for lengths from one.
-        settings: of the mode, see `VarlenDatasetConfig`.
+        settings: settings of the mode, see `VarlenDatasetConfig`.
 
     Raises:
         ConfigError: a setting is missing or unknown, or the file holds no lengths.

@@ -11,7 +11,7 @@ _UTF8_MARK = MARK.encode()
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 MARK_BYTES = len(_UTF8_MARK)
-"""That a byte order mark has at most."""
+"""Most bytes of a byte order mark."""
 
 NOT_UTF16 = "expected UTF-8, found the byte order mark of UTF-16"
 

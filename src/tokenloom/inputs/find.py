@@ -22,13 +22,13 @@ from tokenloom.storage.resolve import objects_below, read_start, size_of
 from tokenloom.storage.secrets import admit, redacted
 
 _NUM_THREADS = 16
-"""That open files at the same time: each costs a few round trips where files are far away."""
+"""Threads that open files at the same time: each costs a few round trips where files are far away."""
 
 _MOST_FOLDERS = 200
-"""In each other: a path may have 4096 bytes, and each folder is followed by a call."""
+"""Folders in each other: a path may have 4096 bytes, and each folder is followed by a call."""
 
 _METADATA_SUFFIX = ".json"
-"""In folders of other formats, files of this name say something about the data."""
+"""Suffix of files that say something about the data, in folders of other formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

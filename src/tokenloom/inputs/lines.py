@@ -21,7 +21,7 @@ from tokenloom.inputs.streams import SliceStream
 from tokenloom.storage.resolve import open_source
 
 FEW_LINES = 1000
-"""That are looked at one by one where some are blank."""
+"""Lines that are looked at one by one where some are blank."""
 
 _COUNT_BYTES = 16 << 20
 _BLANK_LINES = re.compile(rb"\n\s*\n")

@@ -24,7 +24,7 @@ from tokenloom.inputs.table_sources import not_a_table, open_table_source
 from tokenloom.optional import require
 
 _MEASURED_ROWS = 64 << 10
-"""At once: a batch of nulls may claim any number of rows."""
+"""Rows measured at once: a batch of nulls may claim any number of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class Column:
     """The sequences of some blocks under one key.
 
     Attributes:
-        tokens: in the dtype of the dataset, all sequences back to back.
+        tokens: tokens in the dtype of the dataset, all sequences back to back.
         lengths: int32[num_sequences], tokens per sequence.
         document_ends: int64[num_documents], the number of sequences before each document's end.
         roles: which tokens are prompts, and which answers; None where the recipe has no roles.
@@ -61,14 +61,14 @@ class TokenisedBlock:
     """What came out of some blocks: one `Column` per key, all with the same number of documents.
 
     Attributes:
-        columns: in the order of the keys.
-        num_documents: in each of them.
+        columns: one column per key, in their order.
+        num_documents: number of documents in each of them.
         num_blank_lines: lines of nothing but white space.
         bad_lines: records without a document.
         num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
         hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
         numbers: further ones of the recipe, by name, which are added up.
-        largest_token: of the texts, in multimodal data; None where there is none.
+        largest_token: largest token of the texts, in multimodal data; None where there is none.
     """
 
     columns: tuple[Column, ...]
@@ -87,8 +87,8 @@ class BlockTokeniser:
     Args:
         tokenizer: names the ids.
         choice: the engine.
-        keys: of the texts in each record.
-        dtype: of the tokens.
+        keys: keys of the texts in each record.
+        dtype: dtype of the tokens.
         document_tokens: put at the beginning and the end of each document; None for none.
         splitter: cuts each text into sentences, a sequence each; None leaves texts whole.
         hash_documents: whether to hash each document.
@@ -130,8 +130,8 @@ class BlockTokeniser:
         """Returns the tokens of documents.
 
         Args:
-            parsed: with a column for each key.
-            num_bytes: of its texts, roughly.
+            parsed: parsed block with a column for each key.
+            num_bytes: size of its texts in bytes, roughly.
             number: any; it selects the text by which a fast engine is checked.
 
         Raises:

@@ -60,7 +60,7 @@ def load_chat_template(
         tokenizer: whose special tokens the template may name.
         template: `chatml` for the one built in; the path of a file with a Jinja template; or None for the
             tokenizer's own: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
-        limits: of what the template may do for one conversation; None for those that `RenderLimits` names.
+        limits: most that the template may do for one conversation; None for those that `RenderLimits` names.
 
     Raises:
         TokenizerError: there is none, it cannot be read, or is not Jinja.
@@ -138,10 +138,10 @@ class JinjaTemplate:
     it may call `raise_exception`. It knows no time of day (`strftime_now`): the text follows from the conversation.
 
     Args:
-        name: for messages.
+        name: name of it, for messages.
         source: the template.
         tokenizer: whose special tokens it may name.
-        limits: of what it may do for one conversation; None for those that `RenderLimits` names.
+        limits: most that it may do for one conversation; None for those that `RenderLimits` names.
     """
 
     def __init__(

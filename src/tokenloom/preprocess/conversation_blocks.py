@@ -22,7 +22,7 @@ class ConversationTokeniser:
     Args:
         render: makes texts of parts of a block.
         encoder: makes ids of these.
-        dtype: of the tokens.
+        dtype: dtype of the tokens.
         eod: ends each sequence whose last token it is not already.
     """
 

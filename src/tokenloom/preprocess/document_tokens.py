@@ -52,7 +52,7 @@ class DocumentTokens:
         A document gets two where its own text spells the token out. Nothing is taken away: what the text says stays.
 
         Args:
-            tokens: of all sequences, back to back; ids as they will be stored.
+            tokens: tokens of all sequences, back to back; ids as they will be stored.
             lengths: int32[num_sequences], tokens per sequence, none of them 0.
             document_ends: int64[num_documents], the number of sequences before each document's end.
         """

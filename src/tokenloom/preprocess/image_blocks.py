@@ -59,10 +59,10 @@ class PairBlock:
     """A pair of a folder; a `Block`.
 
     Attributes:
-        path: of the folder.
+        path: path of the folder.
         first_record: its number, from 1, in the order of the names.
-        stem: of the names.
-        names: of all files with this stem.
+        stem: stem of the names.
+        names: names of all files with this stem.
     """
 
     unit: ClassVar[str] = "pair"
@@ -103,8 +103,8 @@ class ImageTokeniser:
 
     Args:
         tokenizer: names the ids.
-        text_key, image_key: of text and path in a record.
-        folder: that paths in records start from.
+        text_key, image_key: keys of text and path in a record.
+        folder: folder that paths in records start from.
         eod: ends each text that has tokens; None for nothing.
         pad_length: texts are cut off, or filled up with `eod`, to have so many tokens; None to leave them.
         max_text_bytes: longer texts in files of their own are bad ones.
@@ -300,7 +300,7 @@ class PairReader:
     """Reads the pairs of a slice of a folder; see `SliceReader`.
 
     Args:
-        slice_: from `cut_folder`.
+        slice_: a slice from `cut_folder`.
 
     Raises:
         InputError: one of the files is not the one that was planned with any more.

@@ -21,10 +21,10 @@ class DocumentPreview:
 
     Attributes:
         text: decoded from the ids, special tokens spelled out; of several sequences, one after the other.
-        first_ids, last_ids: at most eight of each.
+        first_ids, last_ids: first and last ids, at most eight of each.
         num_tokens: those added included.
-        num_sequences: that have tokens.
-        num_text_bytes: of the original, as UTF-8.
+        num_sequences: number of sequences that have tokens.
+        num_text_bytes: size of the original in bytes, as UTF-8.
         is_doubled: whether it begins or ends with two of the tokens added, one of them spelled out in its own text.
         is_exact: whether the ids spell the original text; where not, the tokenizer normalises, or lacks characters.
     """

@@ -26,7 +26,7 @@ class RecordedTokenizer(Protocol):
 
     @property
     def path(self) -> str:
-        """As it was named."""
+        """Path as it was named."""
 
     @property
     def vocab_size(self) -> int:
@@ -51,11 +51,11 @@ def manifest_of_run(
 
     Args:
         pair: what its files hold, from `IndexedDatasetBuilder.finalize`.
-        tokenizer: that made the tokens.
+        tokenizer: tokenizer that made the tokens.
         options: all that decided the bytes besides tokenizer and input, by name: values of JSON.
         ledger: what became of each document.
         inputs: the files that were read.
-        engine: that tokenised.
+        engine: name of the engine that tokenized.
         bos: the id that was put before each document; None for nothing.
         eod: the id that was put after each document; None for nothing.
     """

@@ -21,7 +21,7 @@ class Isolating(Generic[Made]):
     """Works on blocks, and sets apart the records on which the work fails; as safe from several threads as the work.
 
     Args:
-        work: on some blocks together; what it makes of several is what it makes of each, one after the other.
+        work: work on some blocks together; what it makes of several is what it makes of each, one after the other.
         rejected: what it would make of a block that holds nothing but one bad record.
     """
 

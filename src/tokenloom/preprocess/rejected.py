@@ -26,7 +26,7 @@ class RejectedLines:
     """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
 
     Args:
-        prefix: of the outputs.
+        prefix: prefix of the outputs.
         skip: whether bad records are set aside; an error otherwise.
     """
 

@@ -54,8 +54,8 @@ class Renderer:
     """Turns blocks of lines into texts; safe from several threads.
 
     Args:
-        template: of conversations; None for the schema `text`, which needs none.
-        schema: of the records.
+        template: template of conversations; None for the schema `text`, which needs none.
+        schema: schema of the records.
     """
 
     def __init__(self, template: ChatTemplate | None, *, schema: Schema) -> None:

@@ -38,7 +38,7 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
 
     Args:
         columns: one for each key, in the order of the keys.
-        num_documents: in each column.
+        num_documents: number of documents in each column.
     """
     every = range(1, num_documents + 1)
     ends = [every if column.document_ends is None else column.document_ends.tolist() for column in columns]
@@ -68,8 +68,8 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
     Args:
         hashes: uint64[num_documents, 2], of `hash_documents`.
-        seed: in [0, 2⁶⁴).
-        shares: at least 0, with a sum above 0; at most 127 of them.
+        seed: seed in [0, 2⁶⁴).
+        shares: shares of at least 0, with a sum above 0; at most 127 of them.
 
     Raises:
         ConfigError: seed or shares are not of this kind.
@@ -126,7 +126,7 @@ def first_occurrences(
 
     Args:
         hash_arrays: uint64[num_documents, 2] of each shard, in the order of the corpus; may be mapped files.
-        memory_bytes: beside the result and one million hashes.
+        memory_bytes: memory beside the result and one million hashes.
         out: bool[num_documents] for each shard, to be filled, such as mapped files; None for new arrays.
 
     Raises:

@@ -58,7 +58,7 @@ class SpanEncoder:
         """Returns the ids of texts, each given as its parts.
 
         Args:
-            texts: of one block.
+            texts: texts of one block.
             number: any; it selects the text by which a fast engine is checked.
 
         Raises:

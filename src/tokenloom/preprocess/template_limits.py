@@ -32,7 +32,7 @@ class RenderLimits:
     """What a chat template may do for one conversation.
 
     Attributes:
-        max_rendered_bytes: of memory for the text, and for every value on the way to it.
+        max_rendered_bytes: most memory for the text, and for every value on the way to it.
         max_render_steps: turns of loops, calls, filters, and 4 KiB that are made or compared, for all its turns.
     """
 

@@ -82,7 +82,7 @@ def _environment_class() -> Any:
 
         @property
         def meter(self) -> Meter:
-            """Of this thread."""
+            """Meter of this thread."""
             meter: Meter = self._here.meter
             return meter
 

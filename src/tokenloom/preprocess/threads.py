@@ -33,7 +33,7 @@ class WorkerThreads(Executor):
     """Threads that can be left behind: native code cannot be interrupted, and the end of Python must not wait for it.
 
     Args:
-        count: of threads.
+        count: number of threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -133,7 +133,7 @@ def in_order(
         first: a block that was read before the others; None if there is none.
         rest: the others.
         num_ahead: bounds the memory.
-        timeout_seconds: to wait for one block; None for ever.
+        timeout_seconds: time to wait for one block; None for ever.
         pulse: returns something else whenever a block makes progress, and the time begins anew; None if it cannot.
 
     Raises:

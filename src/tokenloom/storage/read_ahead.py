@@ -93,8 +93,8 @@ class ReadAhead(Generic[T]):
         """Takes note of reads to come, in their order.
 
         Args:
-            uses: for each read its key, the name of the chunk that holds it, and what makes this chunk, unless one of
-                the name is announced already.
+            uses: key of each read, name of the chunk that holds it, and what makes this chunk, unless one of the name
+                is announced already.
         """
         with self._lock:
             self._turn += 1

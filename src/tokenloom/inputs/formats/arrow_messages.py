@@ -31,7 +31,7 @@ _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
 _OLD_COMPRESSION = b"ARROW:experimental_compression"  # in files of 2020, which `pyarrow` still reads
 _PIECE_BYTES = 64 << 20  # read at once, so that no more is allocated than there is
 _ROW_BYTES = 8
-"""That a row takes at least once somebody looks at it; a column of nulls takes nothing, and may claim 2^62 of them."""
+"""Fewest bytes of a row, once somebody looks at it; a column of nulls takes nothing, and may claim 2^62 of them."""
 
 
 @dataclass(slots=True, kw_only=True)

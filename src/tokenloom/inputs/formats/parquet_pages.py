@@ -25,7 +25,7 @@ _MOST_DEPTH = 8
 _CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 _MOST_RATIO = 100
 _VALUE_BYTES = 8
-"""That a value takes beside its text, offsets and levels included."""
+"""Bytes that a value takes beside its text, offsets and levels included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
