@@ -85,9 +85,11 @@ class _Offer:
         self._protocol = protocol
         self._unless = unless
         self._remembered = Remembered(names, self._find)
+        self.known = self._remembered.known
+        """Whether it is remembered that a dataset offers it; if not, ask the whole."""
 
     def __call__(self, dataset: Any) -> bool:
-        return self._remembered.known(dataset) or self._remembered(dataset) or self._find(dataset)
+        return self.known(dataset) or self._remembered(dataset) or self._find(dataset)
 
     def _find(self, dataset: Any) -> bool:
         return isinstance(dataset, self._protocol) and not (self._unless is not None and self._unless(dataset))
@@ -173,6 +175,8 @@ def refuse_hook(dataset: Any, shortcut: SampleShortcut, purpose: str, *, hint: s
 
 def makes_batches(dataset: Any) -> bool:
     """Whether `batch` of a dataset gives many samples as `dataset[k]` shows them, as arrays with a batch axis."""
+    if _OFFERS_BATCHES.known(dataset) and BATCH.free(dataset):
+        return True
     return _OFFERS_BATCHES(dataset) and hook_of(dataset, BATCH) is None
 
 
@@ -195,11 +199,15 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
 
 def must_be_asked(dataset: Any) -> bool:
     """Whether a dataset has no `batch`, or none that gives what `dataset[k]` shows."""
+    if _OFFERS_A_BATCH.known(dataset) and BATCH.free(dataset):
+        return False
     return not _OFFERS_A_BATCH(dataset) or hook_of(dataset, BATCH) is not None
 
 
 def fills_rows(dataset: Any) -> bool:
     """Whether a dataset fills rows of given arrays, with what `dataset[k]` shows: `fill_rows`."""
+    if _OFFERS_ROWS.known(dataset) and ROWS.free(dataset):
+        return bool(dataset.fills_batches)
     return _OFFERS_ROWS(dataset) and dataset.fills_batches and hook_of(dataset, ROWS) is None
 
 
