@@ -33,7 +33,7 @@ MOST_GENERATED_MEGABYTES = 500
 
 
 def child(path: str, prefix: str, tokenizer: str, way: str, shard_bytes: int) -> None:
-    """Tokenises and prints seconds and bytes of text."""
+    """Tokenizes and prints seconds and bytes of text."""
     from tokenloom import CorpusSettings, RayRunner, load_tokenizer, preprocess_corpus
 
     logging.disable(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Conversations: tokenising, the packing index, and samples per second of one process with a warm page cache.
+"""Conversations: tokenizing, the packing index, and samples per second of one process with a warm page cache.
 
 The released peer has no such dataset, so samples stand beside GPT samples of the same pair, in alternating rounds.
 """
@@ -40,7 +40,7 @@ def write_lines(path: str, count: int) -> None:
             stream.write(json.dumps({"messages": messages}) + "\n")
 
 
-def tokenising(folder: str, count: int, workers: int) -> str:
+def tokenizing(folder: str, count: int, workers: int) -> str:
     """Prints the speed of both kinds of templates; returns the prefix."""
     tokenizer = train_tokenizer(os.path.join(folder, "tokenizer.json"), vocab_size=8000)
     source, template = os.path.join(folder, "chat.jsonl"), os.path.join(folder, "template.jinja")
@@ -58,7 +58,7 @@ def tokenising(folder: str, count: int, workers: int) -> str:
                 [name, num_workers, f"{summary.num_sequences / seconds:,.0f}", f"{summary.num_tokens / seconds:,.0f}"]
             )
     megabytes = os.path.getsize(source) / 1e6
-    title = f"Tokenising {count:,} conversations ({megabytes:.0f} MB)"
+    title = f"Tokenizing {count:,} conversations ({megabytes:.0f} MB)"
     common.print_rows(title, ("template", "threads", "conversations/s", "tokens/s"), rows)
     return os.path.join(folder, "chat")
 
@@ -132,13 +132,13 @@ def sampling(folder: str, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=10_000, help="conversations to tokenise")
+    parser.add_argument("--lines", type=int, default=10_000, help="conversations to tokenize")
     parser.add_argument("--conversations", type=int, default=1_000_000, help="conversations to pack")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        tokenising(folder, options.lines, options.workers)
+        tokenizing(folder, options.lines, options.workers)
         indexing(folder, options.conversations)
         sampling(folder, options.rounds)
 

@@ -107,7 +107,7 @@ class Scale:
         built_documents: that builders write.
         blends: (datasets, samples) of each blend.
         prefixes: of the start-up.
-        text_megabytes: of the slice that every side tokenises, and of the larger input that only tokenloom gets.
+        text_megabytes: of the slice that every side tokenizes, and of the larger input that only tokenloom gets.
         merge_megabytes: of each of four pairs.
         seconds: that fetching samples and loading takes in a round.
     """

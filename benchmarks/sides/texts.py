@@ -1,4 +1,4 @@
-"""The text that all tokenise: JSON lines in parts, one per process, and what their tokens amount to."""
+"""The text that all tokenize: JSON lines in parts, one per process, and what their tokens amount to."""
 
 from __future__ import annotations
 

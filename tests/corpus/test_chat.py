@@ -293,7 +293,7 @@ def sft(path, tokenizer, *, sequence_length=128, **changes):
     return SFTDataset(data, str(path), np.arange(len(data), dtype=np.int32), None, Split.train, config)
 
 
-def test_a_file_of_conversations_is_tokenised_once(tmp_path, tokenizer):
+def test_a_file_of_conversations_is_tokenized_once(tmp_path, tokenizer):
     path = write_lines(tmp_path / "chat.jsonl", TALKS)
     dataset = sft(path, tokenizer, chat_template="chatml")
     [pair] = (tmp_path / "cache").glob("*-chat.jsonl.bin")
@@ -303,9 +303,9 @@ def test_a_file_of_conversations_is_tokenised_once(tmp_path, tokenizer):
     assert again.ledger().exposed == dataset.ledger().exposed
     write_lines(path, TALKS[:2])
     assert len(sft(path, tokenizer, chat_template="chatml").dataset) == 2
-    with pytest.raises(ConfigError, match="is not tokenised yet, which needs a Hugging Face tokenizer"):
+    with pytest.raises(ConfigError, match="is not tokenized yet, which needs a Hugging Face tokenizer"):
         SFTLowLevelDataset(str(path), SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer()))
-    with pytest.raises(ConfigError, match=r"chat\.jsonl` is not tokenised yet, which needs a configuration"):
+    with pytest.raises(ConfigError, match=r"chat\.jsonl` is not tokenized yet, which needs a configuration"):
         SFTLowLevelDataset(str(path))
 
 

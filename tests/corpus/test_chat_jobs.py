@@ -31,7 +31,7 @@ SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")
 
 
 class Deadly(HuggingFaceTokenizer):
-    """Tokenises as others do, but for some texts, on which it does what they say."""
+    """Tokenizes as others do, but for some texts, on which it does what they say."""
 
     def __reduce__(self) -> Any:
         return make_deadly, ()

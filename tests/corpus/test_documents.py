@@ -311,7 +311,7 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
     assert caplog.messages == []
     preprocess(path, tmp_path / "other", words)
     [message] = caplog.messages
-    assert message.startswith("tokenising with `tokenizers`, the slow engine: `gigatoken` does not support tokenizer")
+    assert message.startswith("tokenizing with `tokenizers`, the slow engine: `gigatoken` does not support tokenizer")
 
 
 def test_engine_asked_for_must_be_right(tmp_path: Path):

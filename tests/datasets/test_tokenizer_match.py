@@ -85,7 +85,7 @@ def test_another_fingerprint_is_refused_with_both_named(prefix):
         "(sha256 abababababab…, 100 ids, eod 9), found StandInTokenizer (sha256 cdcdcdcdcdcd…, 120 ids, eod 9)"
     )
     assert caught.value.hint == (
-        "use that one, or tokenise the data again; `allow_tokenizer_mismatch=True` reads them all the same"
+        "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
     )
 
 

@@ -9,7 +9,7 @@ from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.parsing import ParsedBlock, Texts
-from tokenloom.preprocess.blocks import BlockTokeniser
+from tokenloom.preprocess.blocks import BlockTokenizer
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter
@@ -18,12 +18,12 @@ from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
-def tokeniser(
+def block_work(
     *, keys: tuple[str, ...] = ("text",), choice: EngineChoice | None = None, **options: Any
-) -> BlockTokeniser:
+) -> BlockTokenizer:
     tokenizer = ByteTokenizer()
     choice = choose_engine("auto", tokenizer, []) if choice is None else choice
-    return BlockTokeniser(tokenizer, choice, keys=keys, dtype=np.dtype(np.uint16), num_workers=1, **options)
+    return BlockTokenizer(tokenizer, choice, keys=keys, dtype=np.dtype(np.uint16), num_workers=1, **options)
 
 
 def sequences(block: Any, key: int = 0) -> list[list[str]]:
@@ -37,10 +37,10 @@ def sequences(block: Any, key: int = 0) -> list[list[str]]:
 
 def test_policy_splitter_and_hashes_of_lines():
     lines = b'{"text": "One. Two."}\n{"text": ["Three. Four", ""]}\n{"text": " "}\n\nbad\n'
-    tokenise = tokeniser(
+    tokenize = block_work(
         document_tokens=DocumentTokens(bos=257, eod=256), splitter=SentenceSplitter(), hash_documents=True
     )
-    block = tokenise([JsonLineBlock(path="lines", data=lines, first_record=1)])
+    block = tokenize([JsonLineBlock(path="lines", data=lines, first_record=1)])
     assert sequences(block) == [["<bos>One.", "Two.<eod>"], ["<bos>Three.", "Four<eod>"], []]
     assert (block.num_documents, block.num_blank_lines, len(block.bad_lines), block.num_doubled) == (3, 1, 1, 0)
     texts = Texts(texts=["One. Two.", "Three. Four", "", " "], document_ends=np.array([1, 3, 4], dtype=np.int64))
@@ -49,18 +49,18 @@ def test_policy_splitter_and_hashes_of_lines():
 
 
 def test_hashes_are_made_only_when_asked_for():
-    assert tokeniser()([JsonLineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)]).hashes is None
+    assert block_work()([JsonLineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)]).hashes is None
 
 
 def test_parsed_documents_need_no_lines():
     parsed = ParsedBlock(columns=(Texts(texts=["a", "b"]), Texts(texts=["", "c"])), num_documents=2)
-    block = tokeniser(keys=("x", "y"), document_tokens=DocumentTokens(eod=256)).tokenise(parsed, num_bytes=3, number=7)
+    block = block_work(keys=("x", "y"), document_tokens=DocumentTokens(eod=256)).tokenize(parsed, num_bytes=3, number=7)
     assert (sequences(block), sequences(block, 1)) == ([["a<eod>"], ["b<eod>"]], [[], ["c<eod>"]])
 
 
 def test_doubled_tokens_are_counted_under_each_key():
     tokenizer = make_tokenizer(byte_level_json())
-    tokenise = BlockTokeniser(
+    tokenize = BlockTokenizer(
         tokenizer,
         choose_engine("auto", tokenizer, []),
         keys=("a", "b"),
@@ -69,7 +69,7 @@ def test_doubled_tokens_are_counted_under_each_key():
         num_workers=1,
     )
     data = b'{"a": "x<|endoftext|>", "b": "<|endoftext|>"}\n{"a": "x", "b": "<|endoftext|>x"}\n'
-    block = tokenise([JsonLineBlock(path="lines", data=data, first_record=1)])
+    block = tokenize([JsonLineBlock(path="lines", data=data, first_record=1)])
     assert block.num_doubled == 2
     assert block.columns[0].tokens.tolist()[-1] == tokenizer.eod
     assert block.columns[1].tokens.tolist()[:2] == [0, 0]
@@ -85,9 +85,9 @@ def test_ids_outside_the_vocabulary_are_refused(number: int):
 
     choice = EngineChoice(name="wrong", reason="", bytes_per_text_byte=1, create=Wrong, must_agree=False)
     with pytest.raises(TokenizerError, match=f"token id {number}, but the vocabulary has 259\nhint: .*`numpy`"):
-        tokeniser(choice=choice)([JsonLineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)])
+        block_work(choice=choice)([JsonLineBlock(path="lines", data=b'{"text": "a"}\n', first_record=1)])
 
 
 def test_tokens_to_add_are_of_the_vocabulary():
     with pytest.raises(ConfigError, match="expected an id below 259 to add to documents, got 300"):
-        tokeniser(document_tokens=DocumentTokens(bos=300))
+        block_work(document_tokens=DocumentTokens(bos=300))

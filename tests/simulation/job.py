@@ -147,7 +147,7 @@ class _Jobs:
 
 
 class _Worker:
-    """`ShardWorker`, without tokenising."""
+    """`ShardWorker`, without tokenizing."""
 
     def __init__(self, jobs: _Jobs, plan: _Plan) -> None:
         self._jobs, self._plan = jobs, plan
@@ -273,7 +273,7 @@ class _Counts:
 
 
 class _WorkOf:
-    """Puts the work of a simulation in the place of tokenising, assembling and checking parts."""
+    """Puts the work of a simulation in the place of tokenizing, assembling and checking parts."""
 
     def __init__(self, jobs: _Jobs) -> None:
         self._changes = [

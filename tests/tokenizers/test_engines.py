@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.preprocess.blocks import BlockTokeniser
+from tokenloom.preprocess.blocks import BlockTokenizer
 from tokenloom.tokenizers.engine_checks import recheck, require_equal
 from tokenloom.tokenizers.engine_pool import EnginePool
 from tokenloom.tokenizers.engines import (
@@ -151,10 +151,10 @@ def test_block_with_a_mismatch_is_an_error():
     tokenizer = make_tokenizer(byte_level_json())
     engine = ForgetfulEngine(ReferenceEngine(tokenizer))
     choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=lambda: engine, must_agree=True)
-    tokenise = BlockTokeniser(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
-    assert tokenise([JsonLineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
+    tokenize = BlockTokenizer(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
+    assert tokenize([JsonLineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
     with pytest.raises(TokenizerError, match="different ids for 'forget'"):
-        tokenise([JsonLineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
+        tokenize([JsonLineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
 
 
 def recorded_choice(tokenizer: TextTokenizer) -> tuple[EngineChoice, list[ReferenceEngine]]:

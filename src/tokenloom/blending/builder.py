@@ -144,7 +144,7 @@ class BlendedMegatronDatasetBuilder:
             for prefix in self._prefixes:
                 if prefix not in self._data:
                     self._open(prefix)
-        except NotBuiltError:  # conversations that are not tokenised: nothing to compare
+        except NotBuiltError:  # conversations that are not tokenized: nothing to compare
             self._data = {}
 
     def _open(self, prefix: str | None) -> Any:

@@ -88,7 +88,7 @@ def token_progress(description: str) -> Iterator[Callable[[int, int, int, str], 
         TextColumn("{task.fields[note]}", markup=False),
         console=Console(stderr=True),
         transient=True,
-        auto_refresh=False,  # a refreshing thread would compete with those that tokenise
+        auto_refresh=False,  # a refreshing thread would compete with those that tokenize
     ) as progress:
         task = progress.add_task(description, total=None, tokens_per_second=0.0, note="")
         started = shown = time.monotonic()

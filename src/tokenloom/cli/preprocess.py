@@ -132,7 +132,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tokenises and prints the summary."""
+    """Tokenizes and prints the summary."""
     from tokenloom.corpus.run import preprocess_corpus
 
     tokenizer = tokenizer_of(options)

@@ -53,7 +53,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tokenises and prints the summary."""
+    """Tokenizes and prints the summary."""
     from tokenloom.corpus.chat import preprocess_chat
     from tokenloom.preprocess.template_limits import RenderLimits
 

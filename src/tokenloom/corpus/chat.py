@@ -1,4 +1,4 @@
-"""Conversations into a `.bin`/`.idx` pair and the roles beside it: tokenised once, packed at any length afterwards."""
+"""Conversations into a `.bin`/`.idx` pair and the roles beside it: tokenized once, packed at any length afterwards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ChatSummary:
         schema: schema of the records.
         template: template that rendered them.
         dtype: dtype of the tokens.
-        engine, engine_reason: what tokenised, and why.
+        engine, engine_reason: what tokenized, and why.
         seconds: the run took.
         was_complete: whether there was nothing to do.
     """
@@ -94,10 +94,10 @@ def preprocess_chat(
     restart: bool = False,
     shard_bytes: int = 64 << 20,
 ) -> ChatSummary:
-    """Tokenises conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
+    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
 
     A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
-    rendered by the template and tokenised as a whole; a token belongs to the part of the text in which it ends. An
+    rendered by the template and tokenized as a whole; a token belongs to the part of the text in which it ends. An
     end-of-document token is appended where it is not the last token already; it belongs to the last part. All files
     appear at the end, or none; the same call on finished output has nothing to do.
 

@@ -23,7 +23,7 @@ from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.chat_templates import load_chat_template, template_of
-from tokenloom.preprocess.conversation_blocks import ConversationTokeniser
+from tokenloom.preprocess.conversation_blocks import ConversationTokenizer
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.rendering import Renderer, schema_of
@@ -109,13 +109,13 @@ class ConversationRecipe(OnePairRecipe):
                 sample = BegunReader(reader).first
         choice = choose_engine(self.engine, self.tokenizer, render.texts(sample))
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
-        tokeniser = ConversationTokeniser(render, encoder, dtype=self.dtype, eod=self.tokenizer.eod)
+        work = ConversationTokenizer(render, encoder, dtype=self.dtype, eod=self.tokenizer.eod)
         return Making(
             engine=choice.name,
             engine_reason=choice.reason,
             open=self._open,
             bundles=_one_by_one,
-            work=Isolating(tokeniser, tokeniser.rejected),
+            work=Isolating(work, work.rejected),
         )
 
     def _open(self, slice_: InputSlice) -> SliceReader:

@@ -63,7 +63,7 @@ def finished_summary(plan: JobPlan, *, seconds: float) -> CorpusSummary | None:
 
 
 def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummary, str] | None:
-    """Returns what an output holds, and what tokenised it; None if it is not there, or not as planned."""
+    """Returns what an output holds, and what tokenized it; None if it is not there, or not as planned."""
     datasets: list[DatasetSummary] = []
     manifests: list[Manifest] = []
     for planned in output.datasets:

@@ -22,7 +22,7 @@ from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import records_of
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.image_blocks import FILE_NUMBERS, ImageTokeniser, PairReader, cut_folder, pairs_at_once
+from tokenloom.preprocess.image_blocks import FILE_NUMBERS, ImageTokenizer, PairReader, cut_folder, pairs_at_once
 from tokenloom.preprocess.refusals import Isolating, singles
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
@@ -86,31 +86,31 @@ class ImageRecipe(OnePairRecipe):
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
-        tokeniser = self.tokeniser()
+        work = self.work()
         return Making(
             engine="",
             engine_reason="",
             open=self.open,
             bundles=self._bundled,
-            work=Isolating(tokeniser, tokeniser.rejected),
+            work=Isolating(work, work.rejected),
         )
 
     def is_current(self, slices: Sequence[InputSlice], numbers: Mapping[str, int]) -> bool:
         """Whether the images of a shard are as they were; those of a folder are in its key."""
         if self.is_folder:
             return True
-        tokeniser = self.tokeniser()
+        work = self.work()
         found = 0
         for slice_ in slices:
             with closing(self.open(slice_)) as reader:
                 for block in reader.blocks():
                     for record in records_of(block, loads=json.loads):  # `orjson` crashes if it is interrupted early
-                        found += tokeniser.file_number(record.value)
+                        found += work.file_number(record.value)
         return found == numbers.get(FILE_NUMBERS)
 
-    def tokeniser(self) -> ImageTokeniser:
+    def work(self) -> ImageTokenizer:
         """Returns what the threads work with."""
-        return ImageTokeniser(
+        return ImageTokenizer(
             self.tokenizer,
             text_key=self.text_key,
             image_key=self.image_key,
@@ -150,10 +150,10 @@ def sampled_pairs_at_once(recipe: ImageRecipe, file: InputFile) -> int:
     """
     if file.is_stream:
         return 1
-    tokeniser = recipe.tokeniser()
+    work = recipe.work()
     [first, *_] = recipe.cut([file])
     with closing(recipe.open(first[0])) as reader:
         block = next(iter(reader.blocks()), None)
     values = [] if block is None else [record.value for record in islice(records_of(block, loads=json.loads), _SAMPLE)]
-    sizes = [size for size in map(tokeniser.image_bytes, values) if size]
+    sizes = [size for size in map(work.image_bytes, values) if size]
     return pairs_at_once(len(sizes), sum(sizes))

@@ -2,7 +2,7 @@
 
 A process can die of a text: native code may overflow its stack, or abort. So `KEY.journal` holds the bundles of records
 that threads are at (a write of some 100 bytes for each, of megabytes of text). After a death these are suspects: they
-are tokenised one record at a time, with nothing beside them, and the journal names the record. Dying there too, or
+are tokenized one record at a time, with nothing beside them, and the journal names the record. Dying there too, or
 taking for ever, condemns it: it is a bad record from then on. Only a process of ours that saw the death can do so, and
 only if the cause lies in the process itself: one that was killed from outside says nothing about its records.
 """
@@ -74,7 +74,7 @@ class ShardJournal:
                 self._state.notify_all()
 
     def begin_alone(self, place: Place) -> None:
-        """Notes that a record is tokenised, and nothing else."""
+        """Notes that a record is tokenized, and nothing else."""
         with self._state:
             self._alone = place
             self._write()

@@ -97,7 +97,7 @@ def preprocess_multimodal(
         text_key, image_key: keys of text and path in each JSON object.
         append_eod: whether the tokenizer's `eod` ends each text that has tokens.
         pad_length: cut texts off at this many tokens, or fill them up to it with `eod`; needs `append_eod`.
-        num_workers: threads of each process that tokenise and read images; None to use all processors.
+        num_workers: threads of each process that tokenize and read images; None to use all processors.
         skip_bad_lines: whether bad lines or pairs are set aside in `PREFIX.rejected.jsonl`.
         overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
         read_limits: limits of what reading the input may take; a text in a file of its own is a record too.

@@ -21,7 +21,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedShard:
-    """Some of the input, tokenised as a whole or not at all.
+    """Some of the input, tokenized as a whole or not at all.
 
     Attributes:
         number: number from 0, in the order of the corpus.

@@ -29,7 +29,7 @@ class CorpusPreview:
         num_files, num_ignored, num_bytes: input files, others in their folders, and bytes to read.
         num_shards: number of shards of the job.
         dtype: dtype of the tokens.
-        engine, engine_reason: what would tokenise, and why.
+        engine, engine_reason: what would tokenize, and why.
     """
 
     documents: tuple[tuple[str, str, DocumentPreview], ...]

@@ -100,7 +100,7 @@ def _result(ray: Any, task: Any, shard: PlannedShard) -> ShardReport:
 
 
 _WORKERS: dict[str, tuple[JobPlan, ShardWorker]] = {}
-"""The plan of a job, by its fingerprint, and what tokenises for it in this process: both live from task to task."""
+"""The plan of a job, by its fingerprint, and what tokenizes for it in this process: both live from task to task."""
 
 
 def _do_shard(

@@ -20,7 +20,7 @@ from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.record_format import SliceReader
-from tokenloom.preprocess.blocks import TokenisedBlock
+from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.recording import RecordedTokenizer
 from tokenloom.preprocess.refusals import Isolating
@@ -53,7 +53,7 @@ class Making:
     """What one process makes blocks into arrays with.
 
     Attributes:
-        engine, engine_reason: what tokenises, and why; empty where there is no choice.
+        engine, engine_reason: what tokenizes, and why; empty where there is no choice.
         open: returns the reader of a slice.
         bundles: puts blocks together, or cuts them, into what a thread is given at once.
         work: what the threads do with it.
@@ -63,7 +63,7 @@ class Making:
     engine_reason: str
     open: Callable[[InputSlice], SliceReader]
     bundles: Callable[[Iterable[Block]], Iterator[list[Block]]]
-    work: Isolating[TokenisedBlock]
+    work: Isolating[TokenizedBlock]
 
 
 class JobSettings(Protocol):

@@ -28,7 +28,7 @@ class ShardReport:
         num_text_bytes: read, after decompression.
         num_tokens: number of tokens under all keys.
         hashes_crc32: checksum of the hashes of its documents, see `part_hashes`; None without.
-        engine, engine_reason: what tokenised, and why.
+        engine, engine_reason: what tokenized, and why.
         seconds: the shard took.
         boot_id: boot id of the machine that did it, see `parts`.
         numbers: further ones of the recipe, by name.

@@ -28,9 +28,9 @@ def preprocess_corpus(
     overwrite: bool = False,
     progress: Callable[[CorpusProgress], None] | None = None,
 ) -> CorpusSummary:
-    """Tokenises a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
+    """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
 
-    The input is cut into shards, a function of the inputs and `shard_bytes` alone. Each is tokenised into a part in
+    The input is cut into shards, a function of the inputs and `shard_bytes` alone. Each is tokenized into a part in
     `PREFIX.job` that appears whole; in the end the parts become the datasets, all at once, and the folder goes. The
     same call again, after whatever ended an earlier one, does what is missing only; on several machines that share the
     folder, all take part. The order of the documents is kept, and the bytes depend on neither the number of

@@ -1,4 +1,4 @@
-"""One shard into its part: blocks of text tokenised by threads, and written in order.
+"""One shard into its part: blocks of text tokenized by threads, and written in order.
 
 Threads suffice up to some eight: nearly all the time is spent in native code that lets others run, and they share
 memory, so that blocks are never copied between processes. More come from more processes, each with shards of its own.
@@ -33,7 +33,7 @@ from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.blocks import TokenisedBlock
+from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.selection import DocumentHashes
@@ -66,11 +66,11 @@ def part_hashes(part_prefix: str) -> DocumentHashes:
 
 
 class ShardWorker:
-    """Tokenises shards, one after the other; its threads and engines live as long as it.
+    """Tokenizes shards, one after the other; its threads and engines live as long as it.
 
     Args:
         plan: plan of the job.
-        num_workers: threads that tokenise.
+        num_workers: threads that tokenize.
     """
 
     def __init__(self, plan: JobPlan, *, num_workers: int) -> None:
@@ -115,7 +115,7 @@ class ShardWorker:
             closing(reading.blocks()) as blocks,
             _Part(self._plan, shard, part_prefix) as part,
         ):
-            for made in self._tokenised(self._making.bundles(blocks), journal):
+            for made in self._tokenized(self._making.bundles(blocks), journal):
                 for block in made:
                     part.write(block)
                 if progress is not None:
@@ -125,7 +125,7 @@ class ShardWorker:
             publish_bytes(f"{part_prefix}.json", report.to_json())
             return report
 
-    def _tokenised(self, bundles: Iterator[list[Block]], journal: ShardJournal) -> Iterator[list[TokenisedBlock]]:
+    def _tokenized(self, bundles: Iterator[list[Block]], journal: ShardJournal) -> Iterator[list[TokenizedBlock]]:
         """Yields what becomes of bundles, in order."""
         seconds = self._plan.settings.record_timeout_seconds
         try:
@@ -255,7 +255,7 @@ class _Part:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    def write(self, block: TokenisedBlock) -> None:
+    def write(self, block: TokenizedBlock) -> None:
         """Appends the documents of a block, and sets its bad records aside."""
         for builder, column in zip(self.builders, block.columns, strict=True):
             builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends, modes=column.modes)

@@ -81,7 +81,7 @@ class CorpusSummary:
         num_rejected: bad records, set aside in the files `rejected_paths`.
         num_text_bytes: read, after decompression; 0 if `was_complete`.
         dtype: dtype of the tokens.
-        engine, engine_reason: what tokenised, and why.
+        engine, engine_reason: what tokenized, and why.
         seconds: this call took.
     """
 

@@ -28,7 +28,7 @@ from tokenloom.inputs.find import find_inputs
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.reading import open_slice
 from tokenloom.inputs.record_format import SliceReader
-from tokenloom.preprocess.blocks import BlockTokeniser
+from tokenloom.preprocess.blocks import BlockTokenizer
 from tokenloom.preprocess.bundles import bundled
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.recording import input_records
@@ -154,14 +154,14 @@ class TextRecipe:
             texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
         choice = choose_engine(self.settings.engine, self.tokenizer, texts)
         if choice.fell_back:
-            _LOGGER.warning("tokenising with `%s`, the slow engine: %s", choice.name, choice.reason)
+            _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", choice.name, choice.reason)
         return choice
 
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
         choice = self.choose_engine(first)
         block_bytes = self.settings.block_bytes or choice.block_bytes
-        tokeniser = BlockTokeniser(
+        work = BlockTokenizer(
             self.tokenizer,
             choice,
             keys=self.settings.keys,
@@ -176,7 +176,7 @@ class TextRecipe:
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=block_bytes, max_record_bytes=self.most_record_bytes(choice)),
             bundles=partial(bundled, num_bytes=block_bytes),
-            work=Isolating(tokeniser, tokeniser.rejected),
+            work=Isolating(work, work.rejected),
         )
 
     def is_current(self, _slices: Sequence[InputSlice], _numbers: Mapping[str, int]) -> bool:

@@ -51,7 +51,7 @@ def find_optimal_workers(
     sample_bytes: int = 128 << 20,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[WorkerTrial]:
-    """Returns trials, the fastest first, of tokenising the beginning of a corpus to the disk of the output.
+    """Returns trials, the fastest first, of tokenizing the beginning of a corpus to the disk of the output.
 
     Args:
         inputs, output_prefix, tokenizer, settings: the same as for `preprocess_corpus`; nothing of the output is

@@ -1,4 +1,4 @@
-"""Tokenised conversations: a pair and its roles, made of a file of conversations where need be."""
+"""Tokenized conversations: a pair and its roles, made of a file of conversations where need be."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ _LOOK_SECONDS = 0.2
 
 
 class SFTLowLevelDataset:
-    """Tokenised conversations: a pair and the roles beside it; each sequence is a conversation.
+    """Tokenized conversations: a pair and the roles beside it; each sequence is a conversation.
 
-    Input that is not tokenised yet (JSON lines, Parquet) is tokenised once into `path_to_cache`, or into a folder
+    Input that is not tokenized yet (JSON lines, Parquet) is tokenized once into `path_to_cache`, or into a folder
     `cache` beside it, under a name that changes with the file, the tokenizer and the template. Safe from several
     threads, and picklable (opened again from the pair, of object storage in the same version).
 
     Args:
         dataset_path: the prefix or address of a pair made by `preprocess_chat`; or the path of local conversations.
-        config: the settings; needed for conversations that are not tokenised.
+        config: the settings; needed for conversations that are not tokenized.
         plain_text: whether a pair without roles counts as text, which is trained everywhere.
 
     Raises:
         DatasetNotFoundError: there is no such file, or no roles beside the pair.
-        ConfigError: conversations must be tokenised first, and the tokenizer is not one of Hugging Face.
+        ConfigError: conversations must be tokenized first, and the tokenizer is not one of Hugging Face.
     """
 
     def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
         prefix = prefix_of(dataset_path)
         if os.path.isfile(dataset_path) and not IndexedDataset.exists(prefix):
             if config is None:
-                message = f"`{dataset_path}` is not tokenised yet, which needs a configuration, found none"
-                raise ConfigError(message, hint="tokenise it with `tokenloom preprocess-chat`")
-            prefix = _tokenised(dataset_path, as_chat_config(config))
+                message = f"`{dataset_path}` is not tokenized yet, which needs a configuration, found none"
+                raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`")
+            prefix = _tokenized(dataset_path, as_chat_config(config))
         mmap = True if config is None else bool(config.mmap_bin_files)
         self.pair = IndexedDataset(
             prefix, mmap=mmap, object_storage=None if config is None else config.storage_settings
@@ -117,12 +117,12 @@ class SFTLowLevelDataset:
         self.roles = self._open_roles(state["roles"])
 
 
-def _tokenised(path: str, config: SFTDatasetConfig) -> str:
-    """Returns the prefix of the conversations of a file, which are tokenised if they are not yet."""
+def _tokenized(path: str, config: SFTDatasetConfig) -> str:
+    """Returns the prefix of the conversations of a file, which are tokenized if they are not yet."""
     tokenizer = config.tokenizer
     if not isinstance(tokenizer, HuggingFaceTokenizer):
-        message = f"`{path}` is not tokenised yet, which needs a Hugging Face tokenizer, found {tokenizer!r}"
-        raise ConfigError(message, hint="tokenise it with `tokenloom preprocess-chat`, and name the output's prefix")
+        message = f"`{path}` is not tokenized yet, which needs a Hugging Face tokenizer, found {tokenizer!r}"
+        raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`, and name the output's prefix")
     file = MappedFile(path)
     key = json.dumps(
         {
@@ -153,15 +153,15 @@ def _tokenised(path: str, config: SFTDatasetConfig) -> str:
                 skip_bad_lines=config.skip_bad_lines,
                 overwrite=True,
             )
-        except OutputBusyError:  # another process tokenises the same file
+        except OutputBusyError:  # another process tokenizes the same file
             time.sleep(_LOOK_SECONDS)
             continue
-        logger.info("tokenised `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
+        logger.info("tokenized `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
     return prefix
 
 
 def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
-    """Returns the text of the template, None where there is none: texts need none, and else tokenising says so."""
+    """Returns the text of the template, None where there is none: texts need none, and else tokenizing says so."""
     try:
         return load_chat_template(tokenizer, config.chat_template).source
     except TokenizerError:

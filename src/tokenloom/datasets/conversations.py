@@ -1,4 +1,4 @@
-"""What `SFTDataset` and `VarlenDataset` share: tokenised conversations, their order, their rows and their ledger."""
+"""What `SFTDataset` and `VarlenDataset` share: tokenized conversations, their order, their rows and their ledger."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ConversationSamples(_Base):
         if made_by is None or given is None or made_by == given or self.config.allow_tokenizer_mismatch:
             return
         message = f"{self._name()} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
-        raise TokenizerError(message, hint="tokenise the conversations again, or use that tokenizer")
+        raise TokenizerError(message, hint="tokenize the conversations again, or use that tokenizer")
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:

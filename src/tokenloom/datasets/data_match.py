@@ -31,7 +31,7 @@ _NAMES: dict[Kind, str] = {
 }
 _READERS: dict[Kind, str] = {
     "documents": "`GPTDataset` reads them",
-    "sentences": "BERT and T5 datasets read them; for others, tokenise without `split_sentences`",
+    "sentences": "BERT and T5 datasets read them; for others, tokenize without `split_sentences`",
     "conversations": "`SFTDataset` and `VarlenDataset` read them",
     "images": "read them with `IndexedDataset(prefix, multimodal=True)`",
 }

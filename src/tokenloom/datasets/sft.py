@@ -46,7 +46,7 @@ class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> SFTLowLevelDataset:
-        """Opens conversations: the prefix of a tokenised pair, or a file that is then tokenised once."""
+        """Opens conversations: the prefix of a tokenized pair, or a file that is then tokenized once."""
         return SFTLowLevelDataset(dataset_path, config)
 
     def _make_samples(self) -> PackedSamples:

@@ -90,7 +90,7 @@ def remember_head(dataset: Any, heads: Mapping[str, ManifestHead | None]) -> Non
 
 def _refusal(head: ManifestHead, found: str, name: str) -> TokenizerError:
     message = f"{name}: expected the tokenizer that made the data, {head.tokenizer.describe()}, found {found}"
-    hint = "use that one, or tokenise the data again; `allow_tokenizer_mismatch=True` reads them all the same"
+    hint = "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
     return TokenizerError(message, hint=hint)
 
 

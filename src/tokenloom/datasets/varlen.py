@@ -55,7 +55,7 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens conversations or texts: the prefix of a pair, or a file that is then tokenised once."""
+        """Opens conversations or texts: the prefix of a pair, or a file that is then tokenized once."""
         return SFTLowLevelDataset(dataset_path, config, plain_text=True)
 
     def _make_samples(self) -> SingleSamples:

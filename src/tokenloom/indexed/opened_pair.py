@@ -178,7 +178,7 @@ class OpenedPair:
             raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
             message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
-            raise DatasetFormatError(message, hint="was this data tokenised with another tokenizer?")
+            raise DatasetFormatError(message, hint="was this data tokenized with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in self.__dict__.items() if key not in _OPENED}

@@ -145,8 +145,8 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
         if remote is not None or has_roles(dataset):
             raise
         message = f"no file `{path}`: nothing says which tokens of `{dataset.path_prefix}` are answers"
-        raise DatasetNotFoundError(message, hint="tokenise conversations with `tokenloom preprocess-chat`") from error
-    hint = "the file is truncated, or belongs to other data; tokenise the conversations again"
+        raise DatasetNotFoundError(message, hint="tokenize conversations with `tokenloom preprocess-chat`") from error
+    hint = "the file is truncated, or belongs to other data; tokenize the conversations again"
     if len(data) < HEADER_BYTES:
         message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
         raise DatasetFormatError(message, hint=hint)

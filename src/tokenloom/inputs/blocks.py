@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tokenloom.inputs.records import NumberedRecord
 
 MAX_RECORD_BYTES = 256 << 20
-"""Longer records are bad ones, unless the caller sets another limit. While it is tokenised, a line costs 5 times its
+"""Longer records are bad ones, unless the caller sets another limit. While it is tokenized, a line costs 5 times its
 size with `gigatoken` (48 MB: 362 MB in all), 120 times with `tokenizers`."""
 
 MAX_UNIT_BYTES = 1 << 30

@@ -12,7 +12,7 @@ _LEAST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 1 << 20, 1 << 31  # what Zstandard can
 
 
 _RECORD_BYTES = 16 << 20
-"""While it is tokenised, a conversation costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
+"""While it is tokenized, a conversation costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

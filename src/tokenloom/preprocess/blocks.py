@@ -57,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenisedBlock:
+class TokenizedBlock:
     """What came out of some blocks: one `Column` per key, all with the same number of documents.
 
     Attributes:
@@ -81,8 +81,8 @@ class TokenisedBlock:
     largest_token: int | None = None
 
 
-class BlockTokeniser:
-    """Tokenises blocks; safe from several threads, each of which uses an engine of its own at a time.
+class BlockTokenizer:
+    """Tokenizes blocks; safe from several threads, each of which uses an engine of its own at a time.
 
     Args:
         tokenizer: names the ids.
@@ -121,12 +121,12 @@ class BlockTokeniser:
         self._hash_documents = hash_documents
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
-    def __call__(self, bundle: Sequence[Block]) -> TokenisedBlock:
-        """Returns the tokens of some blocks; see `tokenise`."""
+    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
+        """Returns the tokens of some blocks; see `tokenize`."""
         num_bytes = sum(block.num_text_bytes for block in bundle)
-        return self.tokenise(parse_bundle(bundle, self._keys), num_bytes=num_bytes, number=num_bytes)
+        return self.tokenize(parse_bundle(bundle, self._keys), num_bytes=num_bytes, number=num_bytes)
 
-    def tokenise(self, parsed: ParsedBlock, *, num_bytes: int, number: int) -> TokenisedBlock:
+    def tokenize(self, parsed: ParsedBlock, *, num_bytes: int, number: int) -> TokenizedBlock:
         """Returns the tokens of documents.
 
         Args:
@@ -147,7 +147,7 @@ class BlockTokeniser:
             column, doubled = self._column(encoded, cut.document_ends)
             columns.append(column)
             num_doubled += doubled
-        return TokenisedBlock(
+        return TokenizedBlock(
             columns=tuple(columns),
             num_documents=parsed.num_documents,
             num_blank_lines=parsed.num_blank_lines,
@@ -156,10 +156,10 @@ class BlockTokeniser:
             hashes=hashes,
         )
 
-    def rejected(self, bad_line: BadLine) -> TokenisedBlock:
+    def rejected(self, bad_line: BadLine) -> TokenizedBlock:
         """Returns what comes out of blocks with nothing but a bad record."""
         empty = ParsedBlock(columns=tuple(Texts(texts=[]) for _ in self._keys), num_documents=0, bad_lines=[bad_line])
-        return self.tokenise(empty, num_bytes=0, number=0)
+        return self.tokenize(empty, num_bytes=0, number=0)
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
         """Returns the column, and the number of its documents with a doubled token."""

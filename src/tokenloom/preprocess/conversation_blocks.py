@@ -11,12 +11,12 @@ from tokenloom.errors import RefusedTextError
 from tokenloom.indexed.roles import PartKind
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.records import BadLine
-from tokenloom.preprocess.blocks import Column, PartsOfSequences, TokenisedBlock
+from tokenloom.preprocess.blocks import Column, PartsOfSequences, TokenizedBlock
 from tokenloom.preprocess.rendering import RenderedBlock, Renderer
 from tokenloom.preprocess.spans import SpanEncoder
 
 
-class ConversationTokeniser:
+class ConversationTokenizer:
     """Turns blocks into arrays, one at a time; safe from several threads.
 
     Args:
@@ -32,7 +32,7 @@ class ConversationTokeniser:
         self._dtype = dtype
         self._eod = eod
 
-    def __call__(self, bundle: Sequence[Block]) -> TokenisedBlock:
+    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns the tokens and roles of a block.
 
         Raises:
@@ -40,15 +40,15 @@ class ConversationTokeniser:
             TokenizerError: the engines disagree.
         """
         [block] = bundle
-        return self._tokenised(self._render(block), number=block.first_record)
+        return self._tokenized(self._render(block), number=block.first_record)
 
-    def rejected(self, bad_line: BadLine) -> TokenisedBlock:
+    def rejected(self, bad_line: BadLine) -> TokenizedBlock:
         """Returns what comes out of a block with nothing but a bad record."""
-        return self._tokenised(
+        return self._tokenized(
             RenderedBlock(sequences=[], owners=[], num_documents=0, num_blank_lines=0, bad_lines=[bad_line]), number=0
         )
 
-    def _tokenised(self, rendered: RenderedBlock, *, number: int) -> TokenisedBlock:
+    def _tokenized(self, rendered: RenderedBlock, *, number: int) -> TokenizedBlock:
         encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
         if not lengths.all():  # a lone end of a document would be trained on as somebody's answer
@@ -81,7 +81,7 @@ class ConversationTokeniser:
                 kinds=kinds[kept],
             ),
         )
-        return TokenisedBlock(
+        return TokenizedBlock(
             columns=(column,),
             num_documents=rendered.num_documents,
             num_blank_lines=rendered.num_blank_lines,

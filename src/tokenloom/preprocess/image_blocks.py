@@ -32,7 +32,7 @@ from tokenloom.inputs.records import (
     records_of,
     too_long,
 )
-from tokenloom.preprocess.blocks import Column, TokenisedBlock
+from tokenloom.preprocess.blocks import Column, TokenizedBlock
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.tokenizers.failures import in_words, refusals, require_sound
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
@@ -43,7 +43,7 @@ _BYTES_AT_ONCE = 256 << 10
 _MOST_AT_ONCE = 16
 
 FILE_NUMBERS = "file_numbers"
-"""The sum of `ImageTokeniser.file_number` over all records, among the numbers of a block."""
+"""The sum of `ImageTokenizer.file_number` over all records, among the numbers of a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,8 @@ class PairBlock:
         """Returns that it cannot be cut."""
 
 
-class ImageTokeniser:
-    """Tokenises a text and reads its image; safe from several threads.
+class ImageTokenizer:
+    """Tokenizes a text and reads its image; safe from several threads.
 
     Args:
         tokenizer: names the ids.
@@ -130,7 +130,7 @@ class ImageTokeniser:
         self._pad_length = pad_length
         self._max_text_bytes = max_text_bytes
 
-    def __call__(self, bundle: Sequence[Block]) -> TokenisedBlock:
+    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns both sequences of each record of some blocks, or why there are none."""
         sequences: list[NDArray[np.int32]] = []
         bad_lines: list[BadLine] = []
@@ -159,7 +159,7 @@ class ImageTokeniser:
             numbers=numbers,
         )
 
-    def rejected(self, bad: BadLine) -> TokenisedBlock:
+    def rejected(self, bad: BadLine) -> TokenizedBlock:
         """Returns what comes out of a block with nothing but a bad record."""
         return _made([], bad_lines=[bad])
 
@@ -204,7 +204,7 @@ class ImageTokeniser:
         is_file = isinstance(value, FilePair)
         text = _read_text(value.text_path, self._max_text_bytes) if is_file else value[self._text_key]
         item = image_to_item(image := _read_image(image_path))
-        tokens = self._tokenise(text)
+        tokens = self._tokenize(text)
         length = len(tokens)
         if tokens and self._eod is not None:
             wanted = length + 1 if self._pad_length is None else self._pad_length
@@ -214,7 +214,7 @@ class ImageTokeniser:
         numbers["num_truncated"] += self._pad_length is not None and length > self._pad_length
         return np.array(tokens, dtype=np.int32), item
 
-    def _tokenise(self, text: str) -> list[int]:
+    def _tokenize(self, text: str) -> list[int]:
         with refusals(f"tokenizer `{self._tokenizer.path}`"):
             tokens = list(self._tokenizer.tokenize(text))
         lengths = np.array([len(tokens)], dtype=np.int64)
@@ -229,7 +229,7 @@ def _made(
     bad_lines: list[BadLine],
     largest_token: int | None = None,
     numbers: Mapping[str, int] = MappingProxyType({}),
-) -> TokenisedBlock:
+) -> TokenizedBlock:
     """Returns the block of texts and images, in turn."""
     num_documents = len(sequences) // 2
     column = Column(
@@ -238,7 +238,7 @@ def _made(
         document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
         modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
     )
-    return TokenisedBlock(
+    return TokenizedBlock(
         columns=(column,),
         num_documents=num_documents,
         num_blank_lines=num_blank_lines,

@@ -75,7 +75,7 @@ def manifest_of_run(
 
 
 def is_of_same_run(found: Manifest, expected: Manifest) -> bool:
-    """Whether two manifests tell of the same inputs, tokenised in the same way."""
+    """Whether two manifests tell of the same inputs, tokenized in the same way."""
     return (expected.tokenizer.fingerprint, expected.options, expected.inputs) == (
         found.tokenizer.fingerprint,
         found.options,

@@ -93,7 +93,7 @@ def usable_processors() -> int:
 
 
 def number_of_workers(wanted: int | None) -> int:
-    """Returns how many threads are to tokenise; None asks for one per usable processor.
+    """Returns how many threads are to tokenize; None asks for one per usable processor.
 
     Raises:
         ConfigError: fewer than one are wanted.

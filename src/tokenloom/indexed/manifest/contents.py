@@ -158,7 +158,7 @@ class Manifest:
         tokenizer: tokenizer that made the tokens.
         options: what decided the bytes, by name: values of JSON.
         ledger: what became of every document.
-        engine: what tokenised; for information, since it does not change the bytes.
+        engine: what tokenized; for information, since it does not change the bytes.
         tokenloom_version: version of tokenloom that wrote the pair; likewise.
         inputs: the files that were read.
     """
@@ -209,7 +209,7 @@ def check_one_tokenizer(manifests: Mapping[str, Manifest]) -> None:
         if first is not None and other.tokenizer.fingerprint != first.tokenizer.fingerprint:
             found = f"{first.tokenizer.describe()} for `{owner}` and {other.tokenizer.describe()} for `{prefix}`"
             message = f"expected one tokenizer, found {found}"
-            raise ConfigError(message, hint="tokenise one of them again; without manifests, nothing is compared")
+            raise ConfigError(message, hint="tokenize one of them again; without manifests, nothing is compared")
 
 
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:

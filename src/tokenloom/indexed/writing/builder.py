@@ -214,7 +214,7 @@ class IndexedDatasetBuilder:
         if dataset.dtype != self.dtype:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             raise DatasetFormatError(
-                message, hint="datasets of one dtype only can be merged; tokenise one of them again"
+                message, hint="datasets of one dtype only can be merged; tokenize one of them again"
             )
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()

@@ -76,7 +76,7 @@ def checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = 
             first, expected = prefix, dataset.dtype
         if dataset.dtype != expected:
             message = f"`{prefix}` holds {dataset.dtype} tokens, but `{first}` holds {expected}"
-            raise ConfigError(message, hint="datasets of one dtype only can be merged; tokenise one of them again")
+            raise ConfigError(message, hint="datasets of one dtype only can be merged; tokenize one of them again")
         yield dataset
 
 

@@ -46,7 +46,7 @@ class ConcatenatedRoles:
                 message = (
                     f"the roles of `{prefix}` come from the tokenizer {found}, those of `{having[0]}` from {tokenizer}"
                 )
-                raise ConfigError(message, hint="tokenise the conversations with one tokenizer")
+                raise ConfigError(message, hint="tokenize the conversations with one tokenizer")
         self._writer = RolesWriter(output_prefix, tokenizer_sha256=tokenizer)
         self._are_there = bool(having)
 
