@@ -22,7 +22,7 @@ from tests.preprocess.corpus import (
     write_lines,
 )
 
-from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError
@@ -254,6 +254,19 @@ def test_one_process_at_a_time_works_on_a_shard(tmp_path: Path, words):
             assert other
         with pytest.raises(ConfigError, match="another process is working on this job"):
             same.restart()
+    assert not (tmp_path / "out.job").exists()
+
+
+def test_whoever_was_in_a_folder_that_is_gone_is_told_though_another_is_in_its_place(tmp_path: Path, words):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20)
+    plan = plan_corpus([path], tmp_path / "out", words, CorpusSettings(shard_bytes=100))
+    early, late = (JobFolder(str(tmp_path / "out.job"), plan) for _ in range(2))
+    with early.joined():
+        early.remove()
+        with late.joined(), late.lock("assembly.lock") as held:
+            assert held is not None
+        with late.joined(), pytest.raises(FolderGoneError), early.lock("assembly.lock"):
+            pass
     assert not (tmp_path / "out.job").exists()
 
 

@@ -72,6 +72,7 @@ class JobFolder:
         self._lock_path = os.path.join(path, "job.lock")
         self._job_path = os.path.join(path, JOB)
         self._removed_path = f"{path}.removed"
+        self._member: int | None = None
         self._reports: dict[str, ShardReport] = {}
         self._machine = boot_id()
 
@@ -93,6 +94,7 @@ class JobFolder:
                 is_member = True
                 yield
         finally:
+            self._member = None
             if is_member or self._is_bare():
                 self._leave()
 
@@ -117,6 +119,7 @@ class JobFolder:
                     self._take_over()
                 self._lock(descriptor, fcntl.LOCK_SH, self._lock_path)
                 self._require_same_job()
+                self._member = descriptor
                 return stack.pop_all()
         raise FolderGoneError
 
@@ -351,6 +354,8 @@ class JobFolder:
             except BlockingIOError:
                 yield None
                 return
+            if self._member is not None and not _is_at(self._member, self._lock_path):
+                raise FolderGoneError  # this is the folder of a later call, which begins anew
             with storage_errors("write", path):
                 machine, _, process = os.pread(descriptor, _OWNER_BYTES, 0).decode("ascii", "replace").partition(" ")
                 if machine == self._machine:
