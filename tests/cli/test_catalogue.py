@@ -9,7 +9,6 @@ import pytest
 from tests.indexed.pairs import FIRST, SECOND, read_pair, write_two_pairs
 
 from tokenloom import cli
-from tokenloom.cli.values import byte_count
 
 
 @pytest.fixture
@@ -79,11 +78,3 @@ def test_a_merge_into_pairs_of_a_size_prints_each(capsys, tmp_path, folder):
         f"{output}_00001: 1 documents, 2 sequences, 2 tokens, int32",
     ]
     assert re.fullmatch(r"2 datasets, 24 bytes of tokens in \d+\.\d s, \d+ MB/s, compared with the inputs", lines[2])
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("1", 1), ("500MB", 500_000_000), ("10GiB", 10 << 30), ("1.5 KB", 1500), ("2TB", 2 * 10**12)],
-)
-def test_byte_counts_have_units(text, expected):
-    assert byte_count(text) == expected

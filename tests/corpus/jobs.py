@@ -8,6 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.preprocess.corpus import (
+    write_lines,
+)
+
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.summary import CorpusSummary
@@ -39,3 +44,26 @@ def files_of(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.iterdir())
         if path.is_file() and not path.name.endswith(".manifest.json")
     }
+
+
+def corpus_of(folder: Path, documents: list[str], *, num_files: int = 3) -> list[Path]:
+    """Writes documents to some files, in order."""
+    size = -(-len(documents) // num_files)
+    return [
+        write_lines(folder / f"part-{number}.jsonl", [{"text": text} for text in documents[start : start + size]])
+        for number, start in enumerate(range(0, len(documents), size))
+    ]
+
+
+def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> None:
+    """Interrupts a run after so many blocks."""
+    calls = 0
+
+    def interrupt(_at: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == num_blocks:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        preprocess(*arguments, **options, num_processes=1, num_workers=1, progress=interrupt)  # type: ignore[arg-type]

@@ -10,8 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.corpus.jobs import files_of, preprocess
-from tests.corpus.test_jobs import corpus_of, interrupt_after
+from tests.corpus.jobs import corpus_of, files_of, interrupt_after, preprocess
 from tests.preprocess.corpus import documents_of, leftovers, make_tokenizer, word_level_json, write_lines
 
 from tokenloom import merge_datasets

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.corpus.jobs import preprocess
+from tests.corpus.jobs import corpus_of, interrupt_after, preprocess
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     build_by_hand,
@@ -29,15 +29,6 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
-
-
-def corpus_of(folder: Path, documents: list[str], *, num_files: int = 3) -> list[Path]:
-    """Writes documents to some files, in order."""
-    size = -(-len(documents) // num_files)
-    return [
-        write_lines(folder / f"part-{number}.jsonl", [{"text": text} for text in documents[start : start + size]])
-        for number, start in enumerate(range(0, len(documents), size))
-    ]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,20 +82,6 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, words):
     again = preprocess(path, tmp_path / "out", words, shard_bytes=100, restart=True, skip_bad_records=True)
     assert (summary.num_shards_reused, again.num_shards_reused) == (0, 0)
     assert pair_bytes(tmp_path / "out_text_document") == pair_bytes(tmp_path / "other_text_document")
-
-
-def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> None:
-    """Interrupts a run after so many blocks."""
-    calls = 0
-
-    def interrupt(_at: object) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == num_blocks:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        preprocess(*arguments, **options, num_processes=1, num_workers=1, progress=interrupt)  # type: ignore[arg-type]
 
 
 def test_an_interrupted_job_goes_on(tmp_path: Path, words):

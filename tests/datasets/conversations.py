@@ -90,3 +90,6 @@ def conversations_strategy(*, longest: int = 14, most: int = 12) -> st.SearchStr
     )
     one = st.lists(run, max_size=4).map(lambda runs: conversation(*runs))
     return st.lists(one, max_size=most)
+
+
+FIRST = conversation((PROMPT, [11, 12]), (ANSWER, [13, 9]))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
+    FIRST,
     PROMPT,
     conversation,
     conversations_strategy,
@@ -38,7 +39,6 @@ from tokenloom.errors import (
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
-FIRST = conversation((PROMPT, [11, 12]), (ANSWER, [13, 9]))
 SECOND = conversation((PROMPT, [21]), (ANSWER, [22, 9]))
 THIRD = conversation((PROMPT, [31, 32, 33, 34, 35]), (ANSWER, [36, 9]))
 
@@ -75,28 +75,6 @@ def test_context_parallelism_pads_every_conversation(tmp_path):
     assert sample["tokens"].tolist() == [21, 22, 9, 7, 11, 12, 13, 9]
     assert sample["position_ids"].tolist() == [0, 1, 2, 3] * 2
     assert sample["loss_mask"].tolist() == [1, 1, 0, 0, 0, 1, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "multiple"),
-    [
-        ({}, 1),
-        ({"context_parallel_size": 1}, 1),
-        ({"context_parallel_size": 2}, 4),
-        ({"context_parallel_size": 2, "sequence_parallel_size": 2}, 8),
-        ({"context_parallel_size": 2, "hybrid_context_parallel": True, "data_parallel_size": 2}, 8),
-        ({"sequence_parallel_size": 4}, 4),
-    ],
-)
-def test_the_multiple_follows_from_the_parallel_sizes(changes, multiple):
-    config = SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), **changes)
-    assert config.slot_multiple == multiple
-
-
-def test_a_length_that_is_no_multiple_is_refused(tmp_path):
-    prefix = write_conversations(tmp_path / "chat", [FIRST])
-    with pytest.raises(ConfigError, match="multiple of 4, which context and sequence parallelism ask of every"):
-        make_sft(prefix, sequence_length=10, context_parallel_size=2)
 
 
 @pytest.mark.parametrize("pad", [9, 0])

@@ -10,7 +10,7 @@ from tests.support import write_corpus
 
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
-from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 
 pytest.importorskip("torch")
@@ -67,10 +67,6 @@ def test_the_default_device_does_not_matter(run):
 
 def test_process_groups_may_end_and_begin_again(run):
     assert run("end_and_begin_again", backend="stub").results == [["built by 0", "built by 0"]] * 4
-
-
-def test_ranks_are_values(run):
-    assert run("ranks", world_size=2).results == [(0, 2), (1, 2)]
 
 
 # --- hosts ------------------------------------------------------------------------------------------------------------
@@ -212,30 +208,6 @@ def test_a_rank_killed_at_any_moment_fails_all_others(run, rng, victim):
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
-def test_equal_values_pass(run):
-    assert run("agree_on", values=["blue"] * 4).results == [None] * 4
-
-
-def test_ranks_without_a_value_are_not_compared(run):
-    assert run("agree_on", values=["blue", None, "blue", None]).results == [None] * 4
-
-
-def test_unequal_values_name_the_ranks_that_hold_them(run):
-    outcomes = run("agree_on", values=["blue", "red", "blue", "blue"])
-    expected = "ranks differ in the colour: 'blue' on ranks 0, 2-3, 'red' on rank 1"
-    assert outcomes.errors == [("DivergenceError", expected)] * 4
-
-
-def test_long_values_are_compared_as_a_whole(run):
-    outcomes = run("agree_on", values=["a" * 20_000 + "b", "a" * 20_001], world_size=2)
-    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 2
-
-
-def test_failing_to_compute_a_value_fails_all_ranks(run):
-    outcomes = run("fail_to_agree")
-    assert all("failed in comparing the colour: OSError: disk on fire" in message for _, message in outcomes.errors)
-
-
 def test_ranks_with_the_same_batches_pass(run):
     assert run("check_batches", datasets="aa-a").results == [None] * 4
 
@@ -281,19 +253,6 @@ def test_alone_errors_come_as_they_are():
 def test_builders_are_checked():
     with pytest.raises(ConfigError, match="expected builders to be 'auto', 'rank0' or 'node', found 'all'"):
         build_together(lambda: 1, folder=None, builders="all")
-
-
-@pytest.mark.parametrize(
-    ("ranks", "text"),
-    [
-        ([3], "rank 3"),
-        ([0, 1], "ranks 0-1"),
-        ([0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
-        (range(0, 100, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, …"),
-    ],
-)
-def test_ranks_are_named_shortly(ranks, text):
-    assert name_ranks(ranks) == text
 
 
 # --- the builder of datasets ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from tokenloom import DType, IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.indexed.layout import HEADER_BYTES, Header, bin_path, idx_path, parse_header, prefix_of
+from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
 
@@ -90,14 +90,6 @@ def test_dtypes_without_a_code_are_refused(dtype):
 )
 def test_the_dtype_for_a_vocabulary(vocab_size, dtype):
     assert DType.optimal_dtype(vocab_size) is dtype
-
-
-@pytest.mark.parametrize(
-    ("path", "prefix"), [("a/b", "a/b"), ("a/b.bin", "a/b"), ("a/b.idx", "a/b"), ("a/b.json", "a/b.json")]
-)
-def test_prefixes(path, prefix):
-    assert prefix_of(path) == prefix
-    assert (bin_path(prefix), idx_path(prefix)) == (prefix + ".bin", prefix + ".idx")
 
 
 def test_foreign_magic_is_named(tmp_path):

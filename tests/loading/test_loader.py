@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from tests.support import make_dataset, write_corpus
-from torch.utils.data import DataLoader, Subset, default_collate
+from tests.loading.batches import CHANGES, assert_equal_batches, stacked
+from tests.support import make_dataset
+from torch.utils.data import DataLoader, Subset
 
 from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.loading.loader import build_dataloader
@@ -14,14 +14,6 @@ from tokenloom.loading.samplers import MegatronPretrainingSampler
 
 # Forking with threads about, which newer versions of Python warn of, is what torch does by default.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-CHANGES = {
-    "plain": {},
-    "masks": {"create_attention_mask": True},
-    "resets": {"create_attention_mask": True, "reset_attention_mask": True, "reset_position_ids": True},
-    "document masking": {"inter_document_masking": True},
-    "positional reads": {"mmap_bin_files": False},
-}
 
 
 class Counting:
@@ -54,28 +46,6 @@ class OneByOne:
 
     def __getitem__(self, position):
         return self.dataset[position]
-
-
-@pytest.fixture
-def prefix(tmp_path):
-    rng = np.random.default_rng(0)
-    return write_corpus(tmp_path / "corpus", [rng.integers(0, 20, size=size) for size in range(40)])
-
-
-def assert_equal_batches(found, expected):
-    found, expected = list(found), list(expected)
-    assert len(found) == len(expected)
-    for batch, other in zip(found, expected, strict=True):
-        assert list(batch) == list(other)
-        for name in other:
-            assert batch[name].dtype == other[name].dtype
-            assert torch.equal(batch[name], other[name])
-
-
-def stacked(dataset, sampler):
-    """Yields what the batches must be: single samples, stacked."""
-    for positions in sampler:
-        yield default_collate([dataset[position] for position in positions])
 
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)

@@ -10,11 +10,10 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.object_store.fixtures import Bucket
 from tests.object_store.proxy import KINDS, Faults
 from tests.object_store.server import aws_environment
+from tests.storage.remotes import BLOCK, SETTINGS, announce, read
 
 from tokenloom import (
     AccessDeniedError,
@@ -29,39 +28,6 @@ from tokenloom import (
 from tokenloom.storage.copies import local_copy
 from tokenloom.storage.object_storage import close_storages, object_storage
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import objects_below
-from tokenloom.storage.statistics import forget_statistics
-
-BLOCK = 1 << 14
-SETTINGS = ObjectStorageSettings(
-    cache_bytes=8 * (BLOCK + 4), block_bytes=BLOCK, read_ahead_bytes=1 << 16, timeout_seconds=2, deadline_seconds=20
-)
-
-
-@pytest.fixture
-def data(rng: np.random.Generator) -> bytes:
-    return rng.integers(0, 256, size=10 * BLOCK + 77, dtype=np.uint8).tobytes()
-
-
-@pytest.fixture
-def remote(bucket: Bucket, data: bytes) -> RemoteFile:
-    file = RemoteFile(bucket.put("some/object", data), SETTINGS)
-    forget_statistics()
-    bucket.proxy.counts.clear()
-    return file
-
-
-def read(remote: RemoteFile, offset: int, length: int) -> bytes:
-    return remote.read(offset, length).tobytes()
-
-
-def announce(remote: RemoteFile, ranges: list[tuple[int, int]], *, by_block: bool = False) -> None:
-    """Announces ranges; by block, in blocks of 16 ranges of 1024 bytes each."""
-    offsets, lengths = np.array(ranges, dtype=np.int64).T
-    starts = offsets // BLOCK * BLOCK
-    remote.will_need(
-        offsets, lengths, blocks=(starts, np.minimum(starts + BLOCK, remote.num_bytes)) if by_block else None
-    )
 
 
 def test_a_single_read_fetches_what_it_returns(bucket, remote, data):
@@ -225,21 +191,6 @@ def test_wrong_credentials_missing_buckets_and_missing_keys_are_told_at_once(buc
     assert time.monotonic() - started < 10
 
 
-def test_credentials_of_a_profile_are_found_through_boto3(bucket, data, tmp_path, monkeypatch):
-    path = bucket.put("key", data)
-    environment = aws_environment(bucket.proxy.endpoint)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    credentials = tmp_path / "credentials"
-    credentials.write_text(
-        f"[training]\naws_access_key_id = {environment['AWS_ACCESS_KEY_ID']}\n"
-        f"aws_secret_access_key = {environment['AWS_SECRET_ACCESS_KEY']}\n"
-    )
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-    monkeypatch.setenv("AWS_PROFILE", "training")
-    assert read(RemoteFile(path, SETTINGS), 100, 50) == data[100:150]
-
-
 def test_a_cache_folder_that_is_someone_elses_or_a_link_is_refused(bucket, data, tmp_path):
     path = bucket.put("key", data)
     theirs, linked = tmp_path / "theirs", tmp_path / "linked"
@@ -264,34 +215,6 @@ def test_a_cache_folder_that_cannot_be_made_is_told_when_it_is_needed(bucket, da
     assert read(remote, 5, 100) == data[5:105]
     with pytest.raises(StorageError, match=r"cannot create `.*file/objects-\d+`: Not a directory"):
         local_copy(remote)
-
-
-def test_a_forked_child_reads_through_a_helper(bucket, remote, data, tmp_path):
-    assert read(remote, 0, 10) == data[:10]
-    result = tmp_path / "result"
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            announce(remote, [(BLOCK, 100), (3 * BLOCK, 100)])
-            parts = [read(remote, offset, 100) for offset in (BLOCK, 3 * BLOCK, 6 * BLOCK)]
-            try:
-                RemoteFile(bucket.url("none"), SETTINGS)
-            except MissingObjectError as error:
-                parts.append(error.message.encode())
-            parts.append(objects_below(bucket.url("some/"), settings=SETTINGS))
-            result.write_bytes(pickle.dumps(parts))
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    expected = [data[offset : offset + 100] for offset in (BLOCK, 3 * BLOCK, 6 * BLOCK)]
-    assert pickle.loads(result.read_bytes()) == [
-        *expected,
-        f"no object `{bucket.url('none')}`".encode(),
-        {bucket.url("some/object"): remote.version},
-    ]
-    assert read(remote, 5 * BLOCK, 10) == data[5 * BLOCK :][:10]  # the parent's own connections are as they were
 
 
 def test_a_fresh_process_reads_the_version_that_was_pickled(bucket, remote, data, tmp_path):
@@ -335,15 +258,6 @@ def test_processes_of_a_node_share_blocks(bucket, remote, data, tmp_path):
         out, _ = process.communicate(timeout=60)
         assert out == data[: 10 * BLOCK]
     assert bucket.proxy.counts["GET"] == 10
-
-
-def test_settings_are_checked():
-    with pytest.raises(ConfigError, match="expected concurrency of at least 1, found 0"):
-        ObjectStorageSettings(concurrency=0)
-    with pytest.raises(ConfigError, match=r"expected deadline_seconds above 0, found 0"):
-        ObjectStorageSettings(deadline_seconds=0)
-    with pytest.raises(ConfigError, match="expected cache_bytes of at least block_bytes = 10, found 9"):
-        ObjectStorageSettings(cache_bytes=9, block_bytes=10)
 
 
 def wait_until(condition) -> None:

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import (
-    EOD,
     TIKTOKEN_SPECIALS,
     byte_level_json,
     make_sentencepiece,
@@ -19,15 +16,12 @@ from tests.preprocess.corpus import (
     sources,
     word_level_json,
 )
+from tests.tokenizers.engines import TEXTS
 from tokenizers import Tokenizer, models
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.preprocess.blocks import BlockTokenizer
-from tokenloom.tokenizers.engine_checks import recheck, require_equal
-from tokenloom.tokenizers.engine_pool import EnginePool
+from tokenloom.tokenizers.engine_checks import require_equal
 from tokenloom.tokenizers.engines import (
-    EngineChoice,
     GigatokenEngine,
     ReferenceEngine,
     choose_engine,
@@ -35,25 +29,7 @@ from tokenloom.tokenizers.engines import (
     one_thread_per_call,
 )
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
-from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
-
-TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
-
-
-class ForgetfulEngine:
-    """Right, except for texts with a certain word, of which it loses the last token."""
-
-    name = "forgetful"
-
-    def __init__(self, truth: ReferenceEngine) -> None:
-        self._truth = truth
-
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        rows = [self._truth.encode([text]).tokens for text in texts]
-        rows = [row[:-1] if "forget" in text else row for row, text in zip(rows, texts, strict=True)]
-        return Encoded(
-            np.concatenate([np.empty(0, dtype=np.uint32), *rows]), np.array([len(row) for row in rows], dtype=np.int64)
-        )
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 @pytest.mark.parametrize("engine", [ReferenceEngine, GigatokenEngine])
@@ -122,76 +98,6 @@ def test_random_merges_are_refused():
     backend = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5))
     with pytest.raises(TokenizerError, match=r"drops merges at random \(dropout 0\.5\)"):
         choose_engine("tokenizers", make_tokenizer(backend.to_str()), [])
-
-
-def test_mismatch_names_text_and_tokens():
-    truth = ReferenceEngine(make_tokenizer(byte_level_json()))
-    engine = ForgetfulEngine(truth)
-    require_equal(engine, truth, TEXTS)
-    with pytest.raises(
-        TokenizerError, match=r"different ids for 'forget it': expected \[\d+\] from token \d+ on, found \[\]"
-    ):
-        require_equal(engine, truth, [*TEXTS, "forget it", "more"])
-
-
-@pytest.mark.parametrize("choice", range(3))
-def test_recheck_compares_the_text_chosen(choice: int):
-    truth = ReferenceEngine(make_tokenizer(byte_level_json()))
-    engine = ForgetfulEngine(truth)
-    texts = ["good", "forget", "forget " + "x" * 2000]
-    encoded = engine.encode(texts)
-    if choice == 0:
-        recheck(engine, truth, texts, encoded, choice=3)
-        return
-    with pytest.raises(TokenizerError, match="different ids for 'forget"):
-        recheck(engine, truth, texts, encoded, choice=choice + 3)
-
-
-def test_block_with_a_mismatch_is_an_error():
-    tokenizer = make_tokenizer(byte_level_json())
-    engine = ForgetfulEngine(ReferenceEngine(tokenizer))
-    choice = EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=lambda: engine, must_agree=True)
-    tokenize = BlockTokenizer(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
-    assert tokenize([JsonLineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
-    with pytest.raises(TokenizerError, match="different ids for 'forget'"):
-        tokenize([JsonLineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])
-
-
-def recorded_choice(tokenizer: TextTokenizer) -> tuple[EngineChoice, list[ReferenceEngine]]:
-    """Returns a choice, and the engines that it has made so far."""
-    created: list[ReferenceEngine] = []
-
-    def create() -> ReferenceEngine:
-        created.append(ReferenceEngine(tokenizer))
-        return created[-1]
-
-    return EngineChoice(name="x", reason="", bytes_per_text_byte=1, create=create, must_agree=False), created
-
-
-def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
-    tokenizer = make_tokenizer(byte_level_json())
-    choice, created = recorded_choice(tokenizer)
-    for budget, expected in ((1, 4), (1 << 50, 1)):
-        created.clear()
-        pool = EnginePool(tokenizer, choice, num_workers=1, memory_budget_bytes=budget, renewal_bytes=250)
-        for _ in range(10):
-            pool.encode(["x" * 86], num_bytes=100, number=0)
-        assert len(created) == expected
-
-
-def test_memory_that_was_there_before_the_engines_is_not_theirs():
-    tokenizer = make_tokenizer(byte_level_json())
-    choice, created = recorded_choice(tokenizer)
-    before = np.ones(512 << 20, dtype=np.uint8)
-    pool = EnginePool(tokenizer, choice, num_workers=1, renewal_bytes=0)
-    for _ in range(5):
-        pool.encode(["text"], num_bytes=4, number=0)
-    assert len(created) == 1
-    meanwhile = np.ones(256 << 20, dtype=np.uint8)
-    for _ in range(5):
-        pool.encode(["text"], num_bytes=4, number=0)
-    assert len(created) == 5  # the first of these five goes on with the one that is there
-    assert before[-1] == meanwhile[-1]
 
 
 def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.MonkeyPatch):

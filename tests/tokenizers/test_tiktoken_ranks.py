@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import hashlib
 import json
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, make_tiktoken, sources, tiktoken_file
-from tiktoken_ext import openai_public
 
 from tokenloom.errors import RefusedTextError, TokenizerError
 from tokenloom.tokenizers.engine_checks import hard_texts
-from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED, pattern_of
+from tokenloom.tokenizers.tiktoken_patterns import PATTERNS
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
 
 
@@ -124,19 +122,6 @@ def test_special_tokens_that_cannot_be_are_named(special_tokens: dict):
         make_tiktoken(special_tokens=special_tokens)
 
 
-def test_pattern_that_is_none_is_named():
-    with pytest.raises(
-        TokenizerError, match=r"the pattern '\(' is not one of tiktoken's.*\nhint: .*r50k, p50k, cl100k, o200k"
-    ):
-        make_tiktoken(pattern="(")
-
-
-@pytest.mark.parametrize("pattern", ["", "a*", r"\w*", "x{0}", "|a", r"\b|a*"])
-def test_pattern_that_matches_no_character_is_named(pattern: str):
-    with pytest.raises(TokenizerError, match=r"is not one of tiktoken's: .*\nhint: .* that matches no empty text"):
-        make_tiktoken(pattern=pattern)
-
-
 def test_text_on_which_the_library_panics_is_named():
     tokenizer = make_tiktoken(pattern=r"\w+|(?=!)")
     assert tokenizer.detokenize(tokenizer.tokenize("fine")) == "fine"
@@ -175,24 +160,3 @@ def test_description_that_is_none_is_named(tmp_path: Path, text: str, message: s
     (tmp_path / "ranks.json").write_text(text, encoding="utf-8")
     with pytest.raises(TokenizerError, match=message):
         read_description(str(tmp_path / "ranks"), b"")
-
-
-def test_published_files_are_known_by_their_content(monkeypatch: pytest.MonkeyPatch):
-    [name] = {name for name, encoding in PUBLISHED.items() if encoding.name == "cl100k_base"}
-    assert pattern_of(PUBLISHED[name].pattern) == PATTERNS["cl100k"]
-    assert all(encoding.pattern in PATTERNS for encoding in PUBLISHED.values())
-    changed = {hashlib.sha256(b"its content").hexdigest(): PUBLISHED[name]}
-    monkeypatch.setattr("tokenloom.tokenizers.tiktoken_ranks.PUBLISHED", changed)
-    found = read_description("any name", b"its content")
-    assert found is not None
-    assert found.special_tokens["<|endofprompt|>"] == 100276
-
-
-@pytest.mark.parametrize("encoding", PUBLISHED.values(), ids=lambda encoding: encoding.name)
-def test_published_encodings_are_those_of_the_library(encoding, monkeypatch: pytest.MonkeyPatch):
-    hashes = []
-    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda _, expected_hash: hashes.append(expected_hash))
-    expected = openai_public.ENCODING_CONSTRUCTORS[encoding.name]()
-    assert PUBLISHED[hashes[0]] == encoding
-    assert (PATTERNS[encoding.pattern], encoding.special_tokens) == (expected["pat_str"], expected["special_tokens"])
-    assert GIGATOKEN_SCHEMES[PATTERNS[encoding.pattern]] in ("gpt2", "gpt4", "o200k")

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.indexed.pairs import INTEGER_DTYPES, Corpus, corpora, pair_bytes, read_pair, tokens_of, write_pair
+from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, tokens_of, write_pair
+from tests.indexed.writing.pairs import Pair, state_of
 
 from tokenloom import IndexedDataset, IndexedDatasetBuilder
 from tokenloom.errors import (
     ConfigError,
     DatasetFormatError,
-    DatasetNotFoundError,
     StorageError,
     TokenloomError,
     TokenRangeError,
@@ -34,29 +34,6 @@ IDX = (
     + struct.pack("<4q", 0, 2, 2, 3)
 )
 """Documents of uint16 tokens: (10, 11, 12 | 13), nothing, (14, 15)."""
-
-
-class Pair:
-    """A builder and where its pair will be."""
-
-    def __init__(self, folder, dtype=np.uint16, multimodal=False):
-        self.folder = folder
-        self.prefix = str(folder / "corpus")
-        self.builder = IndexedDatasetBuilder(f"{self.prefix}.bin", dtype=dtype, multimodal=multimodal)
-
-    def finish(self):
-        self.builder.finalize(f"{self.prefix}.idx")
-        return pair_bytes(self.prefix)
-
-    def tokens(self):
-        """Finishes; returns the sequences."""
-        self.finish()
-        return [tokens.tolist() for tokens in IndexedDataset(self.prefix)[:]]
-
-
-@pytest.fixture
-def pair(tmp_path):
-    return Pair(tmp_path)
 
 
 def by_items(builder):
@@ -209,10 +186,6 @@ def test_the_bounds_of_a_dtype_fit(tmp_path, dtype):
     pair.builder.add_documents([extremes[:1]], eod_token=extremes[1])
     pair.builder.append_block(np.array(extremes, dtype=np.int64), np.array([2], dtype=np.int32))
     assert pair.tokens() == [extremes] * 4
-
-
-def state_of(pair):
-    return pair.builder.num_sequences, pair.builder.num_documents, pair.builder._records.take_pending()
 
 
 TOO_LARGE = [65536, -1, 2**31, 2**63 - 1, -(2**63)]
@@ -518,84 +491,6 @@ def test_when_bytes_cannot_be_written_the_builder_gives_up_as_a_whole(tmp_path, 
     assert first.endswith(": File too large")
     assert second.endswith("corpus.bin` was already finalized or aborted")
     assert sorted(os.listdir(tmp_path)) == ["source.bin", "source.idx"]
-
-
-def test_add_index_appends_documents_as_they_are(tmp_path):
-    first: Corpus = [[[1, 2], [3]], []]
-    second: Corpus = [[], [[4]], [[], [5, 6]]]
-    prefixes = [write_pair(tmp_path / name, corpus) for name, corpus in (("a", first), ("b", second))]
-    pair = Pair(tmp_path, np.int32)
-    pair.builder.add_item([7])
-    pair.builder.add_index(prefixes[0])
-    pair.builder.add_document([8, 9], [2])
-    pair.builder.add_index(f"{prefixes[1]}.idx")
-    pair.builder.add_item([10])
-    pair.builder.end_document()
-    pair.finish()
-    expected = [[[7], *first[0]], first[1], [[8, 9]], *second, [[10]]]
-    assert read_pair(pair.prefix) == expected
-    assert pair_bytes(pair.prefix) == pair_bytes(write_pair(tmp_path / "whole", expected))
-
-
-def test_add_index_appends_modes(tmp_path):
-    corpus: Corpus = [[[1], [2]], [[3], [4], [5]]]
-    prefix = write_pair(tmp_path / "a", corpus, multimodal=True)
-    pair = Pair(tmp_path, np.int32, multimodal=True)
-    pair.builder.add_index(prefix)
-    pair.builder.add_index(prefix)
-    pair.finish()
-    assert IndexedDataset(pair.prefix, multimodal=True).sequence_modes.tolist() == [0, 1, 0, 1, 2] * 2
-
-
-@pytest.fixture
-def source(tmp_path):
-    return write_pair(tmp_path / "source", [[[1, 2], [3]], [[4, 5]]])
-
-
-@pytest.mark.parametrize(
-    ("offset", "layout", "value", "message"),
-    [
-        (34, "<i", 1, "expected pointer 4 (the end of the sequence before), found 8 for sequence 1"),
-        (34, "<i", -2, "expected a length from 0 on, found -2 for sequence 0"),
-        (54, "<q", 4, "expected pointer 8 (the end of the sequence before), found 4 for sequence 1"),
-        (78, "<q", 4, "expected document boundaries that do not fall, found 3 for boundary 2 after 4"),
-        (9, "<Q", 2, "expected version 1, found 2"),
-    ],
-)
-def test_add_index_refuses_a_damaged_pair_and_adds_nothing(tmp_path, source, offset, layout, value, message):
-    with open(f"{source}.idx", "r+b") as stream:
-        stream.seek(offset)
-        stream.write(struct.pack(layout, value))
-    pair = Pair(tmp_path, np.int32)
-    with pytest.raises(DatasetFormatError) as caught:
-        pair.builder.add_index(source)
-    assert caught.value.message == f"`{source}.idx`: {message}"
-    assert state_of(pair) == (0, 0, b"")
-
-
-def test_add_index_refuses_another_dtype(pair, source):
-    with pytest.raises(DatasetFormatError, match=r"source.idx`: expected tokens of dtype uint16, found int32"):
-        pair.builder.add_index(source)
-
-
-def test_add_index_refuses_a_pair_without_modes(tmp_path, source):
-    pair = Pair(tmp_path, np.int32, multimodal=True)
-    with pytest.raises(DatasetFormatError) as caught:
-        pair.builder.add_index(source)
-    assert caught.value.hint == "the file holds no sequence modes: open it with `multimodal=False`"
-
-
-def test_add_index_names_a_missing_pair(pair, tmp_path):
-    with pytest.raises(DatasetNotFoundError, match=r"no file `.*absent\.idx` and `.*absent\.bin`"):
-        pair.builder.add_index(tmp_path / "absent")
-
-
-def test_add_index_copies_where_the_system_cannot(tmp_path, source, monkeypatch):
-    monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)  # what some filesystems answer instead of an error
-    pair = Pair(tmp_path, np.int32)
-    pair.builder.add_index(source)
-    pair.builder.add_document([6], [1])
-    assert pair.tokens() == [[1, 2], [3], [4, 5], [6]]
 
 
 def test_memory_grows_by_bytes_not_by_objects(tmp_path):

@@ -21,8 +21,7 @@ from tests.indexed.pairs import (
 )
 
 from tokenloom import IndexedDataset
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError, StorageError
-from tokenloom.indexed.prefixes import prefixes_in
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError
 from tokenloom.indexed.writing.merge import merge_datasets
 
 
@@ -114,29 +113,6 @@ def test_a_damaged_row_stops_the_merge_and_leaves_no_output(tmp_path, prefixes):
     )
     assert caught.value.hint == f"run `tokenloom verify {prefixes[1]}`"
     assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
-
-
-def test_prefixes_of_a_folder_are_sorted_by_name(tmp_path):
-    for name in ("b", "a", "a-1", "a.b", "A"):
-        write_pair(tmp_path / name, [])
-    (tmp_path / ".hidden.bin").touch()
-    (tmp_path / "notes.txt").touch()
-    assert prefixes_in(str(tmp_path)) == [f"{tmp_path}/{name}" for name in ("A", "a", "a-1", "a.b", "b")]
-
-
-@pytest.mark.parametrize(("kept", "missing"), [("bin", "idx"), ("idx", "bin")])
-def test_half_a_pair_in_a_folder_is_named(tmp_path, kept, missing):
-    (tmp_path / f"a.{kept}").touch()
-    with pytest.raises(DatasetNotFoundError) as caught:
-        prefixes_in(str(tmp_path))
-    assert caught.value.message == f"`{tmp_path}` holds half of the pair `a`: `a.{missing}` is missing"
-
-
-def test_a_folder_without_pairs_and_a_missing_folder_are_named(tmp_path):
-    with pytest.raises(DatasetNotFoundError, match=r"` holds no \.bin/\.idx pair"):
-        prefixes_in(str(tmp_path))
-    with pytest.raises(StorageError, match=r"cannot list `.*absent`: No such file or directory"):
-        prefixes_in(f"{tmp_path}/absent")
 
 
 @given(data=st.data(), dtype=st.sampled_from(INTEGER_DTYPES), multimodal=st.booleans())

@@ -1,4 +1,4 @@
-"""Files that lose bytes while they are mapped: an error, no death; and foreign signals stay foreign."""
+"""Mapped files that lose bytes while they are mapped: an error, no death; and foreign signals stay foreign."""
 
 from __future__ import annotations
 

@@ -1,0 +1,12 @@
+"""A pair of sentences for masked datasets; other tests make pairs of their own."""
+
+from __future__ import annotations
+
+import pytest
+from tests.datasets.masked import SENTENCES
+from tests.support import write_sentences
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_sentences(tmp_path / "corpus", SENTENCES)

@@ -1,0 +1,23 @@
+"""Pairs that are written, appended and joined here."""
+
+from __future__ import annotations
+
+import pytest
+from tests.indexed.pairs import write_pair
+from tests.indexed.writing.concatenated import CORPUS
+from tests.indexed.writing.pairs import Pair
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return Pair(tmp_path)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_pair(tmp_path / "source", [[[1, 2], [3]], [[4, 5]]])
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_pair(tmp_path / "a", CORPUS)

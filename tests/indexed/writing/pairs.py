@@ -1,0 +1,30 @@
+"""A builder whose pair can be looked at."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.indexed.pairs import pair_bytes
+
+from tokenloom import IndexedDataset, IndexedDatasetBuilder
+
+
+class Pair:
+    """A builder and where its pair will be."""
+
+    def __init__(self, folder, dtype=np.uint16, multimodal=False):
+        self.folder = folder
+        self.prefix = str(folder / "corpus")
+        self.builder = IndexedDatasetBuilder(f"{self.prefix}.bin", dtype=dtype, multimodal=multimodal)
+
+    def finish(self):
+        self.builder.finalize(f"{self.prefix}.idx")
+        return pair_bytes(self.prefix)
+
+    def tokens(self):
+        """Finishes; returns the sequences."""
+        self.finish()
+        return [tokens.tolist() for tokens in IndexedDataset(self.prefix)[:]]
+
+
+def state_of(pair):
+    return pair.builder.num_sequences, pair.builder.num_documents, pair.builder._records.take_pending()
