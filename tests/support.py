@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import multiprocessing.forkserver
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,8 +128,14 @@ def random_documents(
     return [rng.integers(0, vocab_size, size=length) for length in lengths]
 
 
-def make_config(prefix: str | None, **changes: Any) -> GPTDatasetConfig:
-    """Returns settings with everything switched off; without a prefix nothing is cached unless a folder is named."""
+def make_config(prefix: str | None, *, kind: type = GPTDatasetConfig, **changes: Any) -> Any:
+    """Returns settings with everything switched off; without a prefix nothing is cached unless a folder is named.
+
+    Args:
+        prefix: prefix of a pair, all of it for training; None where `changes` say what is read.
+        kind: their class.
+        changes: settings that differ.
+    """
     settings: dict[str, Any] = {
         "random_seed": IDENTITY_SEED,
         "sequence_length": 4,
@@ -137,7 +147,7 @@ def make_config(prefix: str | None, **changes: Any) -> GPTDatasetConfig:
     }
     if prefix is not None:
         settings |= {"blend": ([prefix], None), "split": "1,0,0"}
-    return GPTDatasetConfig(**(settings | changes))
+    return kind(**(settings | changes))
 
 
 def make_dataset(
@@ -175,6 +185,28 @@ def forking_from(*modules: str) -> Iterator[Any]:
     finally:
         server._stop()
         context.set_forkserver_preload(before)
+
+
+def contents(folder: str | os.PathLike[str]) -> dict[str, bytes]:
+    """Returns the files of a folder by name; hidden ones included."""
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def wait_until(
+    condition: Callable[[], bool], *, seconds: float = 30.0, process: subprocess.Popen[Any] | None = None
+) -> None:
+    """Polls; raises when it takes too long, or when a process has ended before."""
+    stop = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        if time.monotonic() > stop:
+            raise TimeoutError
+        time.sleep(0.005)
+
+
+def flat(nested: Iterable[Iterable[Any]]) -> list[Any]:
+    """Returns what lists hold, one after the other."""
+    return list(itertools.chain.from_iterable(nested))
 
 
 def assert_same(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:

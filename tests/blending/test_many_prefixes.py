@@ -12,7 +12,7 @@ MANY = """
 import os, resource, sys
 import numpy as np
 import tokenloom
-from tests.support import StandInTokenizer
+from tests.support import make_config
 from tokenloom.indexed.layout import Header
 
 folder, count, mmap_bin_files = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "mapped"
@@ -25,14 +25,9 @@ for number in range(count):
         stream.write(index)
     with open(f"{folder}/{number}.bin", "wb") as stream:
         stream.write(np.full(180, number, dtype=np.uint16).tobytes())
-config = tokenloom.GPTDatasetConfig(
-    random_seed=1,
+config = make_config(
+    None,
     sequence_length=16,
-    tokenizer=StandInTokenizer(),
-    reset_position_ids=False,
-    reset_attention_mask=False,
-    eod_mask_loss=False,
-    create_attention_mask=False,
     path_to_cache=f"{folder}/cache",
     mmap_bin_files=mmap_bin_files,
     blend_per_split=[([f"{folder}/{number}" for number in range(count)], [1.0] * count), None, None],

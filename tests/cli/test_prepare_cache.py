@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from tests.indexed.manifest.manifests import write_recorded
-from tests.support import MASKING, write_corpus
+from tests.support import MASKING, make_config, write_corpus
 
 import tokenloom
 from tokenloom import cli
@@ -44,17 +44,14 @@ def prepare(folder, *more):
 
 
 def build(folder, **settings):
-    config = tokenloom.GPTDatasetConfig(
+    config = make_config(
+        None,
         random_seed=5,
         sequence_length=8,
         blend=([f"{folder}/books", f"{folder}/web"], [30.0, 70.0]),
         split="80,20,0",
         path_to_cache=f"{folder}/cache",
         tokenizer=tokenloom.load_tokenizer(folder / "tokenizer.json"),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
         **settings,
     )
     return tokenloom.BlendedMegatronDatasetBuilder(tokenloom.GPTDataset, [50, 9, 0], lambda: True, config).build()
@@ -116,7 +113,9 @@ def test_counts_of_a_foreign_index_are_refused(folder, capsys):
 def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys, policy):
     assert prepare(folder, "--dataset", "fim", "--verify", "--window-policy", policy) == 0
     assert capsys.readouterr().out.endswith(", verified\n")
-    config = tokenloom.GPTFIMDatasetConfig(
+    config = make_config(
+        None,
+        kind=tokenloom.GPTFIMDatasetConfig,
         random_seed=5,
         sequence_length=8,
         blend=([f"{folder}/books", f"{folder}/web"], [30.0, 70.0]),
@@ -125,10 +124,6 @@ def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys, 
         fast_cache_load=True,  # whatever is not there is an error
         defer_npy_index_mmap=True,
         tokenizer=tokenloom.load_tokenizer(folder / "tokenizer.json"),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
         window_policy=policy,
         fim_rate=1.0,
         fim_spm_rate=0.5,

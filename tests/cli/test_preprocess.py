@@ -9,8 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +25,7 @@ from tests.preprocess.corpus import (
     word_level_json,
     write_lines,
 )
+from tests.support import wait_until
 
 from tokenloom.cli import main
 
@@ -183,14 +182,6 @@ def test_full_disk_leaves_nothing(folder: Path):
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def sizes_in(process: subprocess.Popen[str], folder: Path) -> list[int]:
     """Returns the sizes of the files without names that a process and its children write in the folder of a job."""
     sizes = []
@@ -221,7 +212,9 @@ def test_interrupted_command_leaves_nothing(folder: Path, engine: str, num_bytes
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        wait_until(process, lambda: any(size >= num_bytes for size in sizes_in(process, out)))
+        wait_until(
+            lambda: any(size >= num_bytes for size in sizes_in(process, out)), seconds=DEADLINE_SECONDS, process=process
+        )
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=10)
     finally:
@@ -236,7 +229,7 @@ def test_killed_command_leaves_nothing_that_opens(folder: Path):
     out = folder / "out"
     process = subprocess.Popen(command(folder, path, "--engine", "tokenizers"), stdout=subprocess.PIPE, text=True)
     try:
-        wait_until(process, lambda: any(sizes_in(process, out)))
+        wait_until(lambda: any(sizes_in(process, out)), seconds=DEADLINE_SECONDS, process=process)
     finally:
         process.kill()
         process.communicate()

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
-from tests.support import write_corpus
+from tests.support import wait_until, write_corpus
 
 COMMAND = [sys.executable, "-m", "tokenloom.cli"]
 
@@ -43,14 +42,6 @@ def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
         "preexec_fn": lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers] and None,
     }
     return subprocess.Popen([*COMMAND, *map(str, arguments)], **(settings | options))  # type: ignore[call-overload,no-any-return]
-
-
-def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, "ended before it was stopped: " + process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def preprocess_command(folder: Path, out: Path, *more: object) -> list[object]:
@@ -86,7 +77,11 @@ def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path, 
     process = start(*preprocess_command(folder, tmp_path / "out", *work))
     try:
         num_children = 2 if "--processes" in work else 0
-        wait_until(process, lambda: has_begun(tmp_path / "out") and len(children_of(process)) == num_children)
+        wait_until(
+            lambda: has_begun(tmp_path / "out") and len(children_of(process)) == num_children,
+            seconds=60,
+            process=process,
+        )
         children = children_of(process)
         process.send_signal(number)
         _, errors = process.communicate(timeout=20)
@@ -110,7 +105,7 @@ def test_stopped_conversations_leave_nothing(folder, tmp_path, signal_sent):
         *("--output-prefix", out / "c", "--chat-template", "chatml"),
     )
     try:
-        wait_until(process, lambda: any(out.iterdir()))
+        wait_until(lambda: any(out.iterdir()), seconds=60, process=process)
         process.send_signal(signal_sent)
         _, errors = process.communicate(timeout=20)
     finally:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import support
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tests.support import StandInTokenizer, equal_samples, make_dataset, write_corpus
 
@@ -51,19 +52,14 @@ def make_config(prefix, **changes):
     settings = {
         "random_seed": 1234,
         "sequence_length": 200,
-        "blend": ([prefix], None),
         "split": "1",
         "tokenizer": CharacterTokenizer(),
-        "reset_position_ids": False,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
-        "create_attention_mask": False,
         "fim_rate": 1.0,
         "fim_spm_rate": 0.5,
         "fim_extra_tokens": EXTRA_TOKENS,
         "window_policy": "best_fit",
     }
-    return GPTFIMDatasetConfig(**(settings | changes))
+    return support.make_config(prefix, kind=GPTFIMDatasetConfig, **(settings | changes))
 
 
 def make_fim(prefix, *, num_samples=None, **changes):

@@ -20,18 +20,8 @@ DATA = MockGPTLowLevelDataset(StandInTokenizer())
 
 
 def make_settings(**changes):
-    settings = {
-        "random_seed": 1234,
-        "sequence_length": 16,
-        "tokenizer": StandInTokenizer(),
-        "reset_position_ids": False,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
-        "create_attention_mask": False,
-        "image_h": 4,
-        "image_w": 6,
-    }
-    return MultimodalDatasetConfig(**(settings | changes))
+    settings = {"random_seed": 1234, "sequence_length": 16, "image_h": 4, "image_w": 6}
+    return make_config(None, kind=MultimodalDatasetConfig, **(settings | changes))
 
 
 def make_mock(**changes):

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 from tests.indexed.manifest.manifests import write_recorded
+from tests.support import make_config
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
 from tokenloom.datasets.verified import verification_of
@@ -41,13 +42,11 @@ def config_of(prefixes, folder, **changes):
         "split": "1,0,0",
         "path_to_cache": None if folder is None else str(folder),
         "tokenizer": NullTokenizer(100),
-        "reset_position_ids": False,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
+        "create_attention_mask": GPTDatasetConfig.create_attention_mask,
         "verify": "full",
         "allow_tokenizer_mismatch": True,
     }
-    return GPTDatasetConfig(**(settings | changes))
+    return make_config(None, **(settings | changes))
 
 
 def built(prefixes, folder, **changes):

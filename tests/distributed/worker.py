@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from tests.support import StandInTokenizer
+from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 import tokenloom
@@ -31,17 +31,6 @@ from tokenloom.distributed.steps import do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
 from tokenloom.order.array_order import SpanArrays
-
-POLL_SECONDS = 0.01
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
-    """Polls; raises when it takes too long."""
-    stop = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > stop:
-            raise TimeoutError
-        time.sleep(POLL_SECONDS)
 
 
 class Stub(dist.ProcessGroup):
@@ -484,13 +473,10 @@ def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[st
     mine = {"prefixes": prefixes, "sizes": [60, 9, 0], **changes[me.rank]}
     given, sizes = mine.pop("prefixes"), mine.pop("sizes")
     settings = {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
-    config = tokenloom.GPTDatasetConfig(
+    config = make_config(
+        None,
         blend=(given, mine.pop("weights", [1.0] * len(given))),
         tokenizer=StandInTokenizer(vocab_size=mine.pop("vocab_size", 100)),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
         **{**settings, **mine},
     )
     tokenloom.BlendedMegatronDatasetBuilder(Watched, sizes, lambda: True, config).build()
@@ -509,17 +495,13 @@ def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
             yield item
 
     SpanArrays.build = freezing  # type: ignore[method-assign]
-    config = tokenloom.GPTDatasetConfig(
+    config = make_config(
+        None,
         random_seed=3,
         sequence_length=8,
         blend=(prefixes, None),
         split="80,20,0",
         path_to_cache=os.fspath(me.folder),
-        tokenizer=StandInTokenizer(),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
     )
     return tokenloom.BlendedMegatronDatasetBuilder(tokenloom.GPTDataset, [60, 9, 0], lambda: True, config).build()
 
@@ -528,18 +510,14 @@ def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str =
     """Builds a blend as a training job does, twice; returns what tells whether all ranks have the same."""
     Watched.rank, Watched.shared, Watched.breaks = me.rank, me.shared, breaks if me.rank == victim else ""
     Watched.watch_builds()
-    config = tokenloom.GPTDatasetConfig(
+    config = make_config(
+        None,
         random_seed=3,
         sequence_length=8,
         blend=(prefixes, [1.0] * len(prefixes)),
         split="80,20,0",
         path_to_cache=os.fspath(me.folder),
         num_dataset_builder_threads=1 + me.rank % 2,
-        tokenizer=StandInTokenizer(),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
     )
     builder = tokenloom.BlendedMegatronDatasetBuilder(Watched, [60, 9, 0], lambda: me.rank in wanted, config)
     digests = []

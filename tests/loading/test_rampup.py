@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import flat
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
@@ -26,10 +27,6 @@ def ramps(draw, unit=1):
     """Draws ramps whose sizes are all multiples of a unit."""
     start, increment = draw(st.integers(1, 4)) * unit, draw(st.integers(1, 3)) * unit
     return make_ramp(start, increment, draw(st.integers(0, 120)), start + increment * draw(st.integers(0, 4)))
-
-
-def flat(nested):
-    return list(itertools.chain.from_iterable(nested))
 
 
 def sizes_of_run(ramp, consumed, total):

@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support import flat
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
@@ -18,10 +19,6 @@ SIZES = st.integers(1, 4)
 
 def permutation(length, seed):
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-def flat(nested):
-    return list(itertools.chain.from_iterable(nested))
 
 
 def in_step(batches):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import make_dataset, write_corpus
+from tests.support import flat, make_dataset, write_corpus
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader
@@ -30,10 +29,6 @@ def by_step(make, num_ranks):
     batches = [list(sampler) for sampler in samplers]
     assert [len(sampler) for sampler in samplers] == [len(rank) for rank in batches]
     return list(zip(*batches, strict=True))
-
-
-def flat(nested):
-    return list(itertools.chain.from_iterable(nested))
 
 
 # --- micro-batches ------------------------------------------------------------------------------------------------

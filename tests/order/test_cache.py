@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.faults import dies_at
-from tests.support import equal_samples, write_corpus
+from tests.support import contents, equal_samples, write_corpus
 from tests.support import make_dataset as make_unopened_dataset
 
 from tokenloom.datasets.splits import Split
@@ -56,10 +56,6 @@ def cached_file(cache, name):
     """Returns the path of one array of the only entry."""
     (path,) = cache.glob(f"*-{name}.npy")
     return path
-
-
-def contents(cache):
-    return {path.name: path.read_bytes() for path in cache.iterdir()}
 
 
 def damage_by_truncation(path):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.faults import dies_at
-from tests.storage.groups import NAMES, contents, whole
+from tests.storage.groups import NAMES, whole
+from tests.support import contents
 
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import PendingFile

@@ -14,6 +14,7 @@ import pytest
 from tests.object_store.proxy import KINDS, Faults
 from tests.object_store.server import aws_environment
 from tests.storage.remotes import BLOCK, SETTINGS, announce, read
+from tests.support import wait_until
 
 from tokenloom import (
     AccessDeniedError,
@@ -258,10 +259,3 @@ def test_processes_of_a_node_share_blocks(bucket, remote, data, tmp_path):
         out, _ = process.communicate(timeout=60)
         assert out == data[: 10 * BLOCK]
     assert bucket.proxy.counts["GET"] == 10
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

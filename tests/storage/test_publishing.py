@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 from tests.faults import dies_at, failing
-from tests.storage.groups import NAMES, contents, whole
+from tests.storage.groups import NAMES, whole
+from tests.support import contents
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile

@@ -15,6 +15,7 @@ import pytest
 from tests.faults import dies_at
 from tests.indexed.manifest.manifests import make_manifest, make_tokenizer_identity, write_recorded
 from tests.indexed.pairs import read_pair, write_pair
+from tests.support import contents
 
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -85,10 +86,10 @@ def test_a_manifest_needs_checksums(tmp_path):
 
 def test_a_manifest_that_does_not_balance_leaves_the_old_pair_alone(tmp_path):
     prefix = write_recorded(tmp_path / "corpus", CORPUS)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = contents(tmp_path)
     with pytest.raises(ConfigError, match="expected 2 documents kept"):
         write_recorded(tmp_path / "corpus", OTHER, ledger=DocumentLedger(num_read=7, num_kept=7))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
     assert read_manifest(prefix).pair.num_documents == 2
 
 
