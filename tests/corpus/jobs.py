@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.preprocess.corpus import (
     write_lines,
@@ -35,6 +39,35 @@ def preprocess(
     if skip_bad_records:
         chosen["bad_records"] = BadRecordBudget(most=None)
     return preprocess_corpus(inputs, prefix, tokenizer, CorpusSettings(**chosen), **options)
+
+
+def kill_until_it_ends(
+    command: list[str], num_reports: Callable[[], int], rng: np.random.Generator, *, most: int
+) -> int:
+    """Runs the command of a job again and again, and kills it when some more shards are done; until one run ends well.
+
+    Args:
+        command: command line, the same each time.
+        num_reports: tells how many reports of shards lie in the folder of the job.
+        rng: draws after how many more reports each run is killed, 2 at least.
+        most: most reports that a run may add before it is killed.
+
+    Returns:
+        How often it was killed.
+    """
+    num_kills = 0
+    while True:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wanted = num_reports() + int(rng.integers(2, most + 1))
+        while process.poll() is None and num_reports() < wanted:
+            time.sleep(0.002)
+        if process.poll() is not None:
+            output, _ = process.communicate()
+            assert process.returncode == 0, output.decode()
+            return num_kills
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        num_kills += 1
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

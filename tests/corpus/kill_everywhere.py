@@ -14,25 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.forks import do_not_wait_for_disks, import_what_it_imports
-from tests.corpus.jobs import files_of, preprocess
-
-from tokenloom.tokenizers.load import load_tokenizer
+from tests.corpus.forks import do_job, do_not_wait_for_disks, import_what_it_imports, write_inputs
+from tests.corpus.jobs import files_of
 
 STEPS = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate", "os.scandir"}
 KILLED = -signal.SIGKILL
-
-
-def do_job(folder: Path, options: dict[str, Any]) -> None:
-    preprocess(
-        [folder / "0.jsonl", folder / "1.jsonl"],
-        folder / "out" / "out",
-        load_tokenizer("byte"),
-        skip_bad_records=True,
-        num_processes=1,
-        num_workers=1,
-        **options,
-    )
 
 
 def run(folder: Path, *, die_at: int | None, options: dict[str, Any]) -> int:
@@ -48,7 +34,7 @@ def run(folder: Path, *, die_at: int | None, options: dict[str, Any]) -> int:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)
-        do_job(folder, options)
+        do_job(folder, skip_bad_records=True, **options)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
@@ -57,12 +43,9 @@ def main() -> None:
     """Prints how often a job was killed; raises if one ended otherwise than one that was left alone."""
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     out = folder / "out"
-    for number in range(2):
-        lines = "".join(json.dumps({"text": f"text {row % 7}"}) + "\n" for row in range(12))
-        (folder / f"{number}.jsonl").write_text(lines + "bad\n")
-    out.mkdir()
+    write_inputs(folder, last="bad\n")
     do_not_wait_for_disks()
-    import_what_it_imports(lambda: do_job(folder, options))
+    import_what_it_imports(lambda: do_job(folder, skip_bad_records=True, **options))
     expected = files_of(out)
     num_kills = 0
     while True:

@@ -5,7 +5,6 @@ Each is a fork of this process, which has imported everything and started no thr
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -15,24 +14,10 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.corpus.forks import do_not_wait_for_disks, import_what_it_imports
-from tests.corpus.jobs import files_of, preprocess
-
-from tokenloom.tokenizers.load import load_tokenizer
+from tests.corpus.forks import do_job, do_not_wait_for_disks, import_what_it_imports, write_inputs
+from tests.corpus.jobs import files_of
 
 NUM_ROUNDS = 12
-
-
-def do_job(folder: Path) -> None:
-    preprocess(
-        [folder / "0.jsonl", folder / "1.jsonl"],
-        folder / "out" / "out",
-        load_tokenizer("byte"),
-        drop_duplicates=True,
-        shard_bytes=100,
-        num_processes=1,
-        num_workers=1,
-    )
 
 
 def start(folder: Path, *, seconds: float) -> int:
@@ -41,7 +26,7 @@ def start(folder: Path, *, seconds: float) -> int:
         time.sleep(seconds)
         status = 1
         try:  # a fork must not go on as its parent
-            do_job(folder)
+            do_job(folder, drop_duplicates=True, shard_bytes=100)
             status = 0
         finally:
             if status:
@@ -59,12 +44,9 @@ def main() -> None:
     """Raises if a process that was not killed fails, or the bytes are not those of one that was alone."""
     folder, rng = Path(sys.argv[1]), random.Random(int(sys.argv[2]))
     out = folder / "out"
-    for number in range(2):
-        lines = "".join(json.dumps({"text": f"text {row % 7}"}) + "\n" for row in range(12))
-        (folder / f"{number}.jsonl").write_text(lines)
-    out.mkdir()
+    write_inputs(folder)
     do_not_wait_for_disks()
-    import_what_it_imports(lambda: do_job(folder))
+    import_what_it_imports(lambda: do_job(folder, drop_duplicates=True, shard_bytes=100))
     expected = files_of(out)
     for number in range(NUM_ROUNDS):
         shutil.rmtree(out)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.corpus.jobs import files_of
+from tests.corpus.jobs import files_of, kill_until_it_ends
 from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
@@ -228,20 +226,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work)
     command += ["--output-prefix", str(tmp_path / "out" / "out"), "--tokenizer", str(tmp_path / "tokenizer.json")]
     command += ["--chat-template", "chatml", "--skip-bad-lines", "--shard-size", "60KB"]
     command += [each.format(folder=tmp_path) for each in work]
-    num_kills = 0
-    while True:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        wanted = len(list(tmp_path.glob("*/*.job/*.json"))) + int(rng.integers(2, 5))
-        while process.poll() is None and len(list(tmp_path.glob("*/*.job/*.json"))) < wanted:
-            time.sleep(0.002)
-        if process.poll() is not None:
-            output, _ = process.communicate()
-            assert process.returncode == 0, output.decode()
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        num_kills += 1
-    assert num_kills >= 2
+    assert kill_until_it_ends(command, lambda: len(list(tmp_path.glob("*/*.job/*.json"))), rng, most=4) >= 2
     for suffix in (".bin", ".idx", ".roles", ".rejected.jsonl"):
         assert (tmp_path / "out" / f"out{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
     assert sorted(files_of(tmp_path / "out")) == ["out.bin", "out.idx", "out.rejected.jsonl", "out.roles"]

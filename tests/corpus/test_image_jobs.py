@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.corpus.jobs import kill_until_it_ends
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
 from tokenloom.corpus.multimodal import MultimodalSummary, preprocess_multimodal
@@ -190,19 +188,6 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
     command = [sys.executable, "-m", "tokenloom.cli", "preprocess-multimodal", str(folder / "pairs.jsonl")]
     command += ["--output-prefix", str(folder / "out" / "out"), "--tokenizer", str(folder / "tokenizer.json")]
     command += ["--skip-bad-lines", "--append-eod", "--shard-size", "10KB", "--workers", "1", "--processes", "2"]
-    num_kills = 0
-    while True:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        wanted = len(list(folder.glob("out/*.job/*.json"))) + int(rng.integers(2, 6))
-        while process.poll() is None and len(list(folder.glob("out/*.job/*.json"))) < wanted:
-            time.sleep(0.002)
-        if process.poll() is not None:
-            output, _ = process.communicate()
-            assert process.returncode == 0, output.decode()
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        num_kills += 1
-    assert num_kills >= 2
+    assert kill_until_it_ends(command, lambda: len(list(folder.glob("out/*.job/*.json"))), rng, most=5) >= 2
     assert outputs(folder / "out" / "out") == outputs(folder / "whole")
     assert leftovers(folder / "out") == ["out.bin", "out.idx", "out.manifest.json", "out.rejected.jsonl"]
