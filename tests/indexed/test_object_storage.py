@@ -191,9 +191,10 @@ def test_plain_http_serves_public_data(bucket, local):
 
 
 def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monkeypatch):
+    profile = f"profile-{bucket.name}"  # the library keeps what it knows of a name
     config = {
         "profiles": {
-            "bucket": {
+            profile: {
                 "storage_provider": {
                     "type": "s3",
                     "options": {
@@ -212,18 +213,18 @@ def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monke
     path = tmp_path / "msc.json"
     path.write_text(json.dumps(config))
     monkeypatch.setenv("MSC_CONFIG", str(path))
-    address = "msc://bucket/data/corpus"
+    address = f"msc://{profile}/data/corpus"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its imports
         dataset = IndexedDataset(address)
         assert [row.tolist() for row in dataset[:]] == [row.tolist() for row in IndexedDataset(local)[:]]
         with pytest.raises(DatasetNotFoundError):
-            IndexedDataset("msc://bucket/data/none")
-        merge_datasets([address], "msc://bucket/copy")
+            IndexedDataset(f"msc://{profile}/data/none")
+        merge_datasets([address], f"msc://{profile}/copy")
         assert bucket.get("copy.bin") == bucket.get("data/corpus.bin")
-        assert parse_blend(["msc://bucket/data/"])["blend"] == ([address], None)
+        assert parse_blend([f"msc://{profile}/data/"])["blend"] == ([address], None)
         assert {path: RemoteFile(path).version for path in (f"{address}.bin", f"{address}.idx")} == objects_below(
-            "msc://bucket/data/"
+            f"msc://{profile}/data/"
         )
         bucket.put("data/corpus.bin", b"\1" * dataset.bin_reader.num_bytes)
         with pytest.raises(ReplacedObjectError):

@@ -35,13 +35,14 @@ def test_profiles_conform(bucket, tmp_path, monkeypatch):
         "storage_provider": {"type": "s3", "options": options},
         "credentials_provider": {"type": "S3Credentials", "options": keys},
     }
-    (tmp_path / "msc.json").write_text(json.dumps({"profiles": {"bucket": profile}}))
+    name = f"checked-{bucket.name}"  # the library keeps what it knows of a name
+    (tmp_path / "msc.json").write_text(json.dumps({"profiles": {name: profile}}))
     monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.json"))
     bucket.put("deep/er/left alone", b"kept")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its imports
-        client = make_client(parse_address("msc://bucket/any"), ObjectStorageSettings())
-        report = check_store(client, "msc://bucket/deep/er/", large_bytes=1000)
+        client = make_client(parse_address(f"msc://{name}/any"), ObjectStorageSettings())
+        report = check_store(client, f"msc://{name}/deep/er/", large_bytes=1000)
     assert len(report.passed) == ALL
     assert bucket.keys() == ["deep/er/left alone"]
 
