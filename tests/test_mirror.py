@@ -10,7 +10,7 @@ PACKAGE = TESTS.parent / "src" / "tokenloom"
 OTHER_FOLDERS = {"benchmarks", "fuzz", "object_store", "peer", "reference", "simulation"}
 """Folders of tests that belong to no room of the package."""
 
-MOST_WITHOUT_TWIN = 97
+MOST_WITHOUT_TWIN = 90
 """Modules whose behaviour is tested at the level of their room only. This number may fall, never rise."""
 
 

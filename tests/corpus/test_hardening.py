@@ -36,12 +36,6 @@ def test_more_bad_records_may_be_allowed_without_doing_anything_twice(tmp_path: 
         preprocess(path, tmp_path / "out", words, shard_bytes=60)
 
 
-def test_a_budget_reads_well():
-    assert str(BadRecordBudget(most=3)) == "3"
-    assert str(BadRecordBudget.parse("0.1%")) == "0.1 %"
-    assert str(BadRecordBudget(most=5, most_share=0.5)) == "5 or 50 %"
-
-
 def test_keys_with_slashes_are_written_with_underscores(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"a/b": "alpha", "ü b": "beta"}])
     preprocess(path, tmp_path / "out", words, keys=["a/b", "ü b"])

@@ -26,7 +26,6 @@ from tests.preprocess.corpus import (
 )
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
@@ -169,18 +168,6 @@ def test_line_of_50_megabytes(tmp_path: Path, tokenizer):
     assert [len(dataset[index]) for index in (0, 2)] == [len(tokenizer.tokenize(text)) for text in ("before", "after")]
     ids = np.array(tokenizer.tokenize(unit), dtype=np.uint16)
     assert np.array_equal(dataset[1].reshape(count, len(ids)), np.broadcast_to(ids, (count, len(ids))))
-
-
-def test_progress_tells_bytes_and_tokens(tmp_path: Path, tokenizer):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": f"document {number}"} for number in range(100)])
-    seen: list[CorpusProgress] = []
-    summary = preprocess(path, tmp_path / "out", tokenizer, block_bytes=300, progress=seen.append)
-    assert len(seen) > 5
-    assert [at.counts.num_tokens for at in seen] == sorted(at.counts.num_tokens for at in seen)
-    last = seen[-1]
-    assert last.counts.num_file_bytes == last.total_file_bytes == last.counts.num_text_bytes == path.stat().st_size
-    assert (last.counts.num_tokens, last.counts.num_documents) == (summary.num_tokens, 100)
-    assert (last.num_shards_done, last.num_shards) == (1, 1)
 
 
 # Bad input.
