@@ -219,6 +219,18 @@ def test_an_answer_counts_although_the_collector_ended_right_after_it():
     assert member.verdict["message"] == "rank 1 on `host` (pid 1) died or ended during the next step"
 
 
+def test_who_left_because_of_a_death_is_not_blamed_for_it():
+    collector = Seat(Ranks(rank=3, world_size=4, host="host"), pid=1, silence_seconds=60, now=0.0)
+    for rank in range(3):
+        collector.arrive(rank)
+    collector.attend("the exchange")
+    collector.hear(0, {"kind": "bye"})  # faster than the end of the dead one's connection
+    collector.lose(1)
+    collector.tick(0.1)
+    assert collector.verdict["message"].startswith("rank 1 died or ended during the exchange; ranks 2-3 ")
+    assert collector.verdict["lost"] == [0, 1]
+
+
 def test_whatever_happens_no_rank_waits_for_ever_and_no_two_ranks_disagree(rng):
     for _ in range(200):
         size = int(rng.integers(2, 6))

@@ -1,6 +1,7 @@
 """One writer of a group of files at a time, and none that a dead one keeps out."""
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,4 +46,16 @@ def test_the_lock_of_a_dead_process_is_free(tmp_path):
     assert os.listdir(tmp_path) != []
     with OutputLock(key):
         pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_writer_waits_for_who_only_puts_things_in_order(tmp_path):
+    key = str(tmp_path / "data.idx")
+    reader = OutputLock(key, is_brief=True)
+    with pytest.raises(OutputBusyError, match="briefly"):
+        OutputLock(key, is_brief=True)
+    timer = threading.Timer(0.1, reader.release)
+    timer.start()
+    OutputLock(key).release()
+    timer.join()
     assert os.listdir(tmp_path) == []

@@ -54,6 +54,8 @@ class Peer:
     """What it last said it was doing; None until it came."""
     is_connected: bool = False
     is_lost: bool = False
+    has_left: bool = False
+    """Whether it said that it ends, for reasons of its own, as after the death of another rank."""
 
 
 class Seat:
@@ -133,15 +135,15 @@ class Seat:
         elif kind == "verdict":
             self.verdict = message["record"]
         elif kind == "bye":
+            peer.has_left = True
             self.lose(rank)
 
     def lose(self, rank: int) -> None:
-        """Takes that the connection to a peer ended, or never will stand."""
+        """Takes that the connection to a peer ended, or never will stand; judged once all that arrived was heard."""
         if not self.peers[rank].is_lost:
             self.peers[rank].is_lost = True
             self._lost.append(self.peers[rank])
             self.missing.discard(rank)
-            self._judge()
 
     def tick(self, now: float) -> None:
         """Takes the time; gives signs of life, and finds out who is silent.
@@ -153,6 +155,7 @@ class Seat:
         self._now = now
         if self.verdict is None and self._attention - self._last_beat >= self.beat_seconds:
             self._beat()
+        self._judge()
         if self._attention - self._last_judged >= self.beat_seconds / 2:
             self._last_judged = self._attention
             self._judge_silence()
@@ -251,8 +254,10 @@ class Seat:
         """Concludes if a rank is lost that somebody waits for."""
         if not self._lost or self.verdict is not None or (step := self._awaited_step) is None:
             return
+        # Who left may have done so because of who died, and been faster to say so.
+        to_blame = [peer for peer in self._lost if not peer.has_left] or self._lost
         lost = [peer.rank for peer in self._lost]
-        names = ", ".join(peer.name for peer in self._lost)
+        names = ", ".join(peer.name for peer in to_blame)
         alive = [rank for rank in range(self.collector + 1) if rank not in lost]
         rest = f"; {name_ranks(alive)} could still be reached" if self.is_collector else ""
         self.give_up(f"{names} died or ended during {step}{rest}", _DEAD_HINT, lost)

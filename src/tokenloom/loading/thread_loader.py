@@ -19,7 +19,7 @@ from tokenloom.loading.buffers import BatchBuffers, RingBuffers
 from tokenloom.loading.read_ahead import announce_ahead
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
-from tokenloom.storage.ending import daemons_stopped, is_ending, submit
+from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 
 _STATE_VERSION = 1
 
@@ -135,6 +135,7 @@ class ThreadLoader:
         numbered = enumerate(batches, first)
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[dict[str, Any]]] = deque()
+        ending = ENDING  # an iterator that is kept may outlive the names of this module
         try:
             with daemons_stopped():
                 for number, positions in itertools.islice(numbered, self.read_ahead):
@@ -149,7 +150,7 @@ class ThreadLoader:
                 self._num_yielded += 1
                 yield batch
         finally:
-            if not is_ending():  # else its threads are waited for, or have ended
+            if not ending.is_set():  # else its threads are waited for, or have ended
                 executor.shutdown(cancel_futures=True)
 
     def _make_buffers(self) -> BatchBuffers:

@@ -18,14 +18,15 @@ from tokenloom.errors import StorageError
 
 T = TypeVar("T")
 
-_ENDING = threading.Event()
+ENDING = threading.Event()
+"""Set once the interpreter has begun to end: the main thread is done."""
 _THREAD = threading.local()
 _ON_END: list[Callable[[], None]] = []
 
 
 def is_ending() -> bool:
     """Whether the interpreter has begun to end: the main thread is done."""
-    return _ENDING.is_set()
+    return ENDING.is_set()
 
 
 def at_end(function: Callable[[], None]) -> None:
@@ -71,7 +72,7 @@ def _work(function: Callable[[], T]) -> T:
 
 
 def _end() -> None:
-    _ENDING.set()
+    ENDING.set()
     for function in _ON_END:
         function()
 

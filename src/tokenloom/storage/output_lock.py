@@ -25,6 +25,9 @@ _LOGGER = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 30.0
 """How long a reader waits that meets a group while it is being replaced, which takes some renames."""
 _LOOK_SECONDS = 0.02
+_BRIEF_SECONDS = 5.0
+"""How long a writer waits for somebody who only puts things in order, which takes some renames."""
+_BRIEFLY = ", briefly"
 _OWNER_BYTES = 200
 _MOST_ATTEMPTS = 100
 """Attempts to take a lock: each fails only because somebody else let it go at that very moment."""
@@ -47,7 +50,7 @@ def recover(key: str) -> bool:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while os.path.lexists(journal_path(key)):
         try:
-            OutputLock(key).release()  # which recovers
+            OutputLock(key, is_brief=True).release()  # which recovers
         except OutputBusyError:
             if time.monotonic() > deadline:
                 raise
@@ -65,7 +68,7 @@ def tidy(key: str) -> None:
     """
     if not is_remote(key) and (os.path.lexists(journal_path(key)) or os.path.lexists(hidden_path(key, "lock"))):
         with suppress(OutputBusyError):
-            OutputLock(key).release()
+            OutputLock(key, is_brief=True).release()
 
 
 class OutputLock:
@@ -76,20 +79,21 @@ class OutputLock:
 
     Args:
         key: path of the file that is last to appear.
+        is_brief: whether it is held only to put things in order: writers then wait for it instead of giving up.
 
     Attributes:
-        key: the same.
+        key: path of the file that is last to appear.
 
     Raises:
         OutputBusyError: another process, or another writer of this one, is at it.
         StorageError: the folder cannot be written.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, is_brief: bool = False) -> None:
         self.key = key
         self._owner = os.getpid()
         self._path = hidden_path(key, "lock")
-        self._descriptor = None if is_remote(key) else _acquire(self._path, key)
+        self._descriptor = None if is_remote(key) else _acquire(self._path, key, is_brief=is_brief)
         if not is_remote(key):
             try:
                 with storage_errors("recover", key):
@@ -121,9 +125,11 @@ class OutputLock:
             self.release()
 
 
-def _acquire(path: str, key: str) -> int | None:
+def _acquire(path: str, key: str, *, is_brief: bool) -> int | None:
     """Returns the descriptor of a lock that is held from now on; None where the filesystem has none."""
-    for _ in range(_MOST_ATTEMPTS):
+    deadline = time.monotonic() + _BRIEF_SECONDS
+    num_attempts = 0
+    while num_attempts < _MOST_ATTEMPTS:
         with storage_errors("create", key):
             descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
         is_held = False
@@ -138,8 +144,16 @@ def _acquire(path: str, key: str) -> int | None:
                 _remove_pending_of(_owner(descriptor), key)
                 with suppress(OSError):  # for messages only; the disk may be full
                     os.ftruncate(descriptor, 0)
-                    write_at(descriptor, memoryview(f"process {os.getpid()} on {socket.gethostname()}".encode()), 0)
+                    owner = f"process {os.getpid()} on {socket.gethostname()}" + (_BRIEFLY if is_brief else "")
+                    write_at(descriptor, memoryview(owner.encode()), 0)
                 return descriptor
+        except OutputBusyError:
+            waits = not is_brief and _is_brief(descriptor) and time.monotonic() < deadline
+            close_lock(descriptor)
+            if not waits:
+                raise
+            time.sleep(_LOOK_SECONDS)
+            continue
         except BaseException:  # an interruption, too
             with suppress(OSError):
                 if is_held and is_file_at(descriptor, path):
@@ -147,6 +161,7 @@ def _acquire(path: str, key: str) -> int | None:
             close_lock(descriptor)
             raise
         close_lock(descriptor)
+        num_attempts += 1
     message = f"cannot lock `{path}`: others come and go"
     raise StorageError(message, hint="try again")
 
@@ -169,6 +184,13 @@ def _is_locked(descriptor: int, path: str, key: str) -> bool:
         _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
         return False
     return True
+
+
+def _is_brief(descriptor: int) -> bool:
+    """Whether a lock is held by somebody who will let it go at once, or who has not said yet who holds it."""
+    with suppress(OSError):
+        return (said := os.pread(descriptor, _OWNER_BYTES, 0)) == b"" or said.endswith(_BRIEFLY.encode())
+    return False
 
 
 def _remove_pending_of(owner: str, key: str) -> None:
