@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.record_format import SliceReader
+from tokenloom.inputs.record_format import ReaderOver, SliceReader
 
 _MOST_HEAD_BLOCKS = 100
 
 
-class BegunReader:
+class BegunReader(ReaderOver):
     """A reader that has read its first blocks; see `SliceReader`.
 
     Args:
@@ -21,7 +21,7 @@ class BegunReader:
     """
 
     def __init__(self, reader: SliceReader) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._rest = reader.blocks()
         self._head: list[Block] = []
         for block in self._rest:
@@ -29,35 +29,6 @@ class BegunReader:
             if not block.too_long or len(self._head) == _MOST_HEAD_BLOCKS:
                 break
         self.first = self._head[-1] if self._head else None
-
-    @property
-    def block_bytes(self) -> int:
-        """Size of a block."""
-        return self._reader.block_bytes
-
-    @block_bytes.setter
-    def block_bytes(self, value: int) -> None:
-        self._reader.block_bytes = value
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the slice in the file."""
-        return self._reader.num_bytes
-
-    @property
-    def position(self) -> int:
-        """Bytes of the slice read so far."""
-        return self._reader.position
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Bytes of text read so far."""
-        return self._reader.num_text_bytes
-
-    @property
-    def num_rows(self) -> int:
-        """Records that the blocks so far hold."""
-        return self._reader.num_rows
 
     def blocks(self) -> Iterator[Block]:
         """Yields all blocks, those that were looked at first."""

@@ -11,7 +11,7 @@ from tokenloom.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, Block
 from tokenloom.inputs.decompression import MAX_WINDOW_BYTES
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import ReadLimits
-from tokenloom.inputs.record_format import ReadOptions, SliceReader
+from tokenloom.inputs.record_format import ReaderOver, ReadOptions, SliceReader
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
@@ -65,36 +65,12 @@ def open_within(slice_: InputSlice, limits: ReadLimits, *, block_bytes: int) -> 
     )
 
 
-class _GuardedReader:
+class _GuardedReader(ReaderOver):
     """A reader that looks at the end whether the file is still the one that was planned with."""
 
     def __init__(self, reader: SliceReader, file: InputFile) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._file = file
-
-    @property
-    def block_bytes(self) -> int:
-        return self._reader.block_bytes
-
-    @block_bytes.setter
-    def block_bytes(self, value: int) -> None:
-        self._reader.block_bytes = value
-
-    @property
-    def num_bytes(self) -> int:
-        return self._reader.num_bytes
-
-    @property
-    def position(self) -> int:
-        return self._reader.position
-
-    @property
-    def num_text_bytes(self) -> int:
-        return self._reader.num_text_bytes
-
-    @property
-    def num_rows(self) -> int:
-        return self._reader.num_rows
 
     def blocks(self) -> Iterator[Block]:
         try:

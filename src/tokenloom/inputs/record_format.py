@@ -68,6 +68,46 @@ class SliceReader(Protocol):
         """Closes the file; harmless when repeated."""
 
 
+class ReaderOver:
+    """What stands before another reader and says the same of it; a subclass yields the blocks, and closes.
+
+    Args:
+        reader: the other one.
+    """
+
+    def __init__(self, reader: SliceReader) -> None:
+        self._reader = reader
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of a block."""
+        return self._reader.block_bytes
+
+    @block_bytes.setter
+    def block_bytes(self, value: int) -> None:
+        self._reader.block_bytes = value
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the slice in the file."""
+        return self._reader.num_bytes
+
+    @property
+    def position(self) -> int:
+        """Bytes of the slice read so far."""
+        return self._reader.position
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Bytes of text read so far."""
+        return self._reader.num_text_bytes
+
+    @property
+    def num_rows(self) -> int:
+        """Records that the blocks so far hold."""
+        return self._reader.num_rows
+
+
 class RecordFormat(Protocol):
     """A format: what tells its files, how they may be cut, and how they are read. Derive from it for what is usual.
 
