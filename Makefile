@@ -5,13 +5,17 @@ STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt
 PYTHON ?= python3
 
-.PHONY: demo test simulate lint types bench stub sanitize fuzz fuzz-repro kill-loop clean
+.PHONY: demo test peer-newest simulate lint types bench stub sanitize fuzz fuzz-repro kill-loop peer-suite clean
 
 demo: $(STAMP)
 	$(BIN)/tokenloom demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=16 --dist=worksteal
+
+# The comparisons with the reference once more, with its newest release on a Python of its own: VERSION=0.19.2.
+peer-newest:
+	tests/peer/newest
 
 # Processes, disk and clock in one process: what fails is printed with the command that tells its story.
 SEEDS ?= 20000
@@ -50,6 +54,12 @@ KILLS ?= 1000
 FAULTS ?= $(KILLS)
 kill-loop: $(STAMP)
 	$(BIN)/python -m tests.kill_loop --kills $(KILLS) --faults $(FAULTS)
+
+# The data tests of a Megatron checkout, with tokenloom's data modules in its place: `make peer-suite MEGATRON=path`. The
+# Python must have what Megatron needs, and tokenloom; the one of this environment by default.
+PEER_PYTHON ?= $(BIN)/python
+peer-suite: $(STAMP)
+	$(BIN)/python -m peer_suite.run $(MEGATRON) --python $(abspath $(PEER_PYTHON)) $(if $(FILES),--files $(FILES))
 
 # The committed stub of the compiled module; a test fails when it is out of date.
 stub: $(STAMP)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "sample_digest.hpp"
 #include "spans.hpp"
 
 namespace tokenloom {
@@ -39,6 +40,7 @@ struct GptRow {
   std::uint8_t* attention_mask;   // [S, S], 1 = masked
   std::int32_t* cu_seqlens;       // [S + 1]
   std::int32_t* max_seqlen;       // [1]
+  std::uint64_t* digest;          // [2], of the tokens
 };
 
 // All rows of each output, one after the other.
@@ -55,7 +57,8 @@ struct GptRows {
             first.position_ids + at,
             first.attention_mask == nullptr ? nullptr : first.attention_mask + at * sequence_length,
             first.cu_seqlens == nullptr ? nullptr : first.cu_seqlens + at + index,
-            first.max_seqlen == nullptr ? nullptr : first.max_seqlen + index};
+            first.max_seqlen == nullptr ? nullptr : first.max_seqlen + index,
+            first.digest == nullptr ? nullptr : first.digest + 2 * index};
   }
 };
 
@@ -121,17 +124,56 @@ void check_fits(const Token* text, std::int64_t count) {
 
 }  // namespace detail
 
+// Documents that are not read any more: their spans are padding without loss, which nothing attends to from outside.
+class DeniedTokens {
+ public:
+  static bool among(std::span<const Span> spans) {
+    return std::any_of(spans.begin(), spans.end(), [](const Span& span) { return span.sequence < 0; });
+  }
+
+  explicit DeniedTokens(std::span<const Span> spans) {
+    for (const Span& span : spans) {
+      is_denied_.insert(is_denied_.end(), static_cast<std::size_t>(span.length), span.sequence < 0);
+      if (span.sequence < 0 && span.length > 0) {
+        bounds_.push_back(static_cast<std::int64_t>(is_denied_.size()) - span.length);
+        bounds_.push_back(static_cast<std::int64_t>(is_denied_.size()));
+      }
+    }
+  }
+
+  bool operator[](std::int64_t index) const { return is_denied_[static_cast<std::size_t>(index)]; }
+  // Where a denied span begins or ends; rising.
+  const std::vector<std::int64_t>& bounds() const { return bounds_; }
+
+ private:
+  std::vector<bool> is_denied_;
+  std::vector<std::int64_t> bounds_;
+};
+
+// What all samples have, which have no denied tokens.
+struct NoneDenied {
+  bool operator[](std::int64_t) const { return false; }
+};
+
 // Finishes one sample from its text. `text` holds the `filled` real tokens of sequence_length + extra; what is
 // missing counts as padding. `spans` are the document spans of the text (used by inter-document masking only).
-template <typename Token, typename Integer>
-void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span> spans, const GptOptions& options,
-                    std::vector<std::int64_t>& run_starts, const GptRow<Integer>& row) {
+template <typename Token, typename Integer, typename Denied>
+void finish_row(const Token* text, std::int64_t filled, std::span<const Span> spans, const GptOptions& options,
+                const Denied& denied, std::vector<std::int64_t>& run_starts, const GptRow<Integer>& row) {
   const std::int64_t length = options.sequence_length;
   const std::int64_t num_tokens = std::min(filled, length);
   const std::int64_t num_labels = std::max<std::int64_t>(std::min(filled - 1, length), 0);
 
   detail::check_fits<Integer>(text, filled);
-  detail::widen(text, num_tokens, row.tokens);
+  // Tokens that stay as they are get their digest while they are copied.
+  const bool has_pads = detail::representable<Token>(options.pad_id);
+  const bool is_copied = std::is_same_v<Denied, NoneDenied> && num_tokens == length && !has_pads;
+  SampleDigest digest;
+  if (row.digest != nullptr && is_copied) {
+    digest = digest_and_copy(text, num_tokens, row.tokens);
+  } else {
+    detail::widen(text, num_tokens, row.tokens);
+  }
   detail::widen(text + 1, num_labels, row.labels);
   std::fill(row.tokens + num_tokens, row.tokens + length, 0);
   std::fill(row.labels + num_labels, row.labels + length, 0);
@@ -145,15 +187,29 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
     const Token eod = static_cast<Token>(options.eod_id);
     if (options.eod_mask_loss)
       for (std::int64_t i = 0; i < num_labels; ++i)
-        if (text[i] == eod) row.loss_mask[i] = 0.0F;
+        if (text[i] == eod && !denied[i]) row.loss_mask[i] = 0.0F;
     if (reset)
       for (std::int64_t i = 0; i < std::min(num_tokens, length - 1); ++i)
-        if (text[i] == eod) run_starts.push_back(i + 1);
+        if (text[i] == eod && !denied[i]) run_starts.push_back(i + 1);
   }
   if (tail_is_eod && reset)
     for (std::int64_t i = num_tokens; i < length - 1; ++i) run_starts.push_back(i + 1);
+  if constexpr (!std::is_same_v<Denied, NoneDenied>) {
+    for (std::int64_t i = 0; i < num_tokens; ++i)
+      if (denied[i]) row.tokens[i] = 0;
+    for (std::int64_t i = 0; i < num_labels; ++i) {
+      if (denied[i + 1]) row.labels[i] = 0;
+      if (denied[i] || denied[i + 1]) row.loss_mask[i] = 0.0F;
+    }
+    if (reset) {
+      for (const std::int64_t bound : denied.bounds())
+        if (bound < length) run_starts.push_back(bound);
+      std::sort(run_starts.begin(), run_starts.end());
+      run_starts.erase(std::unique(run_starts.begin(), run_starts.end()), run_starts.end());
+    }
+  }
 
-  if (detail::representable<Token>(options.pad_id)) {
+  if (has_pads) {
     const std::int64_t pad = options.pad_id;
     for (std::int64_t i = 0; i < num_tokens; ++i)
       row.tokens[i] = row.tokens[i] == pad ? 0 : row.tokens[i];
@@ -162,6 +218,11 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
       row.labels[i] = is_pad ? 0 : row.labels[i];
       row.loss_mask[i] = is_pad ? 0.0F : row.loss_mask[i];
     }
+  }
+  if (row.digest != nullptr) {
+    if (!is_copied) digest = digest_tokens(row.tokens, length);
+    row.digest[0] = digest.low;
+    row.digest[1] = digest.high;
   }
 
   if (options.inter_document_masking) {
@@ -198,6 +259,16 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
   }
 }
 
+template <typename Token, typename Integer>
+void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span> spans, const GptOptions& options,
+                    std::vector<std::int64_t>& run_starts, const GptRow<Integer>& row) {
+  if (DeniedTokens::among(spans)) [[unlikely]] {
+    finish_row(text, filled, spans, options, DeniedTokens(spans), run_starts, row);
+  } else {
+    finish_row(text, filled, spans, options, NoneDenied(), run_starts, row);
+  }
+}
+
 // The bytes of a .bin file that is mapped into memory, and where each sequence starts in it.
 struct MappedTokens {
   const std::uint8_t* bytes = nullptr;
@@ -216,14 +287,20 @@ struct MappedTokens {
   }
 };
 
-// Copies the spans' tokens, back to back, into `text` (at most `capacity` tokens); returns how many.
-template <typename Token>
-std::int64_t gather(const MappedTokens& source, std::span<const Span> spans, std::int64_t capacity, Token* text) {
+// Copies the spans' tokens, back to back, into `text` (at most `capacity` tokens); returns how many. Of a denied document
+// (`Span::sequence`) none is read.
+template <typename Token, typename Tokens>
+std::int64_t gather(Tokens& source, std::span<const Span> spans, std::int64_t capacity, Token* text) {
   std::int64_t filled = 0;
   for (const Span& span : spans) {
     if (span.length > capacity - filled)
       throw std::out_of_range("a sample's spans hold more than " + std::to_string(capacity) + " tokens");
-    std::memcpy(text + filled, source.at(span), static_cast<std::size_t>(span.length) * sizeof(Token));
+    const std::size_t num_bytes = static_cast<std::size_t>(span.length) * sizeof(Token);
+    if (span.sequence < 0) {
+      std::memset(text + filled, 0, num_bytes);
+    } else {
+      std::memcpy(text + filled, source.at(span), num_bytes);
+    }
     filled += span.length;
   }
   return filled;
@@ -231,8 +308,8 @@ std::int64_t gather(const MappedTokens& source, std::span<const Span> spans, std
 
 // Fills the rows of samples straight from mapped bytes: sample i of `positions` into row `rows[i]`, or i if there are no
 // `rows`. Asking for the bytes of later samples ahead was measured to change nothing: it is bandwidth that they wait for.
-template <typename Token, typename Integer>
-void fill_gpt_rows(const SpanSource& reader, const MappedTokens& source, std::span<const std::int64_t> positions,
+template <typename Token, typename Integer, typename Tokens>
+void fill_gpt_rows(const SpanSource& reader, Tokens& source, std::span<const std::int64_t> positions,
                    std::span<const std::int64_t> rows, const GptOptions& options, const GptRows<Integer>& out) {
   const std::int64_t capacity = options.sequence_length + options.extra;
   const std::unique_ptr<Token[]> text(new Token[static_cast<std::size_t>(capacity)]);
@@ -242,7 +319,7 @@ void fill_gpt_rows(const SpanSource& reader, const MappedTokens& source, std::sp
     spans.clear();
     reader.append_spans(positions[i], options.inter_document_masking, spans);
     const GptRow<Integer> row = out[rows.empty() ? static_cast<std::int64_t>(i) : rows[i]];
-    if (spans.size() == 1 && spans[0].length <= capacity) {
+    if (spans.size() == 1 && spans[0].length <= capacity && spans[0].sequence >= 0) {
       // Most samples of long documents are one run of bytes: no copy before the widening one.
       const std::uint8_t* begin = source.at(spans[0]);
       if (reinterpret_cast<std::uintptr_t>(begin) % alignof(Token) == 0) {

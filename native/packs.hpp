@@ -111,47 +111,88 @@ class BitTree {
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 
-// Returns how many rows best-fit packing makes of histogram[length] pieces of each length. Pieces of one length fill
-// rows of one room alike, so that the time depends on the lengths that occur, not on the number of pieces.
-inline std::int64_t count_packs(std::span<const std::int64_t> histogram) {
-  const auto capacity = static_cast<std::int64_t>(histogram.size()) - 1;
-  BitTree rooms(capacity + 1);
-  std::vector<std::int64_t> rows_with(histogram.size());
-  const auto add = [&](std::int64_t room, std::int64_t rows) {
+// Says how many rows best-fit packing makes of pieces. Those of one length fill rows of one room alike, so that the time
+// depends on the lengths that occur, not on the number of pieces.
+class PackCounter {
+ public:
+  explicit PackCounter(std::int64_t capacity)
+      : capacity_(capacity),
+        lengths_(capacity + 1),
+        rooms_(capacity + 1),
+        pieces_of_(static_cast<std::size_t>(capacity) + 1),
+        rows_with_(pieces_of_.size()) {}
+
+  void add(std::int64_t length, std::int64_t pieces = 1) {
+    if (length == 0 || pieces == 0) return;
+    std::int64_t& count = pieces_of_[static_cast<std::size_t>(length)];
+    if (count == 0) lengths_.insert(capacity_ - length);  // longest first
+    count += pieces;
+  }
+
+  // Returns the rows of all pieces, which are then forgotten.
+  std::int64_t count() {
+    std::int64_t num_packs = 0;
+    for (std::int64_t at = lengths_.next(0); at >= 0; at = lengths_.next(at)) {
+      const std::int64_t length = capacity_ - at;
+      num_packs += place(length, std::exchange(pieces_of_[static_cast<std::size_t>(length)], 0));
+      lengths_.erase(at);
+    }
+    for (std::int64_t room = rooms_.next(0); room >= 0; room = rooms_.next(room)) {
+      rows_with_[static_cast<std::size_t>(room)] = 0;
+      rooms_.erase(room);
+    }
+    return num_packs;
+  }
+
+ private:
+  void open(std::int64_t room, std::int64_t rows) {
     if (room == 0 || rows == 0) return;
-    rows_with[static_cast<std::size_t>(room)] += rows;
-    rooms.insert(room);
-  };
-  std::int64_t num_packs = 0;
-  for (std::int64_t length = capacity; length > 0; --length) {
-    std::int64_t left = histogram[static_cast<std::size_t>(length)];
+    rows_with_[static_cast<std::size_t>(room)] += rows;
+    rooms_.insert(room);
+  }
+
+  // Places pieces of one length, no longer than those before; returns how many rows are new.
+  std::int64_t place(std::int64_t length, std::int64_t left) {
+    std::int64_t num_packs = 0;
     while (left > 0) {
-      std::int64_t room = rooms.next(length);
+      std::int64_t room = rooms_.next(length);
       std::int64_t rows = 0;
       if (room < 0) {
-        room = capacity;
-        const std::int64_t per_row = capacity / length;
+        room = capacity_;
+        const std::int64_t per_row = capacity_ / length;
         rows = left / per_row + (left % per_row != 0);
         num_packs += rows;
       } else {
-        rows = std::exchange(rows_with[static_cast<std::size_t>(room)], 0);
-        rooms.erase(room);
+        rows = std::exchange(rows_with_[static_cast<std::size_t>(room)], 0);
+        rooms_.erase(room);
       }
       // Of several rows alike, the first takes pieces until it has no room for one more; then the second.
       const std::int64_t per_row = room / length;
       const std::int64_t filled = std::min(rows, left / per_row);
-      add(room - per_row * length, filled);
+      open(room - per_row * length, filled);
       left -= filled * per_row;
       rows -= filled;
       if (rows > 0 && left > 0) {
-        add(room - left * length, 1);
+        open(room - left * length, 1);
         left = 0;
         --rows;
       }
-      add(room, rows);
+      open(room, rows);
     }
+    return num_packs;
   }
-  return num_packs;
+
+  std::int64_t capacity_;
+  BitTree lengths_, rooms_;  // of lengths, what they leave of a row
+  std::vector<std::int64_t> pieces_of_, rows_with_;
+};
+
+// Returns how many rows best-fit packing makes of histogram[length] pieces of each length.
+inline std::int64_t count_packs(std::span<const std::int64_t> histogram) {
+  PackCounter counter(static_cast<std::int64_t>(histogram.size()) - 1);
+  for (std::size_t length = 1; length < histogram.size(); ++length)
+    counter.add(static_cast<std::int64_t>(length), histogram[length]);
+  return counter.count();
 }
 
 namespace detail {

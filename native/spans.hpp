@@ -44,7 +44,7 @@ struct UnalignedArray {
 };
 
 struct Span {
-  std::int64_t sequence;  // row of the index of the .idx file
+  std::int64_t sequence;  // row of the index of the .idx file; below 0, -1 - row, of a document that must not be read
   std::int64_t start;     // tokens from the start of the sequence
   std::int64_t length;    // tokens
 };

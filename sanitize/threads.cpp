@@ -116,7 +116,7 @@ void batches(std::mt19937_64& random) {
       const GptRows<std::int64_t> rows{
           {static_cast<std::int64_t*>(blocks[0]->data()), static_cast<std::int64_t*>(blocks[1]->data()),
            static_cast<float*>(blocks[2]->data()), static_cast<std::int64_t*>(blocks[3]->data()), nullptr, nullptr,
-           nullptr},
+           nullptr, nullptr},
           kLength};
       std::vector<std::int64_t> positions(8);
       std::iota(positions.begin(), positions.end(), first);

@@ -21,6 +21,15 @@ settings.load_profile("tokenloom")
 settings.register_profile("sanitize", parent=settings.get_profile("tokenloom"), max_examples=25)
 
 
+collect_ignore = ["megatron/cpu_torch.py", "megatron/training_loop.py"]
+"""Programs that tests run: to look for examples in them would load Megatron's models."""
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names bytes by their length: compressed data holds the time of its making, and workers must agree on names."""
+    return f"{len(val)}_bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """A fresh seed per run; set TOKENLOOM_TEST_SEED to repeat one. Failures print it."""

@@ -50,6 +50,19 @@ class StandInTokenizer:
         return self._eod
 
 
+class CharacterTokenizer(StandInTokenizer):
+    """Each id is a character."""
+
+    def __init__(self) -> None:
+        super().__init__(vocab_size=60000)
+
+    def tokenize(self, text: str) -> list[int]:
+        return [ord(character) - 100 for character in text]
+
+    def detokenize(self, ids: list[int]) -> str:
+        return "".join(chr(number + 100) for number in ids)
+
+
 class StandInWordPieces(StandInTokenizer):
     """A word-piece tokenizer as masked datasets see it: specials from id 0 on, then pieces, some of them continuations.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -55,20 +56,37 @@ def test_demo_can_run_again_over_its_own_output(demo_folder: Path) -> None:
     assert (demo_folder / "demo-output" / "stdlib_text_document.bin").read_bytes() == before
 
 
-def test_readme_example_runs_and_is_short(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+def test_readme_example_of_a_run_is_ten_lines(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = (ROOT / "README.md").read_text().split("### Tokens to batches")[1]
+    commands, *_ = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    monkeypatch.chdir(demo_folder)
+    for command in commands.replace("\\\n", "").splitlines():
+        program, *words = shlex.split(command, comments=True)
+        assert (program, main(words)) == ("tokenloom", 0)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert shapes_of(names["batch"]) == {
+        "dataset_id": (8,), **dict.fromkeys(("tokens", "labels", "loss_mask", "position_ids"), (8, 512))
+    }  # fmt: skip
+
+
+def test_readme_example_in_the_form_of_megatron_runs_and_is_short(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 16
     monkeypatch.chdir(demo_folder)
     names: dict[str, object] = {}
     exec(code, names)
-    batch = names["batch"]
+    expected = dict.fromkeys(("tokens", "labels", "loss_mask", "position_ids"), (8, 512))
+    assert shapes_of(names["batch"]) == expected
+
+
+def shapes_of(batch: object) -> dict[str, tuple[int, ...]]:
     assert isinstance(batch, dict)
-    assert {name: tuple(tensor.shape) for name, tensor in batch.items()} == {
-        "tokens": (8, 512),
-        "labels": (8, 512),
-        "loss_mask": (8, 512),
-        "position_ids": (8, 512),
-    }
+    return {name: tuple(tensor.shape) for name, tensor in batch.items()}
 
 
 def test_readme_example_of_bert_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

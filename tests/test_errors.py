@@ -33,6 +33,12 @@ def test_each_error_is_also_what_a_caller_would_expect(name, base):
     assert issubclass(error, base)
 
 
+@pytest.mark.parametrize("name", ["ConfigError", "OutputExistsError", "DatasetFormatError", "DatasetNotFoundError"])
+def test_where_the_reference_asserts_its_clients_catch_the_error(name):
+    with pytest.raises(AssertionError, match="what happened"):
+        raise getattr(errors, name)("what happened")
+
+
 def test_the_tree_in_the_docstring_is_complete():
     for error in ERRORS:
         assert error.__name__ in errors.__doc__

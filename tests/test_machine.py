@@ -37,6 +37,14 @@ def test_an_open_file_is_read_from_its_beginning(tmp_path):
         assert Path(machine.descriptor_path(file.fileno())).read_bytes() == b"0123"
 
 
+def test_open_files_are_told_by_their_descriptors(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with open(tmp_path / "file", "rb") as file:
+        descriptor = file.fileno()
+        assert machine.open_files()[descriptor] == str(tmp_path / "file")
+    assert machine.open_files().get(descriptor) != str(tmp_path / "file")
+
+
 def test_memory_of_its_own_is_counted():
     before = machine.own_memory_bytes()
     block = np.ones(64 << 20, dtype=np.uint8)

@@ -175,10 +175,6 @@ def test_pairs_are_a_blend():
         ({"blend": (["a"], ["1"])}, "expected a finite weight above 0 for `a` in `blend`, found '1'"),
         ({"blend": ["a", "b"]}, "expected (prefixes, weights or None) as `blend`, found ['a', 'b']"),
         ({"blend": "a"}, "expected (prefixes, weights or None) as `blend`, found 'a'"),
-        (
-            {"path_to_cache": "s3://bucket/indices"},
-            "expected a local folder as path_to_cache, found the address 's3://bucket/indices'",
-        ),
         ({"path_to_cache": "s3:/x"}, "expected a local folder as path_to_cache, found the address 's3:/x'"),
         ({"path_to_cache": ""}, "expected a local folder as path_to_cache, found an empty text"),
     ],

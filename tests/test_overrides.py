@@ -45,9 +45,9 @@ from tokenloom.loading.samplers import (
 )
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.exchange import wrap_data_iterator
 from tokenloom.packing.known_lengths import wrap_dataset
 from tokenloom.packing.schedulers import DpBalancedScheduler
+from tokenloom.packing.wrapping import wrap_data_iterator
 
 POSITIONS = [3, 0, 2, 1]
 DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]
@@ -515,9 +515,8 @@ def test_methods_of_other_classes_that_nothing_calls_are_refused(tmp_path):
         mine = type("Mine", (base,), {name: lambda *given: None})
         with pytest.raises(ConfigError, match=f"^`Mine` overrides `{name}`, which tokenloom does not call"):
             make(mine)
-    mine = type("Mine", (DpBalancedScheduler,), {"get_groups_and_subsamples": lambda self, lengths: []})
-    with pytest.raises(ConfigError, match=r"`Mine.get_groups_and_subsamples` overrides what packs are not planned by"):
-        mine(8, 1, 1)
+    own = {"get_groups_and_subsamples": lambda self, pairs: [[[number]] for number, _ in pairs[::-1]]}
+    assert type("Mine", (DpBalancedScheduler,), own)(8, 1, 1).plan([3, 4]).assignments == (((1,),), ((0,),))
 
 
 def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):

@@ -17,7 +17,7 @@ import tokenloom
 
 NAMESPACES = (
     *("blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing", "preprocessing"),
-    *("samplers", "storage", "testing", "tokenizers"),
+    *("run", "samplers", "storage", "testing", "tokenizers"),
 )
 
 ALWAYS_AT_THE_TOP = (

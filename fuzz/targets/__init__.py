@@ -18,6 +18,7 @@ NAMES = (
     "manifest",
     "catalogue",
     "roles",
+    "origins",
     "rank_file",
     "blend_spec",
     "settings",

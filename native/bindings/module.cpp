@@ -8,11 +8,13 @@ NB_MODULE(_native, module) {
   tokenloom::bind_storage(module);
   tokenloom::bind_memory(module);
   tokenloom::bind_blending(module);
+  tokenloom::bind_walks(module);
   tokenloom::bind_samples(module);
   tokenloom::bind_masked(module);
   tokenloom::bind_builder(module);
   tokenloom::bind_chat(module);
   tokenloom::bind_checks(module);
+  tokenloom::bind_computed(module);
   tokenloom::bind_packing(module);
   tokenloom::bind_texts(module);
   tokenloom::bind_types(module);

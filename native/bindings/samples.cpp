@@ -1,6 +1,7 @@
 // Samples, straight from mapped bytes.
 #include <nanobind/stl/optional.h>
 
+#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "arrays.hpp"
 #include "modules.hpp"
 #include "span_reader.hpp"
+#include "token_sections.hpp"
 #include "watch.hpp"
 
 namespace tokenloom {
@@ -28,7 +30,8 @@ void check_parts(const Watch& watch, const MappedTokens& tokens, std::span<const
   }
 }
 
-// The tokens of a mapped file, and what turns positions into spans of them: what does not change between calls.
+// The tokens of a mapped file, or of several, and what turns positions into spans of them: what does not change between
+// calls.
 class MappedSamples {
  public:
   MappedSamples(const SpanReader& reader, Array<const std::uint8_t> bytes, Array<const std::int64_t> pointers,
@@ -43,7 +46,26 @@ class MappedSamples {
     watch_.add_tokens(bytes_.data(), bytes_.size());
   }
 
-  // Throws DamagedFile if what was read for samples is not what the files hold.
+  MappedSamples(const SpanReader& reader, const TokenSections& sections)
+      : reader_(reader), sections_(&sections), dtype_code_(sections.dtype_code()) {
+    if (sections.num_sequences() < reader.source().num_sequences())
+      throw nb::value_error("sections must hold all sequences");
+  }
+
+  int dtype_code() const { return dtype_code_; }
+
+  // Calls fill(spans, tokens); throws DamagedFile if what was read meanwhile is not what the files hold.
+  template <typename Fill>
+  void read(std::span<const std::int64_t> positions, Fill&& fill) const {
+    if (sections_ == nullptr) {
+      read_checked([&] { fill(reader_.source(), tokens_); }, [&] { check(positions); });
+    } else {
+      TokenSections::Cursor tokens(*sections_);
+      read_checked([&] { fill(reader_.source(), tokens); }, [&] { tokens.check(); });
+    }
+  }
+
+ private:
   void check(std::span<const std::int64_t> positions) const {
     reader_.watch().check();
     watch_.check();
@@ -53,11 +75,6 @@ class MappedSamples {
     check_parts(watch_, tokens_, spans);
   }
 
-  const SpanSource& spans() const { return reader_.source(); }
-  const MappedTokens& tokens() const { return tokens_; }
-  int dtype_code() const { return dtype_code_; }
-
- private:
   void spans_of(std::int64_t position, std::vector<Span>& spans) const {
     try {
       reader_.source().append_spans(position, false, spans);
@@ -65,7 +82,8 @@ class MappedSamples {
     }
   }
 
-  const SpanReader& reader_;  // kept alive by the binding
+  const SpanReader& reader_;  // kept alive by the binding, as are the sections
+  const TokenSections* sections_ = nullptr;
   Array<const std::uint8_t> bytes_;
   Array<const std::int64_t> pointers_;
   int dtype_code_;
@@ -89,12 +107,14 @@ class GptFiller {
   using LossMask = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
   using AttentionMask = std::optional<nb::ndarray<bool, nb::c_contig, nb::device::cpu>>;
   using Boundaries = std::optional<nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>>;
+  using Digests = std::optional<Matrix<std::uint64_t>>;
 
   // One sample into arrays of one row.
   void fill_one(const MappedSamples& source, std::int64_t position, const Integers& tokens, const Integers& labels,
                 const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
                 const Boundaries& cu_seqlens, const Boundaries& max_seqlen) const {
-    const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
+    const Digests none;
+    const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen, none};
     fill_rows(source, {&position, 1}, {}, outputs);
   }
 
@@ -102,8 +122,9 @@ class GptFiller {
   void fill(const MappedSamples& source, const Array<const std::int64_t>& positions,
             const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens, const Integers& labels,
             const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
-            const Boundaries& cu_seqlens, const Boundaries& max_seqlen) const {
-    const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
+            const Boundaries& cu_seqlens, const Boundaries& max_seqlen, const Digests& digests) const {
+    const Outputs outputs{tokens,         labels,     loss_mask,  position_ids,
+                          attention_mask, cu_seqlens, max_seqlen, digests};
     fill_rows(source, as_span<const std::int64_t>(positions),
               rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>(), outputs);
   }
@@ -114,8 +135,9 @@ class GptFiller {
                       const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens,
                       const Integers& labels, const LossMask& loss_mask, const Integers& position_ids,
                       const AttentionMask& attention_mask, const Boundaries& cu_seqlens,
-                      const Boundaries& max_seqlen) const {
-    const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen};
+                      const Boundaries& max_seqlen, const Digests& digests) const {
+    const Outputs outputs{tokens,         labels,     loss_mask,  position_ids,
+                          attention_mask, cu_seqlens, max_seqlen, digests};
     const std::size_t count = text.shape(0);
     const std::int64_t capacity = options_.sequence_length + options_.extra;
     const auto targets = rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>();
@@ -145,6 +167,7 @@ class GptFiller {
     const AttentionMask& attention_mask;
     const Boundaries& cu_seqlens;
     const Boundaries& max_seqlen;
+    const Digests& digests;
   };
 
   void fill_rows(const MappedSamples& source, std::span<const std::int64_t> positions,
@@ -154,16 +177,14 @@ class GptFiller {
       with_integer_type(outputs, [&](auto integer) {
         const GptRows<decltype(integer)> out = rows_of<decltype(integer)>(outputs);
         const WithoutLock unlocked;
-        read_checked(
-            [&] {
-              fill_gpt_rows<decltype(token)>(source.spans(), source.tokens(), positions, rows, options_, out);
-            },
-            [&] { source.check(positions); });
+        source.read(positions, [&](const SpanSource& spans, auto& tokens) {
+          fill_gpt_rows<decltype(token)>(spans, tokens, positions, rows, options_, out);
+        });
       });
     });
   }
 
-  // Makes spans of lengths [begin, end), and returns their sum.
+  // Makes spans of lengths [begin, end), and returns their sum. A length below 0 is that of a denied document.
   static std::int64_t read_spans(const Array<const std::int64_t>& lengths, std::int64_t begin, std::int64_t end,
                                  std::vector<Span>& spans) {
     if (begin < 0 || end < begin || end > static_cast<std::int64_t>(lengths.size()))
@@ -171,8 +192,9 @@ class GptFiller {
     spans.clear();
     std::int64_t filled = 0;
     for (std::int64_t i = begin; i < end; ++i) {
-      spans.push_back({0, 0, lengths.data()[i]});
-      filled += lengths.data()[i];
+      const std::int64_t length = lengths.data()[i];
+      spans.push_back({length < 0 ? -1 : 0, 0, std::abs(length)});
+      filled += std::abs(length);
     }
     return filled;
   }
@@ -188,6 +210,7 @@ class GptFiller {
          out.cu_seqlens.has_value() == options_.inter_document_masking &&
          out.max_seqlen.has_value() == options_.inter_document_masking;
     if (out.cu_seqlens && out.max_seqlen) ok = ok && fits(*out.cu_seqlens, length + 1) && fits(*out.max_seqlen, 1);
+    if (out.digests) ok = ok && fits(*out.digests, 2);
     ok = ok && (rows.empty() ? count == num_rows : rows.size() == count);
     for (const std::int64_t row : rows) ok = ok && row >= 0 && row < static_cast<std::int64_t>(num_rows);
     if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
@@ -212,7 +235,8 @@ class GptFiller {
     return {{static_cast<Integer*>(out.tokens.data()), static_cast<Integer*>(out.labels.data()), out.loss_mask.data(),
              static_cast<Integer*>(out.position_ids.data()),
              out.attention_mask ? reinterpret_cast<std::uint8_t*>(out.attention_mask->data()) : nullptr,
-             out.cu_seqlens ? out.cu_seqlens->data() : nullptr, out.max_seqlen ? out.max_seqlen->data() : nullptr},
+             out.cu_seqlens ? out.cu_seqlens->data() : nullptr, out.max_seqlen ? out.max_seqlen->data() : nullptr,
+             out.digests ? out.digests->data() : nullptr},
             options_.sequence_length};
   }
 
@@ -256,7 +280,9 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
 void bind_samples(nb::module_& module) {
   nb::class_<MappedSamples>(module, "MappedSamples", "Positions to tokens of a mapped file.")
       .def(nb::init<const SpanReader&, Array<const std::uint8_t>, Array<const std::int64_t>, int>(), "reader"_a,
-           "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a, nb::keep_alive<1, 2>());
+           "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a, nb::keep_alive<1, 2>())
+      .def(nb::init<const SpanReader&, const TokenSections&>(), "reader"_a, "sections"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>());
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")
       .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool>(), nb::kw_only(),
            "sequence_length"_a, "extra"_a, "pad_id"_a, "eod_id"_a, "reset_position_ids"_a, "reset_attention_mask"_a,
@@ -266,11 +292,13 @@ void bind_samples(nb::module_& module) {
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none())
       .def("fill", &GptFiller::fill, "source"_a, "positions"_a.noconvert(), "rows"_a.noconvert().none(),
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
-           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none())
+           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
+           "digests"_a.noconvert().none() = nb::none())
       .def("fill_from_text", &GptFiller::fill_from_text, "text"_a.noconvert(), "span_lengths"_a.noconvert(),
            "row_offsets"_a.noconvert(), "rows"_a.noconvert().none(),
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
-           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none());
+           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
+           "digests"_a.noconvert().none() = nb::none());
 
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,
              "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(), "out"_a.noconvert(),

@@ -6,6 +6,7 @@ need is here; the rest lies in namespaces, named after what it is about:
 - `tokenloom.preprocessing`, `tokenloom.tokenizers`: text and conversations into datasets
 - `tokenloom.indexed`: `.bin`/`.idx` pairs, read, written, merged, checked
 - `tokenloom.datasets`, `tokenloom.blending`, `tokenloom.order`: samples by number, of one dataset or many
+- `tokenloom.run`: all data of a training run as one dataset, which may change while it runs
 - `tokenloom.samplers`, `tokenloom.loading`: which samples a rank takes, and batches of them
 - `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; what ranks do together
 - `tokenloom.storage`: object stores
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tokenloom.order import *
     from tokenloom.packing import *
     from tokenloom.preprocessing import *
+    from tokenloom.run import *
     from tokenloom.samplers import *
     from tokenloom.storage import *
     from tokenloom.testing import *
@@ -58,6 +60,7 @@ __all__ = [
     "PackedSeqParams",
     "PackingConfig",
     "ProcessGroups",
+    "Run",
     "SFTDataset",
     "SFTDatasetConfig",
     "Split",
@@ -92,6 +95,7 @@ _NAMESPACES = (
     "order",
     "packing",
     "preprocessing",
+    "run",
     "samplers",
     "storage",
     "testing",

@@ -3,11 +3,11 @@
 This is the lowest module: it imports nothing of tokenloom.
 
     TokenloomError
-    ├── ConfigError (ValueError)            a setting is wrong, or two settings contradict each other
+    ├── ConfigError (ValueError, AssertionError)  a setting is wrong, or two settings contradict each other
     │   └── OutputExistsError (FileExistsError)       an output is there, and may not be replaced
     ├── MissingExtraError (ImportError)     an optional dependency is not installed
-    ├── DatasetFormatError (ValueError)     a .bin/.idx pair is missing a part, truncated, foreign or inconsistent
-    ├── DatasetNotFoundError (FileNotFoundError)
+    ├── DatasetFormatError (ValueError, AssertionError)  a .bin/.idx pair is truncated, foreign or inconsistent
+    ├── DatasetNotFoundError (FileNotFoundError, AssertionError)  one of its files is missing
     ├── TokenRangeError (OverflowError)     a token id does not fit the dtype it is stored as
     ├── StorageError (OSError)              reading or writing bytes failed
     │   ├── MissingObjectError (FileNotFoundError)    a store has no such bucket or object
@@ -28,6 +28,7 @@ This is the lowest module: it imports nothing of tokenloom.
     ├── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
     └── ConformanceError (AssertionError)   an object does not do what `tokenloom.testing` expects of its kind
 
+The reference asserts where the three errors that are also `AssertionError` are raised, and its clients catch that.
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
 """
 
@@ -51,7 +52,7 @@ def _rebuild(kind: type[TokenloomError], message: str, hint: str | None) -> Toke
     return kind(message, hint=hint)
 
 
-class ConfigError(TokenloomError, ValueError):
+class ConfigError(TokenloomError, ValueError, AssertionError):
     """A setting has a value it cannot have, or contradicts another setting."""
 
 
@@ -63,11 +64,11 @@ class MissingExtraError(TokenloomError, ImportError):
     """An optional dependency is needed and not installed; the hint is the command that installs it."""
 
 
-class DatasetFormatError(TokenloomError, ValueError):
+class DatasetFormatError(TokenloomError, ValueError, AssertionError):
     """A `.bin`/`.idx` pair does not hold what its header promises."""
 
 
-class DatasetNotFoundError(TokenloomError, FileNotFoundError):
+class DatasetNotFoundError(TokenloomError, FileNotFoundError, AssertionError):
     """One or both files of a `.bin`/`.idx` pair are missing."""
 
 
@@ -181,6 +182,10 @@ class DataMismatchWarning(TokenloomWarning):
 
 class MissingEodWarning(TokenloomWarning):
     """Settings look for end-of-document tokens that the data do not have."""
+
+
+class ResonanceWarning(TokenloomWarning):
+    """Ranks see other mixtures than the blend has, all run long: its order and their turns are in step."""
 
 
 class DuplicateDataWarning(TokenloomWarning):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import suppress
 
+_DESCRIPTORS = "/proc/self/fd"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -36,12 +38,22 @@ def is_running(process: int) -> bool:
 @functools.cache
 def has_descriptor_paths() -> bool:
     """Whether `descriptor_path` leads anywhere."""
-    return os.path.isdir("/proc/self/fd")
+    return os.path.isdir(_DESCRIPTORS)
 
 
 def descriptor_path(descriptor: int) -> str:
     """Returns a path that leads to an open file of this process; opened by it, a file is read from its beginning."""
-    return f"/proc/self/fd/{descriptor}"
+    return f"{_DESCRIPTORS}/{descriptor}"
+
+
+def open_files() -> dict[int, str]:
+    """Returns the path behind each open file of this process, by descriptor; none where the system does not say."""
+    found = {}
+    if has_descriptor_paths():
+        for name in os.listdir(_DESCRIPTORS):
+            with suppress(OSError):  # closed meanwhile
+                found[int(name)] = os.readlink(f"{_DESCRIPTORS}/{name}")
+    return found
 
 
 def own_memory_bytes() -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from tokenloom.errors import ConfigError
@@ -123,6 +123,11 @@ def overrides(obj: Any, name: str) -> bool:
     return provider is not None and provider.is_own
 
 
+def is_ours(function: Any) -> bool:
+    """Whether a function was written in this package, whatever it calls itself."""
+    return _is_ours(function, type(function))
+
+
 def class_overrides(cls: type, name: str) -> bool:
     """Whether instances of a class have a method from a user's class, not from ours."""
     for base in cls.__mro__:
@@ -186,5 +191,12 @@ def _is_ours(value: Any, owner: type) -> bool:
         value = value.fget
     elif isinstance(value, cached_property):
         value = value.func
-    module = value.__globals__.get("__name__", "") if type(value) is FunctionType else owner.__module__
+    if isinstance(value, MethodType):  # of another object, put into this one
+        value = value.__func__
+    if type(value) is FunctionType:
+        module = value.__globals__.get("__name__", "")
+    elif callable(value) and not isinstance(value, type):  # put there: in a class body, hooks are functions
+        module = type(value).__module__
+    else:
+        module = owner.__module__
     return str(module).partition(".")[0] == _PACKAGE

@@ -13,6 +13,7 @@ from .preprocess.document_tokens import DocumentTokens as DocumentTokens
 from .preprocess.preview import DocumentPreview as DocumentPreview
 from .preprocess.preview import preview_documents as preview_documents
 from .preprocess.selection import first_occurrences as first_occurrences
+from .preprocess.selection import hash_of_text as hash_of_text
 from .preprocess.selection import split_of as split_of
 from .preprocess.sentences import SentenceSplitter as SentenceSplitter
 from .preprocess.template_limits import RenderLimits as RenderLimits

@@ -1,3 +1,6 @@
+from .loading.balanced_sampler import BalancedSampler as BalancedSampler
+from .loading.batch_sizes import BatchSizes as BatchSizes
+from .loading.batch_sizes import BatchSizeSchedule as BatchSizeSchedule
 from .loading.rampup import BatchSizeRampup as BatchSizeRampup
 from .loading.rampup import RampupPretrainingSampler as RampupPretrainingSampler
 from .loading.random_sampler import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler

@@ -9,9 +9,10 @@ import sys
 
 import pytest
 from tests.indexed.manifest.manifests import write_recorded
+from tests.indexed.origins import add_hashes, add_origins
 from tests.indexed.pairs import write_pair
 
-from tokenloom import IndexedDataset, cli
+from tokenloom import IndexedDataset, cli, merge_datasets
 
 CORPUS = [[[10, 11, 12], [13]], [], [[], list(range(1500))]]
 
@@ -34,7 +35,13 @@ def test_json_is_the_statistics(capsys, tmp_path, prefix):
     lines = capsys.readouterr().out.splitlines()
     for line, name in zip(lines, (prefix, other), strict=True):
         statistics = IndexedDataset(name).statistics()
-        expected = {"prefix": name, **dataclasses.asdict(statistics), "manifest": None}
+        expected = {
+            "prefix": name,
+            **dataclasses.asdict(statistics),
+            "origins": None,
+            "hashes": False,
+            "manifest": None,
+        }
         assert json.loads(line) == json.loads(json.dumps(expected))
 
 
@@ -123,3 +130,22 @@ def test_a_manifest_says_what_the_data_were_made_of(capsys, tmp_path):
     assert cli.main(["info", "--json", prefix]) == 0
     with open(f"{prefix}.manifest.json") as stream:
         assert json.loads(capsys.readouterr().out)["manifest"] == json.load(stream)
+
+
+def test_origins_and_hashes_are_told_of(capsys, tmp_path, prefix):
+    assert cli.main(["info", prefix]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert (rows["origins"], rows["hashes of texts"]) == (["none"], ["none"])
+    add_origins(prefix)
+    add_hashes(prefix)
+    other = write_pair(tmp_path / "other", [[[1]]])
+    output = merge_datasets([prefix, other], f"{tmp_path}/all").path_prefix
+    assert cli.main(["info", prefix, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["origins"], record["hashes"]) == ({"num_input_files": 1, "num_known_documents": 3}, True)
+    assert cli.main(["info", output]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert (rows["origins"], rows["hashes of texts"]) == (["of 3 documents, input files: 1"], ["none"])
+    assert cli.main(["info", prefix]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert (rows["origins"], rows["hashes of texts"]) == (["of all documents, input files: 1"], ["of all documents"])

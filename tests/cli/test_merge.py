@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.indexed.origins import add_origins
 from tests.indexed.pairs import FIRST, SECOND, read_pair, write_pair, write_two_pairs
 
 from tokenloom import IndexedDataset, cli
@@ -76,3 +77,15 @@ def test_the_command_runs(tmp_path, folder):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.fullmatch(SUMMARY.format(output=output), done.stdout)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["merge", "catalogue"])
+def test_it_is_said_of_how_many_documents_the_origin_is_known(capsys, caplog, tmp_path, folder, command):
+    add_origins(f"{folder}/a")
+    output = f"{tmp_path}/all"
+    assert cli.main([command, "--input", folder, "--output-prefix", output]) == 0
+    assert " 4 documents (2 with their origin), " in capsys.readouterr().out
+    assert f"`{folder}/b` has no origins: those of its documents are not known in the result" in caplog.text
+    add_origins(f"{folder}/b")
+    assert cli.main([command, "--input", folder, "--output-prefix", output, "--overwrite"]) == 0
+    assert " 4 documents (all with their origin), " in capsys.readouterr().out

@@ -116,3 +116,16 @@ def test_packs_are_reported(capsys, prefixes):
     assert "100 samples (proportional)" in out
     status, out, _ = run(capsys, *arguments, "--json")
     assert json.loads(out)["splits"][0]["datasets"][0]["packing"]["fill"] == 0.96
+
+
+def test_a_blend_in_step_with_the_ranks_is_warned_of(capsys, prefixes):
+    arguments = ["--data-path", 1, prefixes[0], 1, prefixes[1], "--split", "1", "--train-samples", 1000]
+    arguments += ["--extend-short-datasets"]
+    status, _, err = run(capsys, *arguments, "--micro-batch-size", 1, "--data-parallel-size", 4)
+    assert status == 0
+    assert f"warning: train: `{prefixes[0]}` is 50.0% of the blend, but 0.0% of what rank 1 of 4 reads" in err
+    assert "hint: use `BalancedSampler`" in err
+    status, out, _ = run(capsys, *arguments, "--micro-batch-size", 1, "--data-parallel-size", 4, "--json")
+    assert json.loads(out)["resonance"][0]["most"] == 1.0
+    assert run(capsys, *arguments, "--micro-batch-size", 2, "--data-parallel-size", 4)[2] == ""
+    assert run(capsys, *arguments, "--micro-batch-size", 2)[0] != 0

@@ -71,6 +71,17 @@ def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.C
     assert rows["dataset of 'text'"] == described
 
 
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [((), ["origins"]), (("--no-origins",), []), (("--document-hashes",), ["hashes", "origins"])],
+)
+def test_what_goes_beside_the_dataset(folder: Path, options: tuple[str, ...], more: list[str]):
+    path = write_lines(folder / "in.jsonl", [{"text": "a"}])
+    assert main(arguments(folder, path, *options)) == 0
+    names = sorted(["bin", "idx", "manifest.json", *more])
+    assert leftovers(folder / "out") == [f"p_text_document.{name}" for name in names]
+
+
 def test_several_keys_and_skipped_lines(folder: Path, capsys: pytest.CaptureFixture[str]):
     (folder / "tokenizer.json").write_text(word_level_json(), encoding="utf-8")
     path = write_lines(folder / "in.jsonl", [{"a": "alpha", "b": "beta"}, b"bad", b"", {"a": "beta", "b": "alpha"}])

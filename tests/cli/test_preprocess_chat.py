@@ -40,7 +40,7 @@ def test_conversations_become_a_pair_with_roles(chat, tmp_path, capsys):
     ):
         assert any(line.split() == [*name.split(), number] for line in out.splitlines()), name
     files = leftovers(tmp_path, tmp_path / "chat.jsonl", tmp_path / "tokenizer.json")
-    assert files == ["chat.bin", "chat.idx", "chat.manifest.json", "chat.roles"]
+    assert files == ["chat.bin", "chat.idx", "chat.manifest.json", "chat.origins", "chat.roles"]
 
 
 def test_a_sample_shows_what_has_loss(chat, capsys):

@@ -52,4 +52,4 @@ def test_other_commands_know_the_images(capsys, folder):
     assert cli.main(["verify", f"{folder}/p", "--multimodal"]) == 0
     merge = ["merge", f"{folder}/p", f"{folder}/p", "--multimodal", "--output-prefix", f"{folder}/twice"]
     assert cli.main(merge) == 0
-    assert "twice: 2 documents, 4 sequences, 12 tokens, int32" in capsys.readouterr().out
+    assert "twice: 2 documents (all with their origin), 4 sequences, 12 tokens, int32" in capsys.readouterr().out

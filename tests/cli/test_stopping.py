@@ -15,6 +15,8 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
 from tests.support import wait_until, write_corpus
 
+from tokenloom.cli.stopping import say
+
 COMMAND = [sys.executable, "-m", "tokenloom.cli"]
 
 
@@ -191,3 +193,8 @@ def test_a_library_call_installs_no_handlers():
     script = "import signal, tokenloom; print([signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.count("SIG_DFL") == 2
+
+
+def test_what_is_said_cannot_drive_a_terminal(capsys):
+    say("cannot open `a\x1b[2Jb\u202e\x9b.jsonl`:\n\tno")
+    assert capsys.readouterr().err == "cannot open `a\\x1b[2Jb\\u202e\\x9b.jsonl`:\n\tno\n"

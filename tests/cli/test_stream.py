@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.preprocess.corpus import byte_level_json
 from tests.support import write_corpus
@@ -33,6 +35,17 @@ def test_local_data_have_a_speed_and_no_sources(run, prefix):
     assert status == 0
     assert lines[0][:9] == ["11", "batches", "of", "8", "samples,", "5,632", "tokens", "in", lines[0][8]]
     assert len(lines) == 1
+
+
+def test_indices_are_opened_as_megatrons_options_say(run, prefix, tmp_path):
+    (tmp_path / "counts.json").write_text(json.dumps({prefix: [60, 61]}))
+    counted = ["--data-path", prefix, "--per-dataset-sequences-path", str(tmp_path / "counts.json")]
+    fast = [*counted, "--dataloader-fast-cache-load", "--dataloader-defer-npy-index-mmap", "--num-workers", "0"]
+    status, _, errors = run(*fast)
+    assert (status, "build the index first" in errors) == (1, True)  # nothing is built, and nothing there
+    assert run(*counted)[0] == run(*fast)[0] == 0
+    (tmp_path / "counts.json").write_text(json.dumps({prefix: [59, 60]}))
+    assert run(*counted)[0] == 1
 
 
 def test_remote_data_have_a_table(bucket, run, prefix):

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.corpus.jobs import corpus_of, files_of, interrupt_after, preprocess
-from tests.preprocess.corpus import documents_of, leftovers, make_tokenizer, word_level_json, write_lines
+from tests.preprocess.corpus import (
+    PAIR_SUFFIXES,
+    documents_of,
+    leftovers,
+    make_tokenizer,
+    word_level_json,
+    write_lines,
+)
 
 from tokenloom import merge_datasets
 from tokenloom.corpus import assembly
@@ -95,9 +102,7 @@ def test_what_a_killed_process_did_not_remove_goes_with_the_next_run(tmp_path: P
     shutil.copytree(tmp_path / "kept", tmp_path / "out.job")  # killed before it began to remove
     shutil.move(tmp_path / "kept", tmp_path / "out.job.removed")  # killed while it did
     assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).was_complete
-    assert leftovers(tmp_path, *paths) == [
-        f"out_text_document{suffix}" for suffix in (".bin", ".idx", ".manifest.json")
-    ]
+    assert leftovers(tmp_path, *paths) == [f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES]
 
 
 def test_what_a_loss_of_power_brings_back_of_a_removed_folder_goes_with_the_next_run(tmp_path: Path, words):
@@ -222,7 +227,7 @@ def test_a_work_folder_on_another_filesystem(tmp_path: Path, words):
         if elsewhere.stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("there is one filesystem only")
         interrupt_after(6, paths, tmp_path / "out", words, work_folder=elsewhere, shard_bytes=60)
-        assert leftovers(tmp_path, *paths) == [f"here_text_document{end}" for end in (".bin", ".idx", ".manifest.json")]
+        assert leftovers(tmp_path, *paths) == [f"here_text_document.{suffix}" for suffix in PAIR_SUFFIXES]
         # Another prefix of the same name has a folder of its own.
         (tmp_path / "twin").mkdir()
         interrupt_after(6, paths[:2], tmp_path / "twin" / "out", words, work_folder=elsewhere, shard_bytes=60)

@@ -190,4 +190,5 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
     command += ["--skip-bad-lines", "--append-eod", "--shard-size", "10KB", "--workers", "1", "--processes", "2"]
     assert kill_until_it_ends(command, lambda: len(list(folder.glob("out/*.job/*.json"))), rng, most=5) >= 2
     assert outputs(folder / "out" / "out") == outputs(folder / "whole")
-    assert leftovers(folder / "out") == ["out.bin", "out.idx", "out.manifest.json", "out.rejected.jsonl"]
+    names = ["out.bin", "out.idx", "out.manifest.json", "out.origins", "out.rejected.jsonl"]
+    assert leftovers(folder / "out") == names

@@ -128,7 +128,7 @@ def test_a_bad_line_is_named_or_set_aside(folder, line, reason):
     assert record["line"] == 2
     assert record["reason"].startswith(reason.format(folder=folder))
     run(folder, "pairs", skip_bad_lines=True)
-    assert leftovers(folder / "out") == ["p.bin", "p.idx", "p.manifest.json"]
+    assert leftovers(folder / "out") == ["p.bin", "p.idx", "p.manifest.json", "p.origins"]
 
 
 def test_a_pair_without_its_other_half_is_named(folder):

@@ -14,6 +14,7 @@ from tests.corpus.jobs import preprocess
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     EOD,
+    PAIR_SUFFIXES,
     build_by_hand,
     documents_of,
     leftovers,
@@ -37,7 +38,7 @@ def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta"}, {"text": "beta"}, {"text": "gamma alpha"}])
     summary = preprocess(path, tmp_path / "out", words)
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]], [[3]], [[0, 2]]]
-    assert leftovers(tmp_path, path) == [f"out_text_document.{suffix}" for suffix in ("bin", "idx", "manifest.json")]
+    assert leftovers(tmp_path, path) == [f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES]
     assert (summary.num_documents, summary.num_tokens, summary.num_rejected, summary.num_blank_lines) == (3, 5, 0, 0)
     assert (summary.dtype, summary.engine, summary.rejected_paths) == ("uint16", "tokenizers", ())
     assert "Unsupported model type" in summary.engine_reason
@@ -402,7 +403,7 @@ def test_sentences_are_sequences(tmp_path: Path, keep_newlines: bool):
     path = write_lines(tmp_path / "in.jsonl", [{"text": text} for text in texts])
     options = {"append_eod": True, "split_sentences": True, "keep_newlines": keep_newlines}
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), **options)
-    assert leftovers(tmp_path, path) == [f"out_text_sentence.{suffix}" for suffix in ("bin", "idx", "manifest.json")]
+    assert leftovers(tmp_path, path) == [f"out_text_sentence.{suffix}" for suffix in PAIR_SUFFIXES]
     found = [
         [bytes(token for token in row if token < 256).decode() for row in document]
         for document in documents_of(summary.datasets[0].prefix)

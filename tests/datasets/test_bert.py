@@ -7,12 +7,14 @@ from tests.datasets.masked import (
     CLS,
     MASK,
     NOTHING_IS_MASKED,
+    PAD,
     SENTENCES,
     SEP,
     make_dataset,
     sample_of,
 )
 from tests.reference.masked import flat
+from tests.support import StandInWordPieces
 
 
 def test_bert_without_a_head_is_one_segment(prefix):
@@ -67,6 +69,23 @@ def test_every_masked_token_of_bert_has_its_label(prefix):
             for t, o in zip(sample["text"][masked], original[masked], strict=True)
         }
     assert outcomes == {"mask", "kept", "random"}
+
+
+def test_a_random_token_that_is_the_pad_id_is_no_hole_in_the_mask(prefix):
+    """A token in ten becomes a random one, and one in 40 of these the pad id."""
+    settings = {"masking_probability": 0.9, "masking_max_ngram": 1, "short_sequence_probability": 0.0}
+    dataset = make_dataset("bert", prefix, num_samples=300, tokenizer=StandInWordPieces(vocab_size=40), **settings)
+    positions = range(len(dataset))
+    drawn = [k for k in positions if (dataset[k]["text"][: len_of(dataset, k)] == PAD).any()]
+    assert drawn
+    for k in drawn:
+        assert dataset[k]["padding_mask"].tolist() == [1] * len_of(dataset, k) + [PAD] * (12 - len_of(dataset, k))
+    assert (dataset.batch(positions)["padding_mask"] == [dataset[k]["padding_mask"] for k in positions]).all()
+
+
+def len_of(dataset, k):
+    """Returns how many tokens a sample of one segment has."""
+    return int(min(dataset.spans(k).lengths.sum(), dataset.sample_index[k, 2])) + 2
 
 
 def sentences_of(dataset, k):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.order.computed import InOrder
 from tests.reference.gpt import make_sample
+from tests.reference.packs import cut
 from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
@@ -182,3 +185,91 @@ def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
         make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12), sizes, policy="best_fit"
     )
     assert by_option == plan
+
+
+COMPUTED = [
+    {},
+    {"inter_document_masking": True},
+    {"reset_position_ids": True, "reset_attention_mask": True, "eod_mask_loss": True, "create_attention_mask": True},
+    {"add_extra_token_to_sequence": False},
+]
+
+
+def computed_corpora():
+    # Empty documents, some that just fit, and some of many samples.
+    random = np.random.default_rng(3)
+    return [
+        [[*random.integers(10, 99, size=size).tolist(), 9] if size else [] for size in sizes]
+        for sizes in ([3, 0, 15, 16, 14, 31, 200, 5, 7], [0], random.integers(0, 20, size=40).tolist())
+    ]
+
+
+def in_order(folder, *, denied=(), **settings):
+    config = make_config(None, sequence_length=16, window_policy="best_fit", **settings)
+    return InOrder(GPTDataset, folder, computed_corpora(), config, denied=denied)
+
+
+@pytest.mark.parametrize("settings", COMPUTED)
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+def test_packs_in_a_computed_order_are_filled_from_their_spans(tmp_path, settings, mmap_bin_files):
+    source = in_order(tmp_path, mmap_bin_files=mmap_bin_files, **settings)
+    corpus = [document for corpus in computed_corpora() for document in corpus]
+    numbers = np.arange(source.num_windows)
+    batch = source.batch(numbers)
+    seen = []
+    for number in numbers.tolist():
+        spans = source.dataset.spans(number)
+        pieces = list(zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True))
+        seen += pieces
+        expected = make_sample(
+            [corpus[document][start : start + length] for document, start, length in pieces],
+            sequence_length=16,
+            extra=source.dataset.config.num_extra_tokens,
+            pad=0,
+            eod=9,
+            **{name: value for name, value in settings.items() if name != "add_extra_token_to_sequence"},
+        )
+        for name, array in expected.items():
+            assert np.array_equal(batch[name][number], array), name
+        assert equal_samples(source.dataset.sample(number), {name: array[number] for name, array in batch.items()})
+    extra = source.dataset.config.num_extra_tokens
+    assert sorted(seen) == sorted(
+        (number, start, length)
+        for number, document in enumerate(corpus)
+        for start, length in cut(len(document), sequence_length=16, extra=extra)
+    )
+
+
+def test_denied_documents_of_packs_are_padding(tmp_path):
+    plain, source = in_order(tmp_path), in_order(tmp_path, denied=(2, 6, 20))
+    numbers = np.arange(plain.num_windows)
+    before, after = plain.batch(numbers), source.batch(numbers)
+    hidden = 0
+    for number in numbers.tolist():
+        spans = plain.dataset.spans(number)
+        denied = np.repeat(np.isin(spans.documents, (2, 6, 20)), spans.lengths)
+        denied = np.concatenate([denied, np.zeros(17 - len(denied), dtype=np.bool_)])
+        hidden += int(denied[:16].sum())
+        assert np.array_equal(after["tokens"][number], np.where(denied[:16], 0, before["tokens"][number]))
+        assert np.array_equal(
+            after["loss_mask"][number] > 0, ~denied[:16] & ~denied[1:] & (before["loss_mask"][number] > 0)
+        )
+    assert hidden > 200
+
+
+def test_packs_in_a_computed_order_are_the_same_in_any_batch_and_thread(tmp_path):
+    source = in_order(tmp_path, inter_document_masking=True)
+    numbers = np.concatenate([np.arange(source.num_windows), (5 << 40) + np.arange(source.num_windows)])
+    whole = source.batch(numbers)
+    orders = [np.random.default_rng(seed).permutation(len(numbers))[:30] for seed in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        for order, part in zip(
+            orders, pool.map(lambda rows: in_order_batch(source, numbers, rows), orders), strict=True
+        ):
+            for name, array in part.items():
+                assert np.array_equal(array, whole[name][order]), name
+    assert not np.array_equal(whole["tokens"][: source.num_windows], whole["tokens"][source.num_windows :])
+
+
+def in_order_batch(source, numbers, rows):
+    return source.batch(numbers[rows])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import support
+from tests.order.computed import InOrder
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tests.support import StandInTokenizer, equal_samples, make_dataset, write_corpus
 
@@ -336,3 +337,30 @@ def test_tokens_are_looked_up_where_megatron_has_them(prefix):
             return CharacterTokenizer()
 
     assert make_fim(prefix, tokenizer=Wrapped()).sample(0)["tokens"][0] == PREFIX
+
+
+@pytest.mark.parametrize("window_policy", ["concat", "best_fit"])
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+def test_samples_of_a_computed_order_are_the_same_in_any_batch_order_and_thread(
+    tmp_path, window_policy, mmap_bin_files
+):
+    random = np.random.default_rng(5)
+    corpora = [
+        [[*map(ord, " ".join(random.choice(TEXTS, size=size))), EOD] for size in random.integers(0, 9, size=count)]
+        for count in (60, 1, 30)
+    ]
+    config = make_config(None, split=None, window_policy=window_policy, mmap_bin_files=mmap_bin_files)
+    source = InOrder(GPTFIMDataset, tmp_path, corpora, config, is_packed=window_policy == "best_fit")
+    again = InOrder(GPTFIMDataset, tmp_path, corpora, config, is_packed=window_policy == "best_fit")
+    windows = np.arange(source.num_windows)
+    numbers = np.concatenate([windows, (3 << 40) + windows, ((1 << 22) - 1 << 40) + windows])
+    whole = source.batch(numbers)
+    assert (whole["tokens"] == MIDDLE).any(axis=1).mean() > 0.8
+    orders = [np.random.default_rng(seed).permutation(len(numbers))[:20] for seed in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        parts = pool.map(lambda rows: again.batch(numbers[rows]), orders)
+        for order, part in zip(orders, parts, strict=True):
+            assert equal_samples(part, {name: array[order] for name, array in whole.items()})
+    for row in orders[0][:5].tolist():
+        sample = again.dataset.sample(int(numbers[row]))
+        assert equal_samples(sample, {name: array[row] for name, array in whole.items()})

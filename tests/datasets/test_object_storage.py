@@ -14,7 +14,6 @@ from tests.support import assert_same
 
 from tokenloom import (
     BlendedMegatronDatasetBuilder,
-    ConfigError,
     DatasetFormatError,
     DatasetNotFoundError,
     IndexedDataset,
@@ -120,8 +119,10 @@ def test_all_processes_read_the_roles_that_were_opened_first(bucket, prefix, tmp
         pickle.loads(state)
 
 
-def test_indices_of_remote_conversations_need_a_folder(bucket, prefix):
-    url = bucket.put_pair(prefix, "data/chat")
-    config = SFTDatasetConfig(**settings(url, object_storage=STORAGE))
-    with pytest.raises(ConfigError, match=r"expected `path_to_cache` with data in object storage, `s3://.*` \(train\)"):
-        BlendedMegatronDatasetBuilder(SFTDataset, [None, None, None], lambda: True, config).build()
+def test_indices_of_remote_conversations_go_into_the_local_folder_where_none_is_named(bucket, prefix, tmp_path):
+    url, sizes = bucket.put_pair(prefix, "data/chat"), [None, None, None]
+    kept = {"object_storage": ObjectStorageSettings(cache_path=str(tmp_path / "kept")), "sequence_length": 512}
+    config = SFTDatasetConfig(**settings(url, **kept))
+    there = BlendedMegatronDatasetBuilder(SFTDataset, sizes, lambda: True, config).build()[0]
+    assert list((tmp_path / "kept").glob(f"objects-{os.geteuid()}/indices/*-SFTDataset-train-description.txt"))
+    assert len(there) == len(build(SFTDataset, SFTDatasetConfig, prefix, tmp_path))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.loading.reading import Lying
 from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
@@ -233,6 +236,24 @@ def freeze(me: Rank, who: tuple[int, ...], when: str) -> Any:
     return me.build(work)
 
 
+def freeze_and_hurry(me: Rank, victim: int) -> Any:
+    """The rank that wakes reports before its other threads run, although all others have given it up."""
+
+    def work() -> Any:
+        if me.rank != victim:
+            return me.work()
+        me.wait_for(*(f"loaded-{rank}" for rank in range(1, me.world_size) if rank != victim))
+        time.sleep(0.3)  # until their reports are here
+        sys.setswitchinterval(60)
+        me.freeze()
+        return "loaded"
+
+    try:
+        return me.build(work)
+    finally:
+        sys.setswitchinterval(0.005)
+
+
 def freeze_while_comparing(me: Rank, victim: int) -> None:
     agree("the colour", "blue")
 
@@ -377,6 +398,56 @@ class Dataset:
 def check_batches(me: Rank, datasets: str) -> None:
     kinds = {"a": Dataset(), "b": Dataset(error=1), "longer": Dataset(size=101), "-": None}
     check_same_batches(kinds[datasets[me.rank]])
+
+
+def read_and_check(
+    me: Rank,
+    folder: str,
+    size: int,
+    lying: dict[int, int],
+    reread: str = "now",
+    readers: tuple[int, ...] = (0, 1, 2, 3),
+    late: int = -1,
+    resumed: bool = False,
+) -> Any:
+    """Reads 96 samples as some data-parallel ranks, with a check in the middle and one at the end.
+
+    `lying` says of which position a rank flips a bit, the first time that it reads it.
+    """
+    dataset = tokenloom.Run.open(f"{folder}/run.toml").dataset()
+    if me.rank in lying:
+        dataset = OnceLying(dataset, lying[me.rank])
+    reader = size if me.rank not in readers else me.rank * size // me.world_size
+    loader = None if me.rank not in readers else make_loader(dataset, reader, size)
+    found: list[Any] = []
+    batches = iter(loader or ())
+    for _ in range(2):
+        if loader is not None:
+            num_batches = 12 // size - (1 if me.rank == late else 0)
+            assert len(list(islice(batches, num_batches))) == num_batches
+        found.append(str(tokenloom.check_reading(loader, reread=reread)))
+        if loader is not None:
+            assert loader.state_dict()["read"] == found[-1]
+            if resumed:
+                state, loader = loader.state_dict(), make_loader(dataset, reader, size)
+                loader.load_state_dict(state)
+                batches = iter(loader)
+    return found
+
+
+def make_loader(dataset: Any, rank: int, size: int) -> Any:
+    sampler = tokenloom.MegatronPretrainingSampler(300, 0, 4, rank, size)
+    return tokenloom.ThreadLoader(dataset, sampler)
+
+
+class OnceLying(Lying):
+    """Flips the bit only once."""
+
+    def batch(self, positions: Any) -> Any:
+        batch = super().batch(positions)
+        if self.position in list(positions):
+            self.position = -1
+        return batch
 
 
 def default_device_is_elsewhere(me: Rank) -> Any:

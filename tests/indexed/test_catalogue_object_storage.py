@@ -73,7 +73,7 @@ def test_pairs_here_and_there_are_one(tmp_path, pairs, remote, merged):
 def test_local_pairs_have_no_place_in_a_store(bucket, pairs, remote):
     with pytest.raises(ConfigError, match="would name the local pair") as caught:
         build_catalogue([*remote, pairs[0]], bucket.url("data/all"))
-    assert caught.value.hint == "write the catalogue beside the pairs, or store the pairs first"
+    assert caught.value.hint == "write it beside the pairs, or store the pairs first"
     keys = bucket.keys()
     assert len(keys) == 6
 

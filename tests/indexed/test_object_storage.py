@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.indexed.origins import add_hashes, add_origins, hashes_beside, origins_beside
 from tests.object_store.fixtures import Bucket
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support import random_documents, write_corpus
@@ -270,3 +271,23 @@ class _RangeHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def test_origins_and_hashes_come_from_a_bucket_and_go_there(bucket: Bucket, tmp_path, local):
+    add_origins(local)
+    hashes = add_hashes(local)
+    remote, bare = (
+        bucket.put_pair(local, "data/with"),
+        bucket.put_pair(write_corpus(tmp_path / "b", [[1, 2]]), "data/b"),
+    )
+    assert origins_beside(remote) == origins_beside(local)
+    assert hashes_beside(remote) == hashes
+    merged = merge_datasets([remote, bare], bucket.url("out/all"))
+    assert origins_beside(merged.path_prefix) == [*origins_beside(local), None]
+    assert hashes_beside(merged.path_prefix) is None
+    assert sorted(objects_below(bucket.url("out"))) == [
+        f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "idx", "origins")
+    ]
+    assert hashes_beside(merge_datasets([remote, remote], f"{tmp_path}/twice").path_prefix) == hashes * 2
+    merge_datasets([bare], bucket.url("out/all"), overwrite=True)
+    assert sorted(objects_below(bucket.url("out"))) == [f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "idx")]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
@@ -119,6 +122,17 @@ def test_get_of_an_object_is_asked_from_when_it_is_there(prefix, tmp_path):
     assert sample_pieces(dataset, 0, None)[0].ids == sample_pieces(expected, 0, None)[0].ids
     del source.get
     assert_same_as(dataset, samples_of(IndexedDataset(prefix)))
+
+
+def test_what_is_put_into_an_object_counts_whatever_it_is(prefix, tmp_path):
+    expected = samples_of(IndexedDataset(write_corpus(tmp_path / "raised", EXPECTED)))
+    other = Raised(prefix)
+    for given in (other.get, functools.partial(Raised.get, other), Mock(side_effect=other.get)):
+        source = IndexedDataset(prefix)
+        dataset = samples_of(source)
+        assert not equal_samples(dataset.sample(0), expected.sample(0))
+        source.get = given
+        assert_same_as(dataset, expected)
 
 
 def test_get_of_the_class_is_asked_from_when_it_is_there(prefix, tmp_path, monkeypatch):

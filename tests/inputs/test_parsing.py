@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.formats.text_lines import TextLineBlock
+from tokenloom.inputs.left_out import none_left_out
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
@@ -85,11 +87,24 @@ def test_keys_stay_together():
     assert texts(parsed, 0) == ["1", "5"]
     assert texts(parsed, 1) == ["2", "4"]
     assert [line.line for line in parsed.bad_lines] == [2]
+    assert parsed.left_out.tolist() == [[1, 1]]
+
+
+def test_a_format_that_counts_blank_lines_and_does_not_name_them_is_read_record_by_record():
+    class Counting(JsonLineBlock):
+        def texts(self, keys):
+            return replace(super().texts(keys) or parse_block(block, keys), left_out=none_left_out())
+
+    block = JsonLineBlock(path="lines", data=b'{"text": "a"}\n\n{"text": "b"}\n', first_record=1)
+    counting = Counting(path="lines", data=block.data, first_record=1)
+    parsed = parse_block(counting, ("text",))
+    assert (texts(parsed), parsed.left_out.tolist()) == (["a", "b"], [[1, 1]])
 
 
 def test_blank_lines_are_counted():
     parsed = parse(b"", b'{"text": "a"}', b"  \t", b"\r")
     assert (texts(parsed), parsed.num_blank_lines) == (["a"], 3)
+    assert parsed.left_out.tolist() == [[0, 1], [2, 2]]
 
 
 def test_windows_line_ends_are_white_space():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support import flat
 
 from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
@@ -182,3 +183,65 @@ def test_a_long_ramp_is_planned_at_once():
     sampler = RampupPretrainingSampler(10**12, 0, 1, 0, 32, rampup=ramp)
     assert next(iter(sampler.global_batches())) == [[0]]
     assert len(sampler) > 10**10
+
+
+# --- schedules, and other places to begin at ----------------------------------------------------------------------
+
+
+def test_a_schedule_may_fall_too():
+    schedule = BatchSizeSchedule.parse("0:4 6:12 20:4")
+    sampler = RampupPretrainingSampler(29, 0, 2, 1, 2, rampup=schedule)
+    assert list(sampler.global_batches()) == [
+        *([[2, 3]], [[6, 7]], [[10, 11], [14, 15], [18, 19]], [[22, 23]], [[26, 27]]),
+    ]
+    assert len(sampler) == 7
+
+
+def test_a_size_of_the_schedule_that_does_not_fit_is_found_before_the_run():
+    schedule = BatchSizeSchedule.parse("0:4 10:6 20:8")
+    with pytest.raises(ConfigError, match="= 4, found 6 after 12 samples"):
+        RampupPretrainingSampler(100, 0, 2, 0, 2, rampup=schedule)
+    sampler = RampupPretrainingSampler(100, 20, 2, 0, 2, rampup=schedule)
+    batches = list(sampler)
+    with pytest.raises(ConfigError, match="= 4, found 6 after 11 samples"):
+        sampler.begin_at(11)
+    assert list(sampler) == batches  # as before
+
+
+@st.composite
+def schedules(draw, unit):
+    starts = sorted(draw(st.sets(st.integers(1, 300), max_size=5)))
+    return BatchSizeSchedule(sizes=tuple((start, draw(st.integers(1, 5)) * unit) for start in (0, *starts)))
+
+
+@given(sizes=st.one_of(schedules(unit=4), ramps(unit=4)), total=st.integers(1, 300), layout=st.sampled_from(LAYOUTS))
+def test_steps_of_the_sampler_are_those_of_the_sizes(sizes, total, layout):
+    steps = RampupPretrainingSampler(total, 0, layout[0], 0, layout[1], rampup=sizes).global_batches()
+    starts = [step[0][0] for step in steps]
+    assert starts == [sizes.position_of_step(step) for step in range(len(starts))]
+    assert sizes.position_of_step(len(starts)) <= total < sizes.position_of_step(len(starts) + 1)
+
+
+@given(
+    sizes=st.one_of(schedules(unit=4), ramps(unit=4)),
+    layout=st.sampled_from(LAYOUTS),
+    total=st.integers(1, 300),
+    drop=st.booleans(),
+    data=st.data(),
+)
+def test_a_sampler_begins_where_it_is_told(sizes, layout, total, drop, data):
+    micro, ranks = layout
+    position = data.draw(st.integers(0, total))
+    sampler = RampupPretrainingSampler(total, 0, micro, ranks - 1, ranks, drop, rampup=sizes)
+    under_way = sampler.global_batches()
+    whole = list(sampler.global_batches())
+    begun = list(itertools.islice(under_way, 1))
+    sampler.begin_at(position)
+    assert [*begun, *under_way] == whole  # only later iterations begin elsewhere
+    assert [sampler.position_after(n) for n in (0, 1)] == [position, min(position + micro * ranks, total)]
+    if position == total:
+        assert (list(sampler), list(sampler.global_batches()), len(sampler)) == ([], [], 0)
+        return
+    made = RampupPretrainingSampler(total, position, micro, ranks - 1, ranks, drop, rampup=sizes)
+    assert list(sampler.global_batches()) == list(made.global_batches())
+    assert (list(sampler), len(sampler)) == (list(made), len(made))

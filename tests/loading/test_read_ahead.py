@@ -26,7 +26,6 @@ from tokenloom import (
     BlendedDataset,
     BlendedMegatronDatasetBuilder,
     BlockShuffle,
-    ConfigError,
     GPTDataset,
     MegatronPretrainingSampler,
     ObjectStorageSettings,
@@ -239,14 +238,11 @@ def test_positions_of_none_and_reads_without_announcement(bucket, prefixes, tmp_
     assert storage_statistics()[f"{url}.bin"].bytes_used > 0
 
 
-def test_indices_of_remote_data_need_a_folder(bucket, prefixes):
+def test_indices_of_remote_data_without_a_folder_are_kept_on_the_node(bucket, prefixes, tmp_path):
     url = bucket.put_pair(prefixes[0], "data/books")
-    with pytest.raises(ConfigError) as info:
-        make_dataset(url, object_storage=SETTINGS)
-    assert str(info.value) == (
-        f"expected `path_to_cache` with data in object storage, `{url}` (train), found none\n"
-        "hint: name a local folder for the indices"
-    )
+    dataset = make_dataset(url, object_storage_cache_path=str(tmp_path / "mine"), object_storage=SETTINGS)
+    assert len(list((tmp_path / "mine").glob("objects-*/indices/*-description.txt"))) == 1
+    assert dataset.sample(3)["tokens"].tolist() == make_dataset(prefixes[0]).sample(3)["tokens"].tolist()
 
 
 def test_the_cache_folder_of_a_configuration_is_used(bucket, prefixes, tmp_path):

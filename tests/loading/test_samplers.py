@@ -181,6 +181,80 @@ def test_a_loader_gives_no_loss_for_what_is_filled_up(tmp_path):
     assert masks == [[4.0, 4.0], [4.0, 0.0]]
 
 
+# --- positions ----------------------------------------------------------------------------------------------------
+
+
+def test_positions_after_batches():
+    assert [MegatronPretrainingSampler(10, 1, 2, 1, 2).position_after(n) for n in (0, 1, 2, 3, 9)] == [1, 5, 9, 10, 10]
+    hybrid = HybridCPMegatronPretrainingSampler(20, 3, 2, 8, 0, 2, drop_last=False)
+    assert [hybrid.position_after(n) for n in (0, 1, 2, 3)] == [3, 11, 19, 20]
+    validation = MegatronFullValidationSampler(4, 2, 3)
+    assert [validation.position_after(n) for n in (0, 1, 2)] == [0, 3, 4]
+    with pytest.raises(ConfigError, match="expected num_batches of at least 0, found -1"):
+        hybrid.position_after(-1)
+
+
+def in_order_samplers(total, micro, rank, ranks, drop_last):
+    """Returns a sampler of each kind that begins at the first position."""
+    return [
+        MegatronPretrainingSampler(total, 0, micro, rank, ranks, drop_last),
+        HybridCPMegatronPretrainingSampler(total, 0, micro, 2 * micro * ranks, rank, ranks, drop_last),
+        MegatronFullValidationSampler(total, rank, ranks),
+    ]
+
+
+@given(total=TOTALS, micro=SIZES, ranks=SIZES, drop_last=st.booleans(), data=st.data())
+def test_a_sampler_begins_where_it_is_told(total, micro, ranks, drop_last, data):
+    position = data.draw(st.integers(0, total))
+    rank = data.draw(st.integers(0, ranks - 1))
+    for sampler in in_order_samplers(total, micro, rank, ranks, drop_last):
+        under_way = iter(sampler)
+        begun = [next(under_way)] if len(sampler) else []
+        whole = list(sampler)
+        sampler.begin_at(position)
+        assert [*begun, *under_way] == whole  # only later iterations begin elsewhere
+        assert sampler.position_after(0) == position
+        assert len(sampler) == len(list(sampler))
+        if position == total:
+            assert list(sampler) == []
+        elif isinstance(sampler, HybridCPMegatronPretrainingSampler):
+            args = (total, position, micro, 2 * micro * ranks, rank, ranks, drop_last)
+            assert list(sampler) == list(HybridCPMegatronPretrainingSampler(*args))
+        elif isinstance(sampler, MegatronPretrainingSampler):
+            assert list(sampler) == batches(total, position, micro, rank, ranks, drop_last=drop_last)
+        else:
+            shifted = list(MegatronFullValidationSampler(total - position, rank, ranks))
+            assert list(sampler) == [[None if k is None else k + position] for (k,) in shifted]
+
+
+@given(total=TOTALS, micro=SIZES, ranks=SIZES, drop_last=st.booleans(), position=st.integers(0, 80))
+def test_a_position_is_the_end_of_what_all_ranks_have(total, micro, ranks, drop_last, position):
+    position = min(position, total)
+    for samplers in zip(
+        *(in_order_samplers(total, micro, rank, ranks, drop_last) for rank in range(ranks)), strict=True
+    ):
+        for sampler in samplers:
+            sampler.begin_at(position)
+        stop = position
+        for number, step in enumerate(zip(*samplers, strict=True), 1):
+            taken = sorted(k for k in flat(step) if k is not None)
+            assert taken == list(range(stop, stop + len(taken)))
+            stop += len(taken)
+            assert {sampler.position_after(number) for sampler in samplers} == {stop}
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_positions_to_begin_at_are_checked(number):
+    sampler = in_order_samplers(10, 1, 0, 1, True)[number]
+    with pytest.raises(ConfigError) as caught:
+        sampler.begin_at(11)
+    assert caught.value.message == "expected a position in [0, 10], found 11"
+    assert caught.value.hint == "the sampler has fewer samples: make it for a longer run"
+    with pytest.raises(ConfigError, match="expected position of at least 0, found -1"):
+        sampler.begin_at(-1)
+    assert sampler.position_after(0) == 0
+
+
 # --- settings -----------------------------------------------------------------------------------------------------
 
 GOOD = {

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.loading.batches import CHANGES, assert_equal_batches, stacked
+from tests.loading.fake_run import FakeRun
 from tests.loading.threads import Slow, loader_threads
-from tests.support import make_dataset, write_corpus
+from tests.support import flat, make_dataset, write_corpus
 
 from tokenloom import BlendedDataset, ConfigError, ThreadLoader
+from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.loading.rampup import RampupPretrainingSampler
 from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
-from tokenloom.loading.samplers import MegatronFullValidationSampler, MegatronPretrainingSampler
+from tokenloom.loading.samplers import (
+    HybridCPMegatronPretrainingSampler,
+    MegatronFullValidationSampler,
+    MegatronPretrainingSampler,
+)
+from tokenloom.loading.state import loader_state
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -134,3 +146,160 @@ def test_blends_and_fillers_work(prefix, tmp_path):
 def test_numbers_are_checked(prefix, setting):
     with pytest.raises(ConfigError, match=f"expected {setting} of at least 1, found 0"):
         ThreadLoader(make_dataset(prefix), [[0]], **{setting: 0})
+
+
+# --- over a run ---------------------------------------------------------------------------------------------------
+
+
+def run_loader(run, consumed=0, micro=4, rank=0, ranks=1, drop_last=False, **options):
+    sampler = MegatronPretrainingSampler(len(run), consumed, micro, rank, ranks, drop_last)
+    return ThreadLoader(run, sampler, **options)
+
+
+def positions_of(loader, num_batches=None):
+    """Returns the positions of the first batches of an iteration; of all for None."""
+    return [batch["position"].tolist() for batch in itertools.islice(loader, num_batches)]
+
+
+def test_the_state_over_a_run_is_a_position():
+    run = FakeRun(100)
+    loader = run_loader(run, consumed=3, micro=4, rank=1, ranks=2)
+    assert loader.state_dict() == loader_state(run, 3)
+    batches = iter(loader)
+    next(batches)
+    next(batches)
+    assert loader.state_dict() == loader_state(run, 3 + 16)
+    batches.close()
+    assert loader.state_dict() == loader_state(run, 3 + 16)
+    assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+    next(iter(loader))  # another iteration begins where the first one did
+    assert loader.state_dict() == loader_state(run, 3 + 8)
+
+
+def test_another_topology_goes_on_from_a_state():
+    run = FakeRun(30)
+    loader = run_loader(run, micro=4, read_ahead=3)
+    assert positions_of(loader, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    resumed = [run_loader(run, consumed=5, micro=3, rank=rank, ranks=2) for rank in range(2)]
+    for other in resumed:
+        other.load_state_dict(loader.state_dict())
+        assert other.state_dict() == loader.state_dict()
+    assert positions_of(resumed[0], 2) == [[8, 9, 10], [14, 15, 16]]
+    assert positions_of(resumed[1], 2) == [[11, 12, 13], [17, 18, 19]]
+    assert resumed[0].state_dict() == resumed[1].state_dict() == loader_state(run, 20)
+    assert positions_of(resumed[0], 1) == [[8, 9, 10]]  # an iteration begins where the sampler does
+
+
+def test_a_state_at_the_very_end_leaves_nothing():
+    run = FakeRun(10)
+    loader = run_loader(run)
+    assert flat(positions_of(loader)) == list(range(10))  # the last chunk is a partial one
+    assert loader.state_dict() == loader_state(run, 10)
+    resumed = run_loader(run)
+    resumed.load_state_dict(loader.state_dict())
+    assert (len(resumed), positions_of(resumed), resumed.state_dict()) == (0, [], loader.state_dict())
+    longer = run_loader(FakeRun(12))
+    longer.load_state_dict(loader.state_dict())
+    assert positions_of(longer) == [[10, 11]]
+
+
+def test_what_a_dropped_chunk_left_is_read_by_the_longer_run():
+    loader = run_loader(FakeRun(10), drop_last=True)
+    assert flat(positions_of(loader)) == list(range(8))
+    assert loader.state_dict()["position"] == 8
+    longer = run_loader(FakeRun(20), drop_last=True)
+    longer.load_state_dict(loader.state_dict())
+    assert positions_of(longer)[0] == [8, 9, 10, 11]
+
+
+def test_a_state_loaded_while_iterating_is_for_the_next_iteration():
+    run = FakeRun(40)
+    loader = run_loader(run, read_ahead=2)
+    batches = iter(loader)
+    next(batches)
+    state = loader_state(run, 21)
+    loader.load_state_dict(state)
+    assert next(batches)["position"].tolist() == [4, 5, 6, 7]
+    assert loader.state_dict() == state
+    assert positions_of(loader, 1) == [[21, 22, 23, 24]]
+    batches.close()
+    assert loader.state_dict() == loader_state(run, 25)
+
+
+def test_states_of_other_runs_and_other_pasts_are_refused():
+    state = loader_state(FakeRun(40), 21)
+    for run, message in (
+        (FakeRun(40, name="another run"), "expected a state of another run, found one of the run"),
+        (FakeRun(40, changes={20: "other weights"}), "the order before position 21 is another one"),
+        (FakeRun(20), "the run ends at 20, before 21"),
+    ):
+        loader = run_loader(run)
+        with pytest.raises(ConfigError, match=message):
+            loader.load_state_dict(state)
+        assert loader.state_dict() == loader_state(run, 0)  # as it was
+    shorter = ThreadLoader(FakeRun(40), MegatronPretrainingSampler(20, 0, 4, 0, 1))
+    with pytest.raises(ConfigError, match=r"expected a position in \[0, 20\], found 21"):
+        shorter.load_state_dict(state)
+
+
+def test_states_of_a_run_and_of_other_datasets_are_no_substitutes(prefix):
+    dataset = make_dataset(prefix, num_samples=40)
+    plain = run_loader(dataset)
+    run = run_loader(FakeRun(40))
+    with pytest.raises(ConfigError, match="expected the state of a loader over a run, version 2, found version 1"):
+        run.load_state_dict(plain.state_dict())
+    with pytest.raises(ConfigError, match="expected a state of a loader over GPTDataset, found that of a run"):
+        plain.load_state_dict(run.state_dict())
+
+
+def test_samplers_in_another_order_have_no_state_over_a_run():
+    run = FakeRun(40)
+    loader = ThreadLoader(run, MegatronPretrainingRandomSampler(run, 40, 0, 4, 0, 1, False))
+    assert len(positions_of(loader)) == 10
+    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
+        loader.state_dict()
+    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
+        loader.load_state_dict(loader_state(run, 8))
+
+
+@st.composite
+def topologies(draw, total):
+    """Draws what makes the loaders of all ranks, and how many batches they hand out."""
+    ranks, micro = draw(st.one_of(st.integers(1, 4), st.integers(1, 64))), draw(st.integers(1, 4))
+    kind = draw(st.sampled_from(["micro-batches", "global batches", "schedule"]))
+    sizes = [(0, draw(st.integers(1, 3)) * micro * ranks), (50, draw(st.integers(1, 3)) * micro * ranks)]
+    schedule = BatchSizeSchedule(sizes=sizes)
+    drop_last = draw(st.booleans())
+    options = {"num_threads": draw(st.integers(1, 2)), "read_ahead": draw(st.integers(1, 3))}
+
+    def make(rank):
+        if kind == "micro-batches":
+            sampler = MegatronPretrainingSampler(total, 0, micro, rank, ranks, drop_last)
+        elif kind == "global batches":
+            sampler = HybridCPMegatronPretrainingSampler(total, 0, micro, sizes[0][1], rank, ranks, drop_last)
+        else:
+            sampler = RampupPretrainingSampler(total, 0, micro, rank, ranks, drop_last, rampup=schedule)
+        return ThreadLoader(FakeRun(total), sampler, **options)
+
+    return ranks, make, draw(st.integers(0, 4))
+
+
+@given(total=st.integers(1, 400), data=st.data())
+def test_a_walk_over_topologies_is_the_stream_of_the_unbroken_run(total, data):
+    state = loader_state(FakeRun(total), 0)
+    seen = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        ranks, make, num_batches = data.draw(topologies(total))
+        loaders = [make(rank) for rank in range(ranks)]
+        for loader in loaders:
+            loader.load_state_dict(state)
+        batches = [positions_of(loader, num_batches) for loader in loaders]
+        for step in zip(*batches, strict=True):
+            seen += sorted(flat(step))
+        states = [loader.state_dict() for loader in loaders]
+        assert states == states[:1] * ranks
+        state = json.loads(json.dumps(states[0]))
+        assert seen == list(range(state["position"]))
+    last = run_loader(FakeRun(total))
+    last.load_state_dict(state)
+    assert seen + flat(positions_of(last)) == list(range(total))

@@ -40,9 +40,9 @@ class Bucket:
         return [each["Key"] for each in self.boto3.list_objects_v2(Bucket=self.name).get("Contents", [])]
 
     def put_pair(self, prefix: str, key: str) -> str:
-        """Stores a local pair, and roles beside it; returns the address of its prefix."""
-        for suffix in (".bin", ".idx", ".roles"):
-            if (path := Path(prefix + suffix)).exists() or suffix != ".roles":
+        """Stores a local pair, and what lies beside it; returns the address of its prefix."""
+        for suffix in (".bin", ".idx", ".roles", ".origins", ".hashes"):
+            if (path := Path(prefix + suffix)).exists() or suffix in (".bin", ".idx"):
                 self.put(key + suffix, path.read_bytes())
         return self.url(key)
 

@@ -56,6 +56,10 @@ def check(plan, lengths, settings):
 NOT_ENOUGH = "not enough samples to move"
 NO_MULTIPLE = "none of them empty"
 NO_GROUPS = "in groups of powers of two"
+NO_CUT = "cannot be cut to a multiple"
+NO_SHARE = "ranks cannot share"
+TOO_MANY = "sub-samples in a pack"
+REFUSALS = (NOT_ENOUGH, NO_MULTIPLE, NO_GROUPS, NO_CUT, NO_SHARE, TOO_MANY)
 
 
 def plan_or_refusal(scheduler, lengths):
@@ -63,7 +67,7 @@ def plan_or_refusal(scheduler, lengths):
     try:
         return scheduler.plan(lengths), None
     except ConfigError as error:
-        return None, next(words for words in (NOT_ENOUGH, NO_MULTIPLE, NO_GROUPS) if words in error.message)
+        return None, next(words for words in REFUSALS if words in error.message)
 
 
 def make(name, *settings, **options):

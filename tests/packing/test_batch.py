@@ -8,19 +8,22 @@ from tests.reference.packing import NAMES, pack, sample
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.packing.batch import (
+    batch_in,
     build_packed_microbatches,
     get_batch_on_this_rank_for_sequence_packing,
     padding_mask_of,
 )
 from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.context_parallel import PackedSeqParams, SourcedPackedSeqParams
 from tokenloom.packing.exchange import (
     broadcast_scalars,
     broadcast_to_pp_group,
     create_data_iterator,
     get_batch_and_global_seqlens,
     reroute_samples_to_dcp_ranks,
-    wrap_data_iterator,
 )
+from tokenloom.packing.groups import place_of
+from tokenloom.packing.wrapping import wrap_data_iterator
 
 torch = pytest.importorskip("torch")
 
@@ -88,6 +91,13 @@ def test_padded_slots_are_neutral_whatever_they_held():
     assert mask.tolist() == [[False, False, True, True]]
 
 
+def test_attention_may_be_told_of_padding_between_sequences():
+    (pack,) = build_packed_microbatches([[sub_sample(0, 3, 4), sub_sample(1, 2, 2)]], "cpu")
+    params = batch_in(place_of(None), iter([pack]), None, None, mtp=False, config=None, tells_gaps=True)[5]
+    assert (params.cu_seqlens_q.tolist(), params.cu_seqlens_q_padded.tolist()) == ([0, 3, 5], [0, 4, 6])
+    assert params.pad_between_seqs is True
+
+
 def test_utilities_of_one_process_change_nothing():
     fetched = get_batch_and_global_seqlens(iter([item(1, 2), item(3, original_seq_len=1, padded_seq_len=4)]), 2, None)
     batch, pairs, ids, offsets, padded, originals = fetched
@@ -110,6 +120,16 @@ def test_virtual_stages_without_tokens_get_the_metadata():
     assert {*NAMES} <= set(first) == set(last)
     first["tokens"] = None
     assert last["tokens"] is not None
+
+
+def test_packs_name_the_sources_of_their_sub_samples_if_these_do():
+    named = [sub_sample(0, 3, 4) | {"dataset_id": 5}, sub_sample(1, 2, 2)]
+    first, second = build_packed_microbatches([named, named[1:]], "cpu")
+    assert first["dataset_ids"].tolist() == [5, -1]
+    assert "dataset_ids" not in second
+    params = [get_batch_on_this_rank_for_sequence_packing(iter([pack]))[5] for pack in (first, second)]
+    assert params[0].dataset_ids.tolist() == [5, -1]
+    assert [type(one) for one in params] == [SourcedPackedSeqParams, PackedSeqParams]
 
 
 # --- wrong input ------------------------------------------------------------------------------------------------------
@@ -147,5 +167,5 @@ def test_a_list_of_iterators_has_one_per_virtual_stage():
 
 def test_an_unknown_scheduler_is_named():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="best")
-    with pytest.raises(ConfigError, match="expected a scheduler among cost_balanced, dp_bal"):
+    with pytest.raises(ConfigError, match="expected a scheduler among cost_balanced, default_dynamic_cp, dp_bal"):
         wrap_data_iterator(iter([item(1)]), config, 1)

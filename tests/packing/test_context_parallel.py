@@ -81,7 +81,7 @@ def test_megatron_has_the_same_parameters_of_packed_sequences():
         {field.name: field.default for field in dataclasses.fields(kind)}
         for kind in (PackedSeqParams, peer.PackedSeqParams)
     )
-    assert ours == theirs
+    assert theirs.items() <= ours.items()
 
 
 @pytest.mark.peer

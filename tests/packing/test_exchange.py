@@ -127,6 +127,8 @@ def check(run: Run, results: list[Any]) -> None:
                 cp_size = int(plan.cp_sizes[number, place])
                 whole = pack([samples[i] for i in ids], max(2 * cp_size if cp_size > 1 else 1, run.own_padding))
                 check_batch(run, at, stage, batch, part_of(whole, cp_size, place % cp_size))
+                sources = [run.positions_by_id[i] % 3 for i in ids]
+                assert batch["sources"] == (sources if run.has_tokens(at["pp"], stage) else None)
                 varies = bool((plan.cp_sizes != run.cp).any())
                 assert batch["local_cp_size"] == (cp_size if varies else None)
                 assert batch["cp_group"] == (place // cp_size * cp_size if varies and cp_size > 1 else None)
@@ -225,6 +227,35 @@ def test_groups_of_several_sizes_share_long_sub_samples(fleet, rng, shape):
     np.testing.assert_equal([one["stages"] for one in exchanged], [one["stages"] for one in read_alone])
 
 
+def test_plans_of_the_development_branch_are_carried_out(fleet, rng):
+    run = draw(rng, {"tp": 2}, scheduler="default_dynamic_cp", max_tokens=48, own_padding=16)
+    run = dataclasses.replace(run, lengths=(*run.lengths[:-1], 40 * run.dp))  # the last one needs all ranks
+    check(run, fleet.results("wrap", run=run, mode="exchange"))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"cp_partition_mode": "contiguous", "thd_tail_padding_policy": "extend_last"}], ids=len
+)
+def test_all_packs_of_a_run_may_have_one_shape(fleet, rng, settings):
+    run = draw(rng, {"tp": 2, "cp": 2})
+    shape = {"pad_packed_seq_alignment": "max", "thd_max_packed_sequences": 5, "max_seqlen_per_dp_cp_rank": 40}
+    results = fleet.results("fill", run=run, settings={**shape, **settings})
+    held, shapes = [], set()
+    for rank, result in enumerate(results):
+        assert result == results[rank // 2 * 2]  # both of a tensor-parallel group
+        shapes |= {(*one[0], *map(len, one[3])) for one in result}
+        held += [token for one in result for token, pad in zip(one[1], one[2], strict=True) if not pad]
+        assert all(token == 0 for one in result for token, pad in zip(one[1], one[2], strict=True) if pad)
+    assert shapes == {(1, 40, 6, 6)}
+    every = np.concatenate([sample(position, length)["tokens"] for position, length in enumerate(run.lengths)])
+    assert sorted(held) == sorted(every.tolist() * run.tp)
+
+
+def test_schedulers_that_plan_otherwise_on_each_rank_are_found_out(fleet, rng):
+    kinds = {kind for kind, _ in fleet.errors("differ", run=draw(rng, {}))}
+    assert kinds == {"DivergenceError"}
+
+
 def test_data_that_pad_themselves_keep_their_padding(fleet, rng):
     run = draw(rng, {"cp": 2}, own_padding=8)
     exchanged = fleet.results("wrap", run=run, mode="exchange")
@@ -283,6 +314,23 @@ def test_numbers_survive_that_floats_lose(fleet):
         assert told == numbers
         assert scalars == numbers
         assert row == [rank | 1] * 3
+
+
+@pytest.mark.parametrize("scheduler", ["dp_balanced", "hybrid_cost_balanced"])
+def test_sums_per_source_are_those_of_all_ranks(fleet, rng, scheduler):
+    lengths = tuple(rng.integers(1, 60, size=24).tolist())
+    run = Run(cp=2, tp=2, lengths=lengths, scheduler=scheduler)
+    results = fleet.results("meter", run=run)
+    expected = []
+    for source in range(3):
+        rows = [sample(position, lengths[position]) for position in range(source, len(lengths), 3)]
+        loss = sum(float((row["labels"] * row["loss_mask"].astype(np.float64)).sum()) for row in rows)
+        weight = sum(float(row["loss_mask"].sum()) for row in rows)
+        expected.append((sum(len(row["tokens"]) for row in rows), len(rows), loss / weight))
+    for sources, sent_bytes in results:
+        assert [(one["tokens"], one["samples"]) for one in sources] == [(row[0], row[1]) for row in expected]
+        assert [one["loss"] for one in sources] == pytest.approx([row[2] for row in expected], rel=1e-9)
+        assert sent_bytes == {"sums of sources": 5 * 4 * 8}
 
 
 def test_sub_samples_reach_any_set_of_ranks(fleet, rng):

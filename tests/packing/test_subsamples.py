@@ -41,6 +41,14 @@ def test_a_pack_is_taken_apart_by_its_boundaries():
     assert [(one["original_seq_len"], one["padded_seq_len"]) for one in (first, second)] == [(2, 3), (1, 3)]
 
 
+def test_sub_samples_keep_the_number_of_their_dataset():
+    packed = item(1, 2, 0, 3, 0, 0, cu_seqlens=torch.tensor([0, 3, 6, 6]))
+    found = take_apart([item(1, dataset_id=torch.tensor([2])), item(1), packed | {"dataset_id": 1}])
+    assert [one.get("dataset_id") for one in found] == [2, None, 1, 1]
+    found = take_apart([packed | {"dataset_id": torch.tensor([[3, 4]])}])
+    assert [one["dataset_id"] for one in found] == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -49,6 +57,7 @@ def test_a_pack_is_taken_apart_by_its_boundaries():
         (item(1, 2, original_seq_len=3), "found 2 tokens, original length 3 and padded length 3 in item 0"),
         (item(1, 2, original_seq_len=2, padded_seq_len=1), "original length 2 and padded length 1"),
         (item(1, 2) | {"tokens": torch.zeros(2, 2)}, "expected one row, found shape \\[2, 2\\] for `tokens`"),
+        (item(1, dataset_id=torch.tensor([1, 2])), "expected one `dataset_id`, or 1 for the sub-samples of item 0"),
         (7, "expected a mapping of tensors, or a list of such, found int as item 0"),
     ],
 )

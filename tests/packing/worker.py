@@ -23,18 +23,21 @@ from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.collectives import measure_traffic
 from tokenloom.distributed.silence import set_rank_silence_seconds
 from tokenloom.errors import InputError, TokenloomError
+from tokenloom.loading.source_meter import SourceMeter
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.context_parallel import SourcedPackedSeqParams
 from tokenloom.packing.exchange import (
     broadcast_scalars,
     broadcast_tensor,
     broadcast_to_pp_group,
     get_batch_and_global_seqlens,
     reroute_samples_to_dcp_ranks,
-    wrap_data_iterator,
 )
 from tokenloom.packing.groups import ProcessGroups
 from tokenloom.packing.known_lengths import wrap_dataset
+from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map
+from tokenloom.packing.wrapping import wrap_data_iterator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ class Data:
             for name, value in sample(position, length).items()
         }
         lengths = {"original_seq_len": torch.tensor([length]), "padded_seq_len": torch.tensor([padded])}
-        return {**item, **lengths, "dataset_id": 3}
+        return {**item, **lengths, "dataset_id": position % 3}
 
 
 class Rank:
@@ -135,7 +138,7 @@ class Rank:
 
     def groups(self, run: Run) -> ProcessGroups:
         """Makes the groups of a shape once."""
-        hybrid = run.scheduler == "hybrid_cost_balanced"
+        hybrid = scheduler_map[run.scheduler].is_dynamic_cp
         key = (run.tp, run.pp, run.cp, run.order, hybrid)
         if key not in self._groups:
             mesh = init_device_mesh("cpu", [run.sizes[name] for name in run.order], mesh_dim_names=run.order)
@@ -184,6 +187,38 @@ def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
     }
 
 
+def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
+    """Takes every microbatch, filled up to a shape."""
+    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    config = dataclasses.replace(run.config, **settings)
+    mine = range(at["dp"], len(run.lengths), run.dp)
+    iterator, count, *_ = wrap_data_iterator(
+        _given(run, at, lambda: (data[position] for position in mine)), config, len(mine), groups
+    )
+    taken = []
+    for _ in range(count):
+        batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups, config=config)
+        tokens, mask, params = batch[0], batch[6], batch[5]
+        bounds = [params.cu_seqlens_q.tolist(), params.cu_seqlens_q_padded.tolist()]
+        taken.append((list(tokens.shape), tokens.tolist()[0], mask.tolist()[0], bounds))
+    return taken
+
+
+def differ(me: Rank, run: Run) -> Any:
+    """Each rank plans in another order."""
+
+    class Mine(DpBalancedScheduler):
+        def get_groups_and_subsamples(self, sample_id_seqlens: Any) -> Any:
+            groups = super().get_groups_and_subsamples(sample_id_seqlens)
+            return groups[::-1] if me.rank else groups
+
+    scheduler_map["mine"] = Mine
+    try:
+        return wrap(me, dataclasses.replace(run, scheduler="mine"), "exchange")
+    finally:
+        del scheduler_map["mine"]
+
+
 def _given(run: Run, at: dict[str, int], make: Any) -> Any:
     """Returns the input of a rank: an iterator where tokens are needed, in a list with virtual stages."""
     given = [make() if at["tp"] == 0 and run.has_tokens(at["pp"], stage) else None for stage in range(run.vpp or 1)]
@@ -209,6 +244,7 @@ def _described(batch: Any, groups: ProcessGroups) -> dict[str, Any]:
         "cu_seqlens_padded": params.cu_seqlens_q.tolist(),
         "max_seqlen": params.max_seqlen_q,
         "local_cp_size": params.local_cp_size,
+        "sources": params.dataset_ids.tolist() if isinstance(params, SourcedPackedSeqParams) else None,
         "cp_group": shared,
     }
 
@@ -340,7 +376,23 @@ def reroute(me: Rank, run: Run) -> Any:
         fetched.batch, fetched.global_ids_this_rank, fetched.global_id_seqlens, everywhere, fetched.offsets, groups.dp,
         groups.dp_cp, original_seqlens=fetched.original_seqlens,
     )  # fmt: skip
+    assert all(one["dataset_id"] == run.positions_by_id[number] % 3 for number, one in samples.items())
     return rank, fetched.global_id_seqlens, {number: one["tokens"].tolist() for number, one in samples.items()}
+
+
+def meter(me: Rank, run: Run) -> Any:
+    """What is added up per source on the last stage of a pipeline, with the labels as loss."""
+    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    mine = range(at["dp"], len(run.lengths), run.dp)
+    iterator = _given(run, at, lambda: (data[position] for position in mine))
+    iterator, count, *_ = wrap_data_iterator(iterator, run.config, len(mine), groups)
+    found = SourceMeter(["zero", "one", "two"], group=groups.dp_cp)
+    for _ in range(count):
+        batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups)
+        found.update(batch, batch[1].double())
+    with measure_traffic() as traffic:
+        report = found.reduce()
+    return [dataclasses.asdict(source) for source in report.sources], traffic.sent_bytes
 
 
 def use_world_groups(me: Rank, run: Run) -> Any:

@@ -132,7 +132,8 @@ def test_each_reads_what_the_other_wrote(tmp_path, rng, dtype, mmap):
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_each_reads_the_modes_the_other_wrote(tmp_path, rng, seed, mmap):
-    corpus = [*draw_corpus(rng, np.int32), [np.ones(3, dtype=np.int32)]]
+    # Two at the least: the peer takes no slice that begins at its end.
+    corpus = [*draw_corpus(rng, np.int32), *[[np.ones(3, dtype=np.int32)]] * 2]
     for prefix in write_both(tmp_path, corpus, np.int32, seed=seed):
         ours = IndexedDataset(prefix, multimodal=True, mmap=mmap)
         theirs = peer.IndexedDataset(prefix, multimodal=True, mmap=mmap)

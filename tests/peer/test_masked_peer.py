@@ -10,26 +10,24 @@ import torch
 from tests.support import StandInWordPieces, write_sentences
 
 import tokenloom
-from tokenloom import (
+from tokenloom import BlendedMegatronDatasetBuilder, IndexedDataset, Split
+from tokenloom.megatron.core.datasets.bert_dataset import (
     BERTMaskedWordPieceDataset,
     BERTMaskedWordPieceDatasetConfig,
-    BlendedMegatronDatasetBuilder,
-    IndexedDataset,
-    Split,
-    T5MaskedWordPieceDataset,
-    T5MaskedWordPieceDatasetConfig,
 )
+from tokenloom.megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 pytest.importorskip("megatron.core")
+
+from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
 from megatron.core.datasets import bert_dataset as peer_bert  # noqa: E402
 from megatron.core.datasets import blended_megatron_dataset_builder as peer_builder  # noqa: E402
 from megatron.core.datasets import helpers as peer_helpers  # noqa: E402
 from megatron.core.datasets import indexed_dataset as peer_indexed  # noqa: E402
 from megatron.core.datasets import t5_dataset as peer_t5  # noqa: E402
-from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
 ROUNDS = range(6)
 
@@ -118,12 +116,14 @@ def draw_tokenizer(rng, *, num_sentinels=100):
     share = float(rng.choice([0, 0.3, 0.9]))
     continuations = np.flatnonzero(rng.random(vocab_size) < share)
     continuations = continuations[continuations >= 6 + num_sentinels]
-    return StandInWordPieces(
+    tokenizer = StandInWordPieces(
         vocab_size=vocab_size,
         pad=[None, 0, 0, 0, 5, 120][rng.integers(6)],
         num_sentinels=num_sentinels,
         continuations=continuations.tolist(),
     )
+    tokenizer.inv_vocab = {number: tokenizer.inv_vocab[number] for number in rng.permutation(vocab_size).tolist()}
+    return tokenizer
 
 
 def draw_settings(rng):

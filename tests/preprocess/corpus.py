@@ -26,6 +26,9 @@ from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTok
 
 EOD = "<|endoftext|>"
 
+PAIR_SUFFIXES = ("bin", "idx", "manifest.json", "origins")
+"""What preprocessing writes for a pair, in the order of the names."""
+
 
 @functools.cache
 def sources() -> list[str]:

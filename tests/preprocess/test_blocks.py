@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import json
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
+from tokenloom.inputs.left_out import joined_left_out
 from tokenloom.inputs.parsing import ParsedBlock, Texts
 from tokenloom.preprocess.blocks import BlockTokenizer
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.selection import hash_documents
+from tokenloom.preprocess.refusals import Isolating
+from tokenloom.preprocess.selection import hash_documents, hash_of_text
 from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.tokenizers.engines import EngineChoice, choose_engine
 from tokenloom.tokenizers.plain import ByteTokenizer
@@ -91,3 +97,58 @@ def test_ids_outside_the_vocabulary_are_refused(number: int):
 def test_tokens_to_add_are_of_the_vocabulary():
     with pytest.raises(ConfigError, match="expected an id below 259 to add to documents, got 300"):
         block_work(document_tokens=DocumentTokens(bos=300))
+
+
+def test_texts_are_hashed_under_each_key():
+    lines = b'{"a": "x", "b": "y"}\n{"a": "z", "b": ["x", "y"]}\n'
+    block = block_work(keys=("a", "b"), hash_texts=True)([JsonLineBlock(path="lines", data=lines, first_record=1)])
+    first, second = (column.hashes for column in block.columns)
+    assert block.hashes is None
+    assert first is not None
+    assert second is not None
+    assert np.array_equal(first, [hash_of_text("x"), hash_of_text("z")])
+    texts = Texts(texts=["y", "x", "y"], document_ends=np.array([1, 3], dtype=np.int64))
+    assert np.array_equal(second, hash_documents([texts], 2))
+
+
+def test_the_texts_of_one_key_are_hashed_once():
+    work = block_work(hash_documents=True, hash_texts=True)
+    block = work([JsonLineBlock(path="lines", data=b'{"text": "x"}\n', first_record=1)])
+    assert block.columns[0].hashes is block.hashes
+
+
+class Refusing(ByteTokenizer):
+    """Takes bytes for ids, but no text with an `r`."""
+
+    def encode_texts(self, texts: Any) -> Any:
+        if any("r" in text for text in texts):
+            raise RecursionError
+        return super().encode_texts(texts)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"", b" \t", b"bad", b"[]", b'{"text": ["x"]}', "a", "b", "r"]), st.integers(0, 3)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_all_records_but_those_left_out_are_documents_in_their_order(records: list[tuple[bytes | str, int]]):
+    lines = [json.dumps({"text": line}).encode() if isinstance(line, str) else line for line, _ in records]
+    cuts = np.cumsum([cut == 0 for _, cut in records]).tolist()
+    numbered = list(zip(cuts, lines, strict=True))
+    blocks = [
+        JsonLineBlock(path="lines", data=b"".join(line + b"\n" for _, line in group), first_record=1)
+        for _, group in groupby(numbered, key=lambda each: each[0])
+    ]
+    tokenizer = Refusing()
+    choice = choose_engine("auto", tokenizer, [])
+    work = BlockTokenizer(tokenizer, choice, keys=("text",), dtype=np.dtype(np.uint16), num_workers=1)
+    made = Isolating(work, work.rejected)(blocks)
+    runs = joined_left_out((block.left_out, block.num_records) for block in made)
+    found = [number for first, count in runs.tolist() for number in range(first, first + count)]
+    is_good = [line.startswith(b"{") and b"r" not in line for line in lines]
+    assert found == [number for number, good in enumerate(is_good) if not good]
+    texts = [text for block in made if block.num_documents for text in sequences(block)]
+    expected = [json.loads(line)["text"] for line, good in zip(lines, is_good, strict=True) if good]
+    assert texts == [[text[0]] for text in expected]

@@ -68,6 +68,7 @@ def test_documents_bad_records_and_blanks_of_all_blocks_are_kept_in_order():
     assert column.document_ends.tolist() == [1, 2, 4, 4, 5]
     assert (parsed.num_documents, parsed.num_blank_lines) == (5, 2)
     assert [bad_line.place for bad_line in parsed.bad_lines] == ["`lines` line 4", "`file`"]
+    assert parsed.left_out.tolist() == [[2, 1], [4, 2], [7, 1]]
 
 
 @given(

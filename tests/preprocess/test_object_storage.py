@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 
+import numpy as np
 import pytest
 from tests.corpus.jobs import preprocess
 from tests.inputs.corpora import write_parquet
-from tests.preprocess.corpus import byte_level_json, make_tokenizer
+from tests.preprocess.corpus import PAIR_SUFFIXES, byte_level_json, make_tokenizer
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.corpus.chat import preprocess_chat
+from tokenloom.indexed.origins import read_origins
 
 
 @pytest.fixture
@@ -33,12 +35,16 @@ def test_the_result_is_that_of_local_files(bucket, text, tmp_path, compress):
     )
     assert [each.num_tokens for each in summary.datasets] == [each.num_tokens for each in local.datasets]
     assert seen[-1].total_file_bytes == len(compress(text)) == seen[-1].counts.num_file_bytes
-    assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in ("bin", "idx", "manifest.json")), "text"]
+    assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES), "text"]
     for suffix in (".bin", ".idx"):
         assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()
     assert len(IndexedDataset(bucket.url("out_text_document"))) == len(
         IndexedDataset(str(tmp_path / "out_text_document"))
     )
+    origins = read_origins(bucket.url("out_text_document"))
+    assert origins is not None
+    assert [file.path for file in origins.files] == [source]
+    assert origins.locate(np.arange(origins.num_documents))[1].tolist() == list(range(1, origins.num_documents + 1))
 
 
 def test_what_fails_writes_nothing(bucket, text):
@@ -62,7 +68,7 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "out", tokenizer, chat_template="chatml")
     source = bucket.put("chat", text)
     preprocess_chat(source, bucket.url("out"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.roles"]
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.origins", "out.roles"]
     for suffix in (".bin", ".idx", ".roles"):
         assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
     write_parquet(tmp_path / "chat.parquet", [json.loads(line) for line in text.splitlines()])
@@ -73,4 +79,4 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     bucket.put("chat", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 201"):
         preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.roles"]
+    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.origins", "out.roles"]

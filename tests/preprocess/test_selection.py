@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.parsing import Texts
-from tokenloom.preprocess.selection import first_occurrences, hash_documents, split_of
+from tokenloom.preprocess.selection import first_occurrences, hash_documents, hash_of_text, split_of
 
 hash_rows = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 30), st.just(2)))
 few_hashes = st_numpy.arrays(
@@ -154,3 +154,11 @@ def test_memory_that_cannot_suffice_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tokenloom.preprocess.selection._MOST_PASSES", 2)
     with pytest.raises(ConfigError, match="95 bytes are too few to compare 4 documents\nhint: give at least 192"):
         first_occurrences([np.zeros((4, 2), dtype=np.uint64)], memory_bytes=95)
+
+
+@given(st.text(max_size=20))
+def test_a_text_is_found_by_the_hash_of_its_document(text: str):
+    [found] = hash_documents([Texts(texts=[text.encode("utf-8", "replace").decode()])], 1)
+    assert (hash_of_text(text) == found).all()
+    assert (hash_of_text(text.encode("utf-8", "replace")) == found).all()
+    assert (hash_of_text(text + "\n") != found).any()

@@ -134,7 +134,7 @@ def bert_sample(sentences: list[list[int]], target: int, k: int, config: Any, pa
         "types": [0] * (len(first) + 2) + [1] * (len(tokens) - len(first) - 2) + rest,
         "labels": without_pad([tokens[i] if i in predicted else -1 for i in range(length)], pad),
         "is_random": int(is_random),
-        "padding_mask": [pad if token == pad else 1 for token in text],
+        "padding_mask": [1] * len(tokens) + rest,
         "loss_mask": [int(i in predicted) for i in range(length)],
         "truncated": int(truncated),
     }

@@ -45,7 +45,7 @@ def test_what_cannot_be_used_is_one_kind_of_error(data, problem):
 
 
 def test_memory_that_is_not_there_is_the_same_kind_of_error(monkeypatch):
-    def fail(data):
+    def fail(data, *, object_hook):
         raise MemoryError
 
     monkeypatch.setattr(json_files.json, "loads", fail)
@@ -72,3 +72,7 @@ def test_a_file_that_is_missing_is_told_from_one_that_is_damaged(tmp_path):
         read_json(tmp_path / "x.json")
     with pytest.raises(IsADirectoryError):
         read_json(tmp_path)
+
+
+def test_objects_may_become_something_else_as_soon_as_they_are_whole():
+    assert parse_json(b'[{"a": {"b": 1}}]', object_hook=lambda members: sorted(members)) == [["a"]]

@@ -44,3 +44,25 @@ def test_the_deadline_ends_it_and_the_error_tells_how_often():
     assert time.monotonic() - started < 2
     assert info.value.message.startswith("no answer; given up after ")
     assert info.value.hint == "check the endpoint and the network"
+
+
+def test_retries_are_counted_where_they_are_limited():
+    for most, expected in ((0, 1), (3, 4)):
+        retries: list[int] = []
+        with pytest.raises(UnavailableError, match=rf"no answer; given up after {expected} attempts"):
+            patiently(
+                failing(*[UnavailableError("no answer")] * 9),
+                deadline_seconds=60,
+                on_retry=lambda: retries.append(1),  # noqa: B023  called within
+                most_retries=most,
+            )
+        assert len(retries) == most
+
+
+def test_what_takes_long_is_logged_once_with_its_hint(caplog, monkeypatch):
+    monkeypatch.setattr("tokenloom.storage.retrying._SILENT_SECONDS", 0.06)
+    errors = [UnavailableError("no answer", hint="check VARIABLE")] * 4
+    patiently(failing(*errors), deadline_seconds=9, on_retry=lambda: None)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == 1
+    assert warned[0].endswith("no answer (check VARIABLE)")

@@ -72,7 +72,7 @@ def test_a_kind_is_added_by_one_object(folder: Path):
 
 def test_messages_know_it(folder: Path):
     with pytest.raises(
-        TokenizerError, match=r"`\.model`, a `\.tiktoken` or a `\.words`, or of a folder with one, or `b"
+        TokenizerError, match=r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or of a folder with one, or `b"
     ):
         load_tokenizer(folder / "absent")
     with pytest.raises(ConfigError, match=r"no `special_tokens` for .* of the kind 'words'"):
@@ -81,5 +81,7 @@ def test_messages_know_it(folder: Path):
 
 
 def test_it_is_gone_with_its_object():
-    with pytest.raises(ConfigError, match="out of auto, huggingface, sentencepiece, tiktoken, byte, null, got 'words'"):
+    with pytest.raises(
+        ConfigError, match="out of auto, huggingface, sentencepiece, tiktoken, byte, null, gpt2, wordpiece, got 'words'"
+    ):
         load_tokenizer("list.words", kind="words")

@@ -88,7 +88,11 @@ def test_tokens_are_named(tmp_path: Path, name: str):
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        ("byte", {"kind": "bytes"}, "expected a kind of tokenizer out of auto, huggingface, .*, null, got 'bytes'"),
+        (
+            "byte",
+            {"kind": "bytes"},
+            "expected a kind of tokenizer out of auto, huggingface, .*, wordpiece, got 'bytes'",
+        ),
         ("x", {"kind": "byte"}, "expected `byte` for a tokenizer of the kind 'byte', found 'x'"),
         ("null", {"kind": "null"}, "expected `null:N`, N being the number of ids for a tokenizer .* found 'null'"),
         (

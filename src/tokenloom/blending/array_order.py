@@ -1,4 +1,7 @@
-"""The reference's order of a blend, kept as arrays: at each position the dataset that is most behind its weight."""
+"""The reference's order of a blend, kept as arrays: at each position the dataset that is most behind its weight.
+
+That is nearly periodic. Shuffled within blocks, it has the same datasets and samples in each block, at random places.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from tokenloom import kernels
 from tokenloom.errors import OversampledError
 from tokenloom.order.arrays import ArrayStore, OrderOfArrays
 from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.sample_random import Purpose
 
 _MOST_NARROW = np.iinfo(np.int16).max
 
@@ -49,6 +53,8 @@ class BlendSamples:
         weights: weight of each, adding up to 1; or without a size the samples that each gives.
         size: samples of the blend; None for the sum of the weights.
         split: name of the split, for messages.
+        mixing_block: positions that are shuffled among themselves; 1 leaves the reference's order.
+        seed: of that.
     """
 
     datasets: Sequence[Sized]
@@ -56,6 +62,8 @@ class BlendSamples:
     weights: Sequence[float]
     size: int | None
     split: str
+    mixing_block: int = 1
+    seed: int = 0
 
     @property
     def num_samples(self) -> int:
@@ -85,6 +93,8 @@ class BlendSamples:
             chosen, samples = kernels.build_blending_indices(shares, size=self.size)
         if shortages := self._shortages(np.bincount(chosen, minlength=len(self.datasets))):
             raise _oversampled(shortages, self.split)
+        if self.mixing_block > 1:
+            _mix(chosen, samples, self.mixing_block, self.seed)
         yield "dataset_index", chosen
         yield "dataset_sample_index", samples
 
@@ -131,6 +141,17 @@ class ArrayBlendOrder(OrderOfArrays):
         """Returns the same for one position."""
         arrays = self.arrays.opened or self.arrays.open()
         return int(arrays["dataset_index"][position]), int(arrays["dataset_sample_index"][position])
+
+
+def _mix(chosen: NDArray[Any], samples: NDArray[np.int64], block: int, seed: int) -> None:
+    """Shuffles the positions of each block among themselves, in place: a function of seed and block."""
+    for number, start in enumerate(range(0, len(chosen), block)):
+        part = slice(start, start + block)
+        words = np.random.Philox(
+            key=np.array([seed, Purpose.MIXING], dtype=np.uint64), counter=np.array([0, 0, 0, number], dtype=np.uint64)
+        ).random_raw(len(chosen[part]))
+        order = np.argsort(words, kind="stable")
+        chosen[part], samples[part] = chosen[part][order], samples[part][order]
 
 
 def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:

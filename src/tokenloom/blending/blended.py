@@ -13,8 +13,16 @@ from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number
 from tokenloom.blending.numbered_sample import with_dataset_id
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.outputs import INTEGERS, BatchLayout, MakeArray, Output, integers_of, recycled_empty
-from tokenloom.datasets.protocols import Announces, KnowsLengths, Verifiable, is_remote_dataset
+from tokenloom.datasets.outputs import (
+    INTEGERS,
+    TOKEN_DIGESTS,
+    BatchLayout,
+    MakeArray,
+    Output,
+    integers_of,
+    recycled_empty,
+)
+from tokenloom.datasets.protocols import Announces, KnowsLengths, KnowsOrder, Verifiable, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
     BATCH,
     ROWS,
@@ -35,7 +43,7 @@ from tokenloom.datasets.shortcuts import (
 from tokenloom.datasets.tensors import sample_batch
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.order.arrays import ArrayStore
-from tokenloom.order.cache import IndexCache
+from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
@@ -61,6 +69,9 @@ class BlendedDataset:
         OversampledError: the blend takes more samples from a dataset than it has.
     """
 
+    run_order: KnowsOrder | None = None
+    """What knows the order, where this is all of a run."""
+
     def __init__(
         self,
         datasets: Sequence[Any],
@@ -84,13 +95,15 @@ class BlendedDataset:
         identifiers["split"] = self.split.name
         identifiers["weights"] = self.weights
         identifiers["size"] = size
+        if config.mixing_block > 1:
+            identifiers.update(mixing_block=config.mixing_block, random_seed=config.random_seed)
         self.unique_identifiers = identifiers
         self.unique_description, self.unique_description_hash = describe(identifiers)
         self._number_type = number_type(len(self.datasets))
         self._layout: tuple[tuple[Output, ...], BatchLayout] | None = None
         self.order: BlendOrder = self._array_order() if order is None else order
 
-    def _array_order(self) -> ArrayBlendOrder:
+    def _array_order(self) -> BlendOrder:
         """Returns the reference's order."""
         config, folder = self.config, self.config.path_to_cache
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
@@ -100,9 +113,11 @@ class BlendedDataset:
             weights=self.weights,
             size=self.size,
             split=self.split.name,
+            mixing_block=config.mixing_block,
+            seed=config.random_seed,
         )
         store = ArrayStore(
-            cache=None if folder is None else IndexCache(folder, base),
+            cache=None if folder is None else index_cache(folder, base, config.storage_settings),
             description=self.unique_description,
             name=self._name(),
             must_exist=config.fast_cache_load or config.defer_npy_index_mmap,
@@ -233,7 +248,7 @@ class BlendedDataset:
             raise ConfigError(message, hint="ask for batches without `out`")
         outputs = self.datasets[0].layout.outputs
         if self._layout is None or self._layout[0] is not outputs:
-            number = Output(name="dataset_id", shape=(), dtype=self.dataset_index.dtype)
+            number = Output(name="dataset_id", shape=(), dtype=np.dtype(self._number_type))
             self._layout = outputs, BatchLayout((number, *outputs))
         return self._layout[1]
 
@@ -243,8 +258,17 @@ class BlendedDataset:
         """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
+    @property
+    def digests_tokens(self) -> bool:
+        """Whether `batch` gives digests of tokens."""
+        return self.fills_batches
+
     def batch(
-        self, positions: Sequence[int | None] | NDArray[np.integer[Any]], *, out: dict[str, Any] | None = None
+        self,
+        positions: Sequence[int | None] | NDArray[np.integer[Any]],
+        *,
+        out: dict[str, Any] | None = None,
+        digests: NDArray[np.uint64] | None = None,
     ) -> dict[str, Any]:
         """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per dataset in the batch.
 
@@ -255,13 +279,14 @@ class BlendedDataset:
             if out is not None:
                 refuse_hook(self, BATCH, "filling given arrays", hint="ask for batches without `out`")
             return stack(ask_each(self, positions), name=type(self).__name__)
-        return self._batch(self._by_dataset(positions), positions, out)
+        return self._batch(self._by_dataset(positions), positions, out, digests)
 
     def _batch(
         self,
         groups: Sequence[tuple[int, list[int | None], list[int]]],
         positions: Sequence[int | None] | NDArray[np.integer[Any]],
         out: dict[str, Any] | None = None,
+        digests: NDArray[np.uint64] | None = None,
     ) -> dict[str, Any]:
         members = [self.datasets[number] for number, _, _ in groups] or self.datasets[:1]
         if out is not None:
@@ -275,10 +300,11 @@ class BlendedDataset:
             return stack(ask_each(self, positions), name=type(self).__name__)
         else:
             return self._joined(groups, len(positions))
+        filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
         for number, samples, rows in groups:
             chosen = np.array(rows, dtype=np.int64)
             out["dataset_id"][chosen] = number
-            self.datasets[number].fill_rows(samples, out, chosen)
+            self.datasets[number].fill_rows(samples, filled, chosen)
         return out
 
     def _joined(self, groups: Sequence[tuple[int, list[int | None], list[int]]], count: int) -> dict[str, Any]:
@@ -286,7 +312,7 @@ class BlendedDataset:
         parts = [self.datasets[number].batch(samples) for number, samples, _ in groups]
         if not parts:
             parts = [self.datasets[0].batch([])]
-        numbers = np.empty(count, dtype=self.dataset_index.dtype)
+        numbers = np.empty(count, dtype=self._number_type)
         for number, _, rows in groups:
             numbers[rows] = number
         order = [row for _, _, rows in groups for row in rows]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.description import describe_data, describe_settings, name_of_data
@@ -16,7 +16,7 @@ from tokenloom.blending.quota import Quota, Sizes, quotas
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.reference_hooks import BUILDER_HOOKS
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
@@ -25,7 +25,7 @@ from tokenloom.distributed.sameness import Description
 from tokenloom.errors import OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
-from tokenloom.overrides import class_overrides, refuse_uncalled
+from tokenloom.overrides import Uncalled, class_overrides, refuse_uncalled
 from tokenloom.storage.addresses import is_remote
 
 
@@ -57,6 +57,12 @@ class BlendedMegatronDatasetBuilder:
         ConfigError: the sizes are not three, weights come without a size, or a subclass overrides what nothing calls.
     """
 
+    blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
+    """What several datasets become."""
+
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = BUILDER_HOOKS
+    """Methods of the reference that nothing calls here: a class that overrides one is refused."""
+
     def __init__(
         self,
         cls: type[MegatronDataset],
@@ -66,7 +72,7 @@ class BlendedMegatronDatasetBuilder:
         *,
         builders: Builders = "auto",
     ) -> None:
-        refuse_uncalled(self, BUILDER_HOOKS)
+        refuse_uncalled(self, self.uncalled_hooks)
         self.cls = cls
         self.quotas = quotas(config, sizes)
         self.sizes = list(sizes)
@@ -92,21 +98,35 @@ class BlendedMegatronDatasetBuilder:
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
         datasets = build_together(
             self._check_and_build,
-            # A class that keeps its indices in its own way may count on one rank being the first.
-            look=self._look if issubclass(self.cls, PairSamples) else None,
+            look=self._look if self._looks_first else None,
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
-            builders=self.builders,
+            builders=self._who_builds(),
             describe=self._describe,
         )
         return [None] * len(Split) if datasets is None else datasets
+
+    @property
+    def _looks_first(self) -> bool:
+        """Whether all ranks look for what is built before one of them builds.
+
+        A class that keeps its indices in its own way may count on one rank being the first.
+        """
+        return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
         """Returns where the indices go, for the ranks to find out whether they see the same place."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
-        return None if prefix is None or is_remote(prefix) else os.path.dirname(os.path.abspath(prefix))
+        if prefix is not None and is_remote(prefix):
+            return local_index_folder(self.config)
+        return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
+
+    def _who_builds(self) -> Builders:
+        """Returns who builds: of indices in a bucket, which all hosts see, one rank for all."""
+        folder = self.config.path_to_cache
+        return "rank0" if self.builders == "auto" and folder is not None and is_remote(folder) else self.builders
 
     @property
     def _prefixes(self) -> list[str | None]:
@@ -149,7 +169,8 @@ class BlendedMegatronDatasetBuilder:
 
     def _open(self, prefix: str | None) -> Any:
         low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
-        self._data[prefix] = describe_data(low_level)
+        if not self.config.fast_cache_load:  # with which ranks are not compared
+            self._data[prefix] = describe_data(low_level)
         return low_level
 
     def _build(self, heads: Mapping[str, ManifestHead | None] = MappingProxyType({})) -> list[Any]:
@@ -204,11 +225,12 @@ class BlendedMegatronDatasetBuilder:
         """Returns a split, made of its datasets."""
         if not quota.is_blend:
             return datasets[0] if quota.kind == "single" else datasets
-        weights, size = quota.blend_arguments([len(dataset) for dataset in datasets])
+        # A length opens the data of a dataset that would wait for its first sample.
+        weights, size = quota.blend_arguments([] if quota.kind == "weighted" else [len(each) for each in datasets])
         if quota.kind == "weighted" and self.config.extend_short_datasets:
             datasets = self._extend(datasets, quota)
         try:
-            return BlendedDataset(datasets, weights, size, self.config)
+            return self.blend_class(datasets, weights, size, self.config)
         except OversampledError as error:
             remedy = remedy_for(self._sufficient_surplus(quota, datasets))
             raise OversampledError(error.message, hint=remedy) from error

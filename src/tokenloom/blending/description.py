@@ -66,7 +66,7 @@ def describe_data(low_level: Any) -> str:
     header = pair.index.header
     return (
         f"{header.num_sequences} sequences and {header.num_boundaries} boundaries of {_name_of(header.dtype)}, "
-        f"{pair.bin_reader.num_bytes} bytes, lengths {index_start_crc32(header, pair.index.arrays.lengths):08x}"
+        f"{pair.byte_source.num_bytes} bytes, lengths {index_start_crc32(header, pair.index.arrays.lengths):08x}"
     )
 
 

@@ -57,7 +57,7 @@ class Quota:
         """Returns weights and size of the `BlendedDataset`.
 
         Args:
-            lengths: samples that each dataset has.
+            lengths: samples that each dataset has; a weighted blend does not ask.
         """
         if self.kind == "weighted":
             assert self.weights is not None

@@ -27,7 +27,16 @@ COMMANDS = (
     "sequences-per-dataset",
     "show",
     "stream",
+    "trace",
+    "when",
+    "deny",
     "verify",
+    "verify-resume",
+    "run",
+    "prove",
+    "check-proof",
+    "ledger",
+    "replay",
     "demo",
 )
 

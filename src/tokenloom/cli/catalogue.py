@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes
+from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes, origin_words
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 
 
@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
         print(notice)
     seconds = time.perf_counter() - started
     print(
-        f"{dataset.path_prefix}: {len(dataset.sections)} pairs, {dataset.num_documents} documents, "
+        f"{dataset.path_prefix}: {len(dataset.sections)} pairs, "
+        f"{dataset.num_documents} documents{origin_words(dataset.path_prefix)}, "
         f"{len(dataset)} sequences, {dataset.num_tokens} tokens, {dataset.dtype.name}, "
         f"{dataset.extents.num_held_bytes:,} bytes of tokens in {seconds:.1f} s"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
 
 
@@ -33,3 +34,15 @@ def chosen_prefixes(options: argparse.Namespace) -> list[str]:
     if options.input:
         return prefixes_in(options.input)
     return expand_prefixes(prefixes_listed(options.list) if options.list else options.prefixes)
+
+
+def origin_words(prefix: str) -> str:
+    """Returns what to say behind the number of documents of a result: of how many the origin is known, if of any.
+
+    Raises:
+        DatasetFormatError: they are damaged.
+    """
+    if (origins := read_origins(prefix)) is None:
+        return ""
+    known = origins.num_known
+    return f" ({'all' if known == origins.num_documents else known} with their origin)"

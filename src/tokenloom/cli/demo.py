@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from tokenloom import demo
-from tokenloom.cli.show import print_pieces
+from tokenloom.cli.pieces import print_pieces
 from tokenloom.cli.values import count
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings

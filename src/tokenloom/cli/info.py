@@ -9,10 +9,13 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.document_hashes import read_document_hashes
+from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.manifest.file import manifest_document
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
+from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.soundness import check_index
 
 
@@ -21,7 +24,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "info",
         help="documents, tokens and lengths of a dataset",
-        description="Documents, tokens and lengths.",
+        description="Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each "
+        "document.",
     )
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
@@ -35,9 +39,11 @@ def run(options: argparse.Namespace) -> int:
         dataset = IndexedDataset(prefix, multimodal=options.multimodal)
         check_index(dataset)
         statistics, manifest = dataset.statistics(), manifest_of(dataset)
+        origins, hashes = read_origins(prefix_of(prefix)), read_document_hashes(prefix_of(prefix))
         if options.json:
             record = None if manifest is None else manifest_document(manifest)
-            print(json.dumps({"prefix": prefix, **dataclasses.asdict(statistics), "manifest": record}))
+            beside = {"origins": _origins_record(origins), "hashes": hashes is not None}
+            print(json.dumps({"prefix": prefix, **dataclasses.asdict(statistics), **beside, "manifest": record}))
             continue
         console.print_table(
             (prefix, ""),
@@ -56,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
                     for mode, count, tokens in statistics.modes
                 ),
                 *((f"percentile {percent}", f"{tokens:,}") for percent, tokens in statistics.percentiles),
+                ("origins", "none" if origins is None else _origins_words(origins)),
+                ("hashes of texts", "none" if hashes is None else "of all documents"),
             ],
         )
         if manifest is not None:
@@ -70,6 +78,18 @@ def run(options: argparse.Namespace) -> int:
                 ],
             )
     return 0
+
+
+def _origins_record(origins: Origins | None) -> dict[str, int] | None:
+    if origins is None:
+        return None
+    return {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
+
+
+def _origins_words(origins: Origins) -> str:
+    known = origins.num_known
+    documents = "all documents" if known == origins.num_documents else f"{known:,} documents"
+    return f"of {documents}, input files: {len(origins.files):,}"
 
 
 def _manifest_rows(manifest: Manifest) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes
+from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes, origin_words
 from tokenloom.cli.values import byte_count
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.merge import merge_datasets
@@ -60,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
     datasets = [merged] if isinstance(merged, IndexedDataset) else merged
     for dataset in datasets:
         print(
-            f"{dataset.path_prefix}: {dataset.num_documents} documents, {len(dataset)} sequences, "
-            f"{dataset.num_tokens} tokens, {dataset.dtype.name}"
+            f"{dataset.path_prefix}: {dataset.num_documents} documents{origin_words(dataset.path_prefix)}, "
+            f"{len(dataset)} sequences, {dataset.num_tokens} tokens, {dataset.dtype.name}"
         )
     for notice in notices:
         print(notice)

@@ -11,8 +11,11 @@ from typing import Any
 from tokenloom.blending.plan import BuildPlan, Problem, SplitPlan, plan_build
 from tokenloom.cli import console
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.cli.values import count
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+from tokenloom.loading.resonance import REMEDY, Resonance, resonance_of_weights
 
 
 def add_parser(commands: Any) -> None:
@@ -25,6 +28,9 @@ def add_parser(commands: Any) -> None:
         "The exit status is 1 if the build would fail.",
     )
     add_run_options(parser)
+    group = parser.add_argument_group("whether ranks will see the mixture of the blend")
+    group.add_argument("--micro-batch-size", type=count, metavar="B", help="samples of a rank and micro-batch")
+    group.add_argument("--data-parallel-size", type=count, metavar="D", help="data-parallel ranks")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -34,16 +40,39 @@ def run(options: argparse.Namespace) -> int:
     # The seed decides which samples come first, not how many there are.
     config = BlendedMegatronDatasetConfig(random_seed=0, **run_settings(options))
     plan = plan_build(config, wanted_sizes(options), policy=options.window_policy)
+    found = [_resonance(split, options) for split in plan.splits]
     if options.json:
-        print(json.dumps({**dataclasses.asdict(plan), "surplus": plan.surplus}, default=_name_of))
+        described = {**dataclasses.asdict(plan), "surplus": plan.surplus}
+        described["resonance"] = [None if each is None else dataclasses.asdict(each) for each in found]
+        print(json.dumps(described, default=_name_of))
     else:
         for split in plan.splits:
             if split is not None:
                 _print_split(split)
         print(_totals(plan))
+    for name, resonance in zip(Split, found, strict=True):
+        if resonance is not None:
+            print(f"warning: {name.name}: {resonance}\nhint: {REMEDY}", file=sys.stderr)
     for problem in plan.problems:
         print(f"problem: {_what_is_wrong(problem)}\nhint: {problem.remedy}", file=sys.stderr)
     return 1 if plan.problems else 0
+
+
+def _resonance(split: SplitPlan | None, options: argparse.Namespace) -> Resonance | None:
+    """Returns how ranks will see other mixtures than that of a split; None if they do not, or are not known."""
+    sizes = options.micro_batch_size, options.data_parallel_size
+    if (sizes[0] is None) != (sizes[1] is None):
+        message = "--micro-batch-size and --data-parallel-size belong together, found one"
+        raise ConfigError(message)
+    if split is None or split.kind not in ("weighted", "proportional") or sizes[0] is None:
+        return None
+    return resonance_of_weights(
+        [dataset.share if dataset.weight is None else dataset.weight for dataset in split.datasets],
+        micro_batch_size=sizes[0],
+        data_parallel_size=sizes[1],
+        names=[dataset.name for dataset in split.datasets],
+        num_samples=split.num_samples,
+    )
 
 
 def _what_is_wrong(problem: Problem) -> str:

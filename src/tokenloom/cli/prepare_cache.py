@@ -8,7 +8,10 @@ import difflib
 from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
+from tokenloom.cli.trainer_options import add_trainer_options, trainer_settings, trainer_sizes
 from tokenloom.cli.values import count, whole_number
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
@@ -23,7 +26,6 @@ from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
 from tokenloom.storage.json_files import parse_json
-from tokenloom.tokenizers.load import load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +73,22 @@ def add_parser(commands: Any) -> None:
         help="a further setting of the run's configuration, its value as JSON or plain text, such as "
         "masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated",
     )
-    parser.add_argument("--path-to-cache", required=True, metavar="FOLDER", help="folder of the index cache")
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
     parser.add_argument(
-        "--eod-token", metavar="TEXT", help="token that ends a document, where the tokenizer does not say"
+        "--path-to-cache",
+        "--data-cache-path",
+        required=True,
+        metavar="FOLDER",
+        help="folder of the index cache, here or in a bucket",
     )
+    add_tokenizer_options(parser)
     parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
     parser.add_argument(
-        "--threads", type=count, default=1, metavar="N", help="number of datasets built at once (default 1)"
+        "--threads",
+        "--num-dataset-builder-threads",
+        type=count,
+        default=1,
+        metavar="N",
+        help="number of datasets built at once (default 1)",
     )
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
     parser.add_argument(
@@ -87,15 +97,19 @@ def add_parser(commands: Any) -> None:
         help="also read all data and compare them with their manifests; remembered, so that a run on this node with "
         'verify="full" has nothing to read',
     )
+    add_trainer_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Builds, and prints one line per dataset; 1 if verifying indices found a difference."""
+    say_without_effect(options)
     kind = _KINDS[options.dataset]
+    sizes = trainer_sizes(options) or wanted_sizes(options)
     settings = {
         **kind.defaults,
         **run_settings(options),
+        **trainer_settings(options),
         "random_seed": options.seed,
         "path_to_cache": options.path_to_cache,
         "num_dataset_builder_threads": options.threads,
@@ -110,9 +124,8 @@ def run(options: argparse.Namespace) -> int:
             message = f"{kind.config.__name__} has no setting `{name}`"
             near = difflib.get_close_matches(name, [each for each, settable in known.items() if settable], n=3)
             raise ConfigError(message, hint=f"did you mean {' or '.join(near)}?" if near else None)
-    config = kind.config(tokenizer=load_tokenizer(options.tokenizer, eod_token=options.eod_token), **settings)
-    dataset_class = kind.dataset
-    built = BlendedMegatronDatasetBuilder(dataset_class, wanted_sizes(options), lambda: True, config).build()
+    config = kind.config(tokenizer=_tokenizer(options), **settings)
+    built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
     problems = []
     for split, entry in zip(Split, built, strict=True):
         for dataset in entry if isinstance(entry, list) else [entry]:
@@ -127,6 +140,15 @@ def run(options: argparse.Namespace) -> int:
         print(f"problem: {problem}")
     print(f"indices in {options.path_to_cache}" + (", verified" if options.verify and not problems else ""))
     return 1 if problems else 0
+
+
+def _tokenizer(options: argparse.Namespace) -> Any:
+    """Returns the tokenizer; of Megatron's options Megatron's own where it is installed, for a run has that one."""
+    if options.tokenizer_type is None:
+        return tokenizer_of(options)
+    from tokenloom.megatron.args import tokenizer_from_args
+
+    return tokenizer_from_args(options)
 
 
 def _setting(text: str) -> tuple[str, Any]:

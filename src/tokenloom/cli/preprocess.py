@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
 from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.reference_options import (
+    add_reference_preprocessing,
+    has_template,
+    say_without_effect,
+    settle_preprocessing,
+)
 from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
 from tokenloom.cli.values import byte_count, count, shares, signed_number
 from tokenloom.errors import ConfigError
@@ -42,7 +48,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "inputs",
-        nargs="+",
+        nargs="*",
         metavar="INPUT",
         help="files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet, "
         "Arrow and Hugging Face datasets; gzip, zstd, bz2, xz",
@@ -57,12 +63,14 @@ def add_parser(commands: Any) -> None:
     add_document_options(parser)
     _add_selection(parser)
     _add_work(parser)
+    add_reference_preprocessing(parser)
     looking = parser.add_argument_group("looking first")
     looking.add_argument(
         "--dry-run", type=count, metavar="N", help="show how the first N documents are tokenized, and write nothing"
     )
     looking.add_argument(
         "--find-optimal-workers",
+        "--find-optimal-num-workers",
         action="store_true",
         help="measure on the beginning of the input how many processes and threads are fastest",
     )
@@ -93,6 +101,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--one-pair-per-file", action="store_true", help="write datasets for each input file, in the folder PREFIX"
+    )
+    group.add_argument(
+        "--exact-prefix", action="store_true", help="write PREFIX.bin and .idx, without the key; of one key only"
     )
 
 
@@ -135,8 +146,12 @@ def run(options: argparse.Namespace) -> int:
     """Tokenizes and prints the summary."""
     from tokenloom.corpus.run import preprocess_corpus
 
+    settle_preprocessing(options)
+    if not options.inputs:
+        options.parser.error("the following arguments are required: INPUT, or --input")
     tokenizer = tokenizer_of(options)
     settings = _settings(options)
+    say_without_effect(options)
     if options.dry_run is not None:
         return _show_documents(options, settings, tokenizer)
     if options.find_optimal_workers:
@@ -169,6 +184,7 @@ def _settings(options: argparse.Namespace) -> CorpusSettings:
         input_format=options.input_format,
         prepend_bos=options.prepend_bos,
         append_eod=options.append_eod,
+        template_tokens=options.template_tokens or has_template(options),
         split_sentences=options.split_sentences,
         keep_newlines=options.keep_newlines,
         drop_duplicates=options.drop_duplicates,
@@ -183,6 +199,9 @@ def _settings(options: argparse.Namespace) -> CorpusSettings:
         max_record_bytes=options.max_record_size,
         max_window_bytes=options.max_window,
         one_pair_per_file=options.one_pair_per_file,
+        exact_prefix=options.exact_prefix,
+        origins=not options.no_origins,
+        document_hashes=options.document_hashes,
     )
 
 

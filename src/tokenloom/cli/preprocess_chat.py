@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import byte_count
 
@@ -58,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from tokenloom.preprocess.template_limits import RenderLimits
 
     tokenizer = tokenizer_of(options)
+    say_without_effect(options)
     with console.token_progress("preprocess-chat") as show:
         summary = preprocess_chat(
             options.input,
@@ -72,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
             ),
             read_limits=read_limits_of(options),
             shard_bytes=options.shard_size,
+            origins=not options.no_origins,
+            document_hashes=options.document_hashes,
             **job_of(options),
             progress=None if show is None else lambda done, total, tokens: show(done, total, tokens, ""),
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.reference_options import add_without_effect, refuse_template, say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import count
 
@@ -21,7 +22,10 @@ def add_parser(commands: Any) -> None:
         "same command runs again; on several machines that share the folder, all take part.",
     )
     parser.add_argument(
-        "input", metavar="INPUT", help="JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg"
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg",
     )
     parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (default text)")
     parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (default image)")
@@ -30,6 +34,17 @@ def add_parser(commands: Any) -> None:
     add_read_limits(parser)
     add_tokenising_options(parser, bad="pairs", has_engines=False)
     add_job_options(parser, threads=8, shard_size="1MiB of records, 256MiB of a folder", has_default=False)
+    group = parser.add_argument_group("as Megatron's preprocess_mmdata.py calls it")
+    group.add_argument("--input", metavar="FILE", dest="named_input", help="the input")
+    group.add_argument(
+        "--input-image",
+        metavar="FOLDER",
+        help="images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with which",
+    )
+    for name in ("--log-interval", "--lang"):
+        add_without_effect(group, name, reason="texts are not cut, and progress is shown by time")
+    for name in ("--split-sentences", "--keep-newlines"):
+        add_without_effect(group, name, nargs=0, reason="texts are not cut")
     parser.set_defaults(run=run)
 
 
@@ -37,10 +52,14 @@ def run(options: argparse.Namespace) -> int:
     """Writes the dataset and prints the summary."""
     from tokenloom.corpus.multimodal import preprocess_multimodal
 
+    tokenizer = tokenizer_of(options)
+    refuse_template(options, tokenizer)
+    say_without_effect(options)
+    named = _input(options)
     summary = preprocess_multimodal(
-        options.input,
+        named,
         options.output_prefix,
-        tokenizer_of(options),
+        tokenizer,
         text_key=options.text_key,
         image_key=options.image_key,
         append_eod=options.append_eod,
@@ -48,11 +67,13 @@ def run(options: argparse.Namespace) -> int:
         skip_bad_lines=options.skip_bad_lines,
         read_limits=read_limits_of(options),
         shard_bytes=options.shard_size,
+        origins=not options.no_origins,
+        document_hashes=options.document_hashes,
         **job_of(options),
     )
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
     console.print_table(
-        (options.input, ""),
+        (named, ""),
         [
             *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
             ("documents", f"{summary.num_documents:,}"),
@@ -65,3 +86,19 @@ def run(options: argparse.Namespace) -> int:
         ],
     )
     return 0
+
+
+def _input(options: argparse.Namespace) -> str:
+    """Returns the one input; where images come in a folder of their own, the records that name them."""
+    from tokenloom.corpus.image_folder import write_image_records
+
+    names = [*options.inputs, *([options.named_input] if options.named_input else [])]
+    if len(names) != 1:
+        options.parser.error(f"expected one INPUT, or one --input, found {len(names)}")
+    if options.input_image is None:
+        return str(names[0])
+    records = f"{options.output_prefix}.pairs.jsonl"
+    write_image_records(
+        names[0], options.input_image, records, image_key=options.image_key, overwrite=options.overwrite
+    )
+    return records

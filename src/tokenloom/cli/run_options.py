@@ -14,7 +14,7 @@ from tokenloom.order.policies import policy_names
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Declares how the data is named."""
-    data = parser.add_mutually_exclusive_group(required=True)
+    data = parser.add_mutually_exclusive_group()
     data.add_argument(
         "--data-path",
         nargs="+",
@@ -25,13 +25,20 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--per-split-data-args-path", metavar="FILE", help="a JSON file with such a list for train, valid and test each"
     )
+    for split in Split:
+        parser.add_argument(
+            f"--{split.name}-data-path", nargs="+", metavar="ENTRY", help=f"such entries for {split.name} alone"
+        )
+    parser.set_defaults(parser=parser)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Declares what decides the number of samples."""
     add_data_options(parser)
     parser.add_argument("--split", help='weights of train, valid and test (default "969,30,1")')
-    parser.add_argument("--sequence-length", type=count, required=True, metavar="S", help="tokens per sample")
+    parser.add_argument(
+        "--sequence-length", "--seq-length", type=count, required=True, metavar="S", help="tokens per sample"
+    )
     add_window_policy(parser)
     group = parser.add_argument_group("samples wanted at least (default one epoch)")
     for split in Split:
@@ -65,8 +72,18 @@ def add_window_policy(parser: Any) -> None:
 
 
 def data_settings(options: argparse.Namespace) -> BlendSettings:
-    """Returns the setting of a configuration that the data options name."""
-    return parse_blend(options.data_path, args_file=options.data_args_path, per_split=options.per_split_data_args_path)
+    """Returns the setting of a configuration that the data options name; exits with the usage if they do not."""
+    per_split = {split.name: vars(options)[f"{split.name}_data_path"] for split in Split}
+    whole = [options.data_path, options.data_args_path, options.per_split_data_args_path]
+    if not any(per_split.values()):
+        if whole == [None, None, None]:
+            options.parser.error("name data with --data-path, --data-args-path or --per-split-data-args-path")
+        return parse_blend(
+            options.data_path, args_file=options.data_args_path, per_split=options.per_split_data_args_path
+        )
+    if whole != [None, None, None]:
+        options.parser.error("data of single splits, and of all of them: name data in one of these ways")
+    return parse_blend(per_split=per_split)
 
 
 def run_settings(options: argparse.Namespace) -> dict[str, Any]:

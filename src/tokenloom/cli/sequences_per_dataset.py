@@ -17,10 +17,13 @@ def add_parser(commands: Any) -> None:
         "sequences-per-dataset",
         help="record the counts of a blend's datasets",
         description="Record the sequences and document boundaries of each dataset of a blend as JSON, for the setting "
-        "`sequences_per_dataset`: a run refuses data whose counts have changed.",
+        "`sequences_per_dataset`: a run refuses data whose counts have changed, and with `fast_cache_load` opens each "
+        "dataset with its first sample.",
     )
     add_data_options(parser)
-    parser.add_argument("--output", metavar="FILE", help="path of the output (default: standard output)")
+    parser.add_argument(
+        "--output", "--per-dataset-sequences-path", metavar="FILE", help="path of the output (default: standard output)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
     parser.set_defaults(run=run)
 

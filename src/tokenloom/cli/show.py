@@ -6,7 +6,10 @@ import argparse
 import sys
 from typing import Any
 
+from tokenloom.cli.pieces import print_pieces
+from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.run_options import add_window_policy
+from tokenloom.cli.show_position import show_position
 from tokenloom.cli.values import count, signed_number, whole_number
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
@@ -17,7 +20,7 @@ from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.file import read_manifest
-from tokenloom.inspect.show import Piece, conversation_pieces, document_pieces, sample_pieces
+from tokenloom.inspect.show import conversation_pieces, document_pieces, sample_pieces
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
@@ -30,10 +33,14 @@ def add_parser(commands: Any) -> None:
         description="Decode a document, or a training sample with its document boundaries. Without a tokenizer, "
         "named or found by the manifest, a document is shown as token ids.",
     )
-    parser.add_argument("prefix", metavar="PREFIX", help="path of the pair without .bin or .idx")
+    parser.add_argument("prefix", nargs="?", metavar="PREFIX", help="path of the pair without .bin or .idx")
+    parser.add_argument("--run", dest="run_path", metavar="RUN", help="run.toml of a run, for --position")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--document", type=signed_number, metavar="I", help="show document I")
     what.add_argument("--sample", type=signed_number, metavar="K", help="show sample K of a split")
+    what.add_argument("--position", type=whole_number, metavar="N", help="show what stands at position N of a run")
+    parser.add_argument("--holdout", action="store_true", help="of a run: show what is held out instead")
+    parser.add_argument("--json", action="store_true", help="of a run: print one JSON object, with place and pieces")
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
@@ -59,11 +66,19 @@ def add_parser(commands: Any) -> None:
         "--num-samples", type=whole_number, metavar="N", help="number of samples asked for (default one epoch)"
     )
     group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the pieces under a heading each."""
+    if (options.run_path is None) == (options.prefix is None):
+        refuse_usage(options, "name a PREFIX or --run, one of both")
+    if (options.run_path is None) != (options.position is None):
+        refuse_usage(options, "--run and --position belong together")
+    if options.run_path is not None:
+        return show_position(options)
+    if options.holdout or options.json:
+        refuse_usage(options, "--holdout and --json are about positions of a run")
     tokenizer = _tokenizer(options)
     try:
         if options.document is not None:
@@ -108,26 +123,6 @@ def _tokenizer(options: argparse.Namespace) -> TextTokenizer | None:
         print(f"`{path}` is not the tokenizer of the manifest any more", file=sys.stderr)
         return None
     return tokenizer
-
-
-def print_pieces(pieces: list[Piece], *, most_characters: int | None = None) -> None:
-    """Prints pieces under a heading each; long texts shortened in the middle if asked."""
-    for piece in pieces:
-        text = piece.text
-        if most_characters is not None and len(text) > most_characters:
-            half = most_characters // 2
-            text = f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
-        print(_visible(f"──── {piece.heading()} ────"))
-        print(_visible(text))
-
-
-def _visible(text: str) -> str:
-    """Returns text that cannot drive a terminal and that stdout can take: all else is shown as escapes."""
-    safe = "".join(
-        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
-    encoding = sys.stdout.encoding or "ascii"
-    return safe.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset | SFTDataset:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from tokenloom.cli.pieces import printable
 from tokenloom.storage.secrets import redacted
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -58,9 +59,10 @@ def signals_raised() -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Prints to stderr, without secrets, if that is still there: a closed terminal is not."""
+    """Prints to stderr, without secrets and without what drives a terminal, as names of files and lines of them may
+    hold, if that is still there: a closed terminal is not."""
     with suppress(OSError, ValueError):
-        print(redacted(message), file=sys.stderr)
+        print(printable(redacted(message)), file=sys.stderr)
 
 
 def flush_output() -> None:

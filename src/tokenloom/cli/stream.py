@@ -9,7 +9,9 @@ from typing import Any
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import console
+from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
+from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
 from tokenloom.cli.values import byte_count, count, whole_number
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -21,7 +23,6 @@ from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import SourceStatistics
-from tokenloom.tokenizers.load import load_tokenizer
 
 _MEGABYTE = 1e6
 
@@ -35,8 +36,28 @@ def add_parser(commands: Any) -> None:
         "throughput and, for data in object storage, what was fetched of each source and how long readers waited.",
     )
     add_run_options(parser)
-    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json or its folder")
-    parser.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache; needed for remote data")
+    add_tokenizer_options(parser)
+    parser.add_argument(
+        "--path-to-cache",
+        "--data-cache-path",
+        metavar="FOLDER",
+        help="folder of the index cache, here or in a bucket",
+    )
+    parser.add_argument(
+        "--fast-cache-load",
+        "--dataloader-fast-cache-load",
+        action="store_true",
+        help="trust that all indices are there",
+    )
+    parser.add_argument(
+        "--defer-npy-index-mmap",
+        "--dataloader-defer-npy-index-mmap",
+        action="store_true",
+        help="open indices with the first sample",
+    )
+    parser.add_argument(
+        "--per-dataset-sequences-path", metavar="FILE", help="counts of the datasets, see sequences-per-dataset"
+    )
     parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
     parser.add_argument(
         "--from",
@@ -54,6 +75,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--workers",
+        "--num-workers",
         type=whole_number,
         default=0,
         metavar="N",
@@ -62,7 +84,10 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("object storage")
     kept = ObjectStorageSettings()
     group.add_argument(
-        "--object-cache", metavar="FOLDER", help="folder of index files and blocks (default $TOKENLOOM_CACHE)"
+        "--object-cache",
+        "--object-storage-cache-path",
+        metavar="FOLDER",
+        help="folder of index files and blocks (default $TOKENLOOM_CACHE)",
     )
     group.add_argument(
         "--cache-bytes",
@@ -95,13 +120,19 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reads, and prints throughput and statistics."""
+    from tokenloom.megatron.arg_blends import sequences_from_args
+
+    say_without_effect(options)
     blocks = None
     if options.block_shuffle is not None:
         blocks = BlockShuffle(block_bytes=options.block_bytes, window_blocks=options.block_shuffle)
     config = GPTDatasetConfig(
         random_seed=options.seed,
         path_to_cache=options.path_to_cache,
-        tokenizer=load_tokenizer(options.tokenizer),
+        tokenizer=tokenizer_of(options),
+        fast_cache_load=options.fast_cache_load,
+        defer_npy_index_mmap=options.defer_npy_index_mmap,
+        sequences_per_dataset=sequences_from_args(options),
         reset_position_ids=False,
         reset_attention_mask=False,
         eod_mask_loss=False,
@@ -138,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
     if blocks is not None:
         _print_mixing(dataset)
     if statistics := loader_statistics(loader):
-        _print_statistics(statistics)
+        print_statistics(statistics)
     return 0
 
 
@@ -160,7 +191,8 @@ def _print_mixing(dataset: Any) -> None:
     )
 
 
-def _print_statistics(statistics: dict[str, SourceStatistics]) -> None:
+def print_statistics(statistics: dict[str, SourceStatistics]) -> None:
+    """Prints what was fetched of each object, and how long readers waited."""
     total = SourceStatistics()
     for entry in statistics.values():
         total = total + entry

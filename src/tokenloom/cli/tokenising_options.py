@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from tokenloom.cli.reference_options import add_reference_tokenizer, reference_tokenizer_of
 from tokenloom.cli.values import byte_count, signed_number
 from tokenloom.tokenizers.kinds import ENGINES, KINDS  # whose names cost nothing: help must not import the engines
 
@@ -39,6 +40,16 @@ def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines
         "--skip-bad-lines",
         action="store_true",
         help=f"set bad {bad} aside in PREFIX.rejected.jsonl instead of stopping",
+    )
+    parser.add_argument(
+        "--no-origins",
+        action="store_true",
+        help="write no PREFIX.origins, which says of which file and record each document is",
+    )
+    parser.add_argument(
+        "--document-hashes",
+        action="store_true",
+        help="write PREFIX.hashes, a hash of each document's text, by which a text is found again",
     )
 
 
@@ -80,10 +91,9 @@ def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
     """Declares which tokenizer to load; `tokenizer_of` loads it."""
     parser.add_argument(
         "--tokenizer",
-        required=True,
         metavar="PATH|byte|null:N",
-        help="a tokenizer.json, a SentencePiece .model or a .tiktoken, or a folder with one; byte: bytes are ids; "
-        "null:N: texts are lists of ids below N",
+        help="a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a "
+        "folder with one; byte: bytes are ids; null:N: texts are lists of ids below N",
     )
     parser.add_argument(
         "--tokenizer-kind",
@@ -95,11 +105,13 @@ def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
         "--tiktoken-pattern",
         metavar="PATTERN",
         help="how tiktoken cuts texts into words: r50k, p50k, cl100k, o200k or an expression (default: what PATH.json "
-        "or PATH.toml says, or what belongs to a published file)",
+        "or PATH.toml says, or what belongs to a published file); v1 or v2 of TikTokenizer",
     )
     parser.add_argument(
         "--eod-token", metavar="TOKEN", help="token that ends a document, where the tokenizer does not say"
     )
+    add_reference_tokenizer(parser)
+    parser.set_defaults(parser=parser)
 
 
 def add_document_options(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +124,11 @@ def add_document_options(parser: argparse.ArgumentParser) -> None:
         "--bos-token", metavar="TOKEN", help="token that begins a document, where the tokenizer does not say"
     )
     parser.add_argument(
+        "--template-tokens",
+        action="store_true",
+        help="put the special tokens of the tokenizer's own template around each text, before those",
+    )
+    parser.add_argument(
         "--split-sentences", action="store_true", help="write a sequence per sentence, to PREFIX_KEY_sentence"
     )
     parser.add_argument(
@@ -120,9 +137,13 @@ def add_document_options(parser: argparse.ArgumentParser) -> None:
 
 
 def tokenizer_of(options: argparse.Namespace) -> TextTokenizer:
-    """Returns the tokenizer that `add_tokenizer_options` asks for."""
+    """Returns the tokenizer that `add_tokenizer_options` asks for; exits with the usage if none is named."""
     from tokenloom.tokenizers.load import load_tokenizer
 
+    if (tokenizer := reference_tokenizer_of(options)) is not None:
+        return tokenizer
+    if options.tokenizer is None:
+        options.parser.error("the following arguments are required: --tokenizer, or --tokenizer-type")
     return load_tokenizer(
         options.tokenizer,
         kind=options.tokenizer_kind,

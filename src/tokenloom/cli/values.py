@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial, wraps
 from typing import TypeVar
 
 from tokenloom.errors import ConfigError
-from tokenloom.numbers import items_of, parse_bytes, parse_integer, parse_number, quoted
+from tokenloom.numbers import items_of, number_or_none, parse_bytes, parse_integer, parse_number, quoted
+from tokenloom.run.amounts import count_of, share_of, weight_of
 
 Value = TypeVar("Value")
 
@@ -89,3 +93,70 @@ def shares(text: str) -> dict[str, float]:
             message = f"{where} is not above 0 and at most 1"
             raise ConfigError(message)
     return named
+
+
+@_option
+def token_count(text: str) -> int:
+    """Returns a number of tokens or samples from 1 on, such as 900B."""
+    return count_of(text.strip(), quoted(text))
+
+
+@_option
+def share(text: str) -> Fraction:
+    """Returns a share such as 0.1%."""
+    stripped = text.strip()
+    number = number_or_none(stripped, quoted(text))
+    return share_of(stripped if number is None else Decimal(stripped), quoted(text))
+
+
+@_option
+def weights(text: str) -> tuple[tuple[str, Fraction], ...]:
+    """Returns weights by name, such as `web=5,code=5`."""
+    named: dict[str, Fraction] = {}
+    for item in items_of(text):
+        where = f"expected names and weights such as web=5,code=5, found {quoted(text)}: {item.place}"
+        name, equals, weight = item.text.rpartition("=")
+        name = name.strip()
+        if not equals or not name or name in named:
+            message = f"{where} {'names a source again' if name in named else 'is no name and weight'}"
+            raise ConfigError(message)
+        if number_or_none(weight, where) is None:
+            message = f"{where} has no number as weight"
+            raise ConfigError(message)
+        named[name] = weight_of(Decimal(weight.strip()), f"the weight of {name!r}")
+    return tuple(named.items())
+
+
+@_option
+def named_data(text: str) -> tuple[str, str]:
+    """Returns name and data of a source, such as `books=data/books/*`."""
+    name, equals, data = text.partition("=")
+    if not equals or not name.strip() or not data.strip():
+        message = f"expected a name and data such as books=data/books/*, found {quoted(text)}"
+        raise ConfigError(message)
+    return name.strip(), data.strip()
+
+
+@_option
+def ranges(text: str) -> list[range]:
+    """Returns numbers from 0 on and ranges of them, such as `5,100:200`: from 100 on, up to but without 200."""
+    found = []
+    for item in items_of(text):
+        where = f"expected numbers or ranges such as 5 or 100:200, found {quoted(text)}: {item.place}"
+        first, colon, stop = item.text.partition(":")
+        start = parse_integer(first.strip(), where, at_least=0)
+        found.append(range(start, parse_integer(stop.strip(), where, at_least=0) if colon else start + 1))
+        if not found[-1]:
+            message = f"{where} ends where it begins, or before"
+            raise ConfigError(message, hint="write the first number, and the one behind the last")
+    return found
+
+
+@_option
+def date(text: str) -> datetime:
+    """Returns a date, with or without a time, such as 2026-12-01T08:00."""
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        message = f"expected a date such as 2026-12-01 or 2026-12-01T08:00, found {quoted(text)}"
+        raise ConfigError(message) from error

@@ -6,19 +6,21 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.corpus.document_origins import BesidePair, DocumentOrigins
 from tokenloom.corpus.finished import require_own_outputs
 from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import JobPlan, PlannedOutput, PlannedShard
+from tokenloom.corpus.part_files import DonePart, part_hashes, part_pair
+from tokenloom.corpus.plan import JobPlan, PlannedOutput
 from tokenloom.corpus.recipe import Mask, Recipe
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.shard import ALLOW_MORE, part_hashes, part_pair
+from tokenloom.corpus.shard import ALLOW_MORE
 from tokenloom.corpus.summary import OutputSummary, dataset_summary
 from tokenloom.errors import InputError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -30,49 +32,20 @@ from tokenloom.indexed.roles import roles_path
 from tokenloom.indexed.writing.checked_inputs import check_inputs
 from tokenloom.indexed.writing.concatenate import write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
-from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, is_published, publish_datasets, should_seal
+from tokenloom.indexed.writing.outputs import (
+    MOST_LOCKED,
+    PendingDataset,
+    is_published,
+    is_same_file,
+    publish_datasets,
+    should_seal,
+)
 from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.resolve import exists, open_pending
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DonePart:
-    """A shard that is done.
-
-    Attributes:
-        shard: shard of the job.
-        report: what came out.
-        prefix: prefix of its files.
-        kept: bool[num_documents], the documents that are no duplicates; None for all.
-        splits: int8[num_documents], the number of the split of each; None without splits.
-    """
-
-    shard: PlannedShard
-    report: ShardReport
-    prefix: str
-    kept: Mask | None
-    splits: NDArray[np.int8] | None
-
-    @property
-    def num_duplicates(self) -> int:
-        """Documents that are left out."""
-        return 0 if self.kept is None else int(np.count_nonzero(~self.kept))
-
-    def num_chosen(self, split: int | None) -> int:
-        """Returns how many documents a dataset takes."""
-        mask = self.chosen(split)
-        return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
-
-    def chosen(self, split: int | None) -> Mask | None:
-        """Returns the documents that a dataset takes: bool[num_documents], None for all."""
-        if split is None or self.splits is None:
-            return self.kept
-        mine: Mask = self.splits == split
-        return mine if self.kept is None else mine & self.kept
 
 
 def assemble(
@@ -112,6 +85,8 @@ def assemble(
                 new.append(pending)
             ledgers.append(_ledger(mine, output.datasets[-1].split_number))
         were_there = plan.recipe.compares_bytes and not overwrite and all(map(is_published, new))
+        # What an earlier version made without origins is replaced by the same with them.
+        were_there = were_there and all(map(_is_same_beside, new))
         if were_there:
             for file in [file for pending in new for file in pending.beside if not exists(file.path)]:
                 file.sync()
@@ -157,6 +132,7 @@ def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[DonePar
 def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart]) -> Iterator[PendingDataset]:
     """Yields the datasets of an output, written and without names; bad records go with the first."""
     engines = ", ".join(dict.fromkeys(part.report.engine for part in parts))
+    origins = DocumentOrigins.of(plan.recipe, output, parts) if plan.settings.origins else None
     for number, planned in enumerate(output.datasets):
         split = planned.split_number
         chosen = [
@@ -167,7 +143,13 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
         make = manifest_maker(
             plan.recipe, output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines
         )
-        pending = _pending_dataset(chosen, planned.prefix, make, plan.recipe)
+        beside = BesidePair(planned, parts, origins=origins, has_hashes=plan.settings.document_hashes)
+        try:
+            pending = _pending_dataset(chosen, planned.prefix, partial(beside.manifest, make), plan.recipe)
+        except BaseException:
+            beside.discard()
+            raise
+        pending.origins, pending.hashes = beside.origins_file, beside.hashes_file
         if number == 0:
             pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
         yield pending
@@ -202,6 +184,12 @@ def _pending_dataset(
             return linked
     check_inputs([part.prefix for part in parts], multimodal=recipe.is_multimodal)
     return write_pending(parts, prefix, dtype=recipe.dtype, multimodal=recipe.is_multimodal, manifest=make)
+
+
+def _is_same_beside(pending: PendingDataset) -> bool:
+    """Whether the origins and the hashes of a dataset are there already."""
+    files = [file for file in (pending.origins, pending.hashes) if file is not None]
+    return all(exists(file.path) and is_same_file(file) for file in files)
 
 
 def _linked_pair(

@@ -92,6 +92,8 @@ def preprocess_chat(
     runner: Runner | None = None,
     work_folder: str | os.PathLike[str] | None = None,
     restart: bool = False,
+    origins: bool = True,
+    document_hashes: bool = False,
     shard_bytes: int = 64 << 20,
 ) -> ChatSummary:
     """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
@@ -127,6 +129,9 @@ def preprocess_chat(
         work_folder: where the parts lie instead of `PREFIX.job`; needed to share a job whose output is in object
             storage.
         restart: give up what an earlier call did and did not finish, and begin anew.
+        origins: whether `PREFIX.origins` is written: of which line or row each document is.
+        document_hashes: whether `PREFIX.hashes` is written: the hash of the texts of each document, as the template
+            renders them.
         shard_bytes: bytes of the input file, as it is, in a shard; a shard is what is lost when a process dies.
 
     Raises:
@@ -153,6 +158,8 @@ def preprocess_chat(
             bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
             shard_bytes=shard_bytes,
             record_timeout_seconds=record_timeout_seconds,
+            origins=origins,
+            document_hashes=document_hashes,
         ),
         inputs=(input_record(path),),
         chat_template=chat_template,

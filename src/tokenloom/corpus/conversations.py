@@ -86,6 +86,7 @@ class ConversationRecipe(OnePairRecipe):
             "chat_template": template,
             "append_eod": "where it is not the last token already",
             **self.limits.recorded(),
+            **self.hash_options(),
         }
         if self.render_limits not in (None, RenderLimits()):  # which decide what is a bad record
             options["render_limits"] = asdict(self.render_limits)
@@ -109,7 +110,13 @@ class ConversationRecipe(OnePairRecipe):
                 sample = BegunReader(reader).first
         choice = choose_engine(self.engine, self.tokenizer, render.texts(sample))
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
-        work = ConversationTokenizer(render, encoder, dtype=self.dtype, eod=self.tokenizer.eod)
+        work = ConversationTokenizer(
+            render,
+            encoder,
+            dtype=self.dtype,
+            eod=self.tokenizer.eod,
+            hash_texts=self.settings.document_hashes,
+        )
         return Making(
             engine=choice.name,
             engine_reason=choice.reason,

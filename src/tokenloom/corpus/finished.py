@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+
 from tokenloom.corpus.plan import JobPlan, PlannedOutput
 from tokenloom.corpus.recipe import PlannedDataset
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, OutputSummary, corpus_summary, dataset_summary
 from tokenloom.errors import InputError, TokenloomError
+from tokenloom.indexed.document_hashes import hashes_path
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import Manifest
+from tokenloom.indexed.origins import origins_path
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.recording import is_of_same_run
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.storage.output_lock import tidy
 from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def finished_summary(plan: JobPlan, *, seconds: float) -> CorpusSummary | None:
@@ -75,9 +81,24 @@ def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummar
             return None
         datasets.append(dataset_summary(planned, dataset))
         manifests.append(manifest)
+    if not all(map(_has_its_files, output.datasets, manifests)):
+        return None
+    if plan.settings.origins and not all(manifest.pair.origins for manifest in manifests):
+        _LOGGER.warning(
+            "`%s` was made without origins and stays so: another run writes them with `overwrite` and `restart`",
+            output.datasets[0].prefix,
+        )
     if manifests[0].ledger.num_rejected and not exists(rejected_path(output.prefix)):
         return None
     return OutputSummary(datasets=tuple(datasets), ledger=manifests[0].ledger), manifests[0].engine or "unknown"
+
+
+def _has_its_files(planned: PlannedDataset, manifest: Manifest) -> bool:
+    """Whether the origins and the hashes that a manifest tells of are there."""
+    return not (
+        (manifest.pair.origins is not None and not exists(origins_path(planned.prefix)))
+        or (manifest.pair.hashes is not None and not exists(hashes_path(planned.prefix)))
+    )
 
 
 def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:

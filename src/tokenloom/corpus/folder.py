@@ -5,7 +5,7 @@ Files in `PREFIX.job`:
     job.json            what decides the bytes; processes with other settings or inputs are refused
     job.lock            held, shared, by every process that takes part; alone, by the one that writes `job.json`
     KEY.lock            held by the process that works on the shard of this key, and names it
-    KEY_0.bin, .idx     what came out of it under the first key; KEY.rejected.jsonl, KEY.hashes likewise
+    KEY_0.bin, .idx     what came out of it under the first key; KEY.rejected.jsonl, .records, .hashes likewise
     KEY.journal         the records it is at: those that a process was at that died are tokenized one by one
     KEY.json            its report, written last: the shard is done
     assembly.lock       held by the process that makes the datasets out of the parts, and names it

@@ -18,16 +18,19 @@ from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import records_of
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.image_blocks import FILE_NUMBERS, ImageTokenizer, PairReader, cut_folder, pairs_at_once
+from tokenloom.preprocess.image_blocks import FILE_NUMBERS, ImageTokenizer, PairBlock, PairReader, cut_folder
 from tokenloom.preprocess.refusals import Isolating, singles
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _BLOCK_BYTES = 1 << 18
 _SAMPLE = 64
+_BYTES_AT_ONCE = 256 << 10
+_MOST_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class ImageRecipe(OnePairRecipe):
             "append_eod": self.append_eod,
             "pad_length": self.pad_length,
             **self.limits.recorded(),
+            **self.hash_options(),
         }
 
     def of_shards(self) -> dict[str, Any]:
@@ -83,6 +87,10 @@ class ImageRecipe(OnePairRecipe):
         if self.is_folder:
             return cut_folder(self.path, shard_bytes=self.settings.shard_bytes)
         return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
+
+    def unit(self, file: InputFile) -> str:
+        """Returns what a record is: a pair of files of a folder, or what it is elsewhere."""
+        return PairBlock.unit if self.is_folder else FORMATS[file.format].unit
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
@@ -118,6 +126,7 @@ class ImageRecipe(OnePairRecipe):
             eod=self.document_tokens.eod,
             pad_length=self.pad_length,
             max_text_bytes=self.limits.max_record_bytes,
+            hash_texts=self.settings.document_hashes,
         )
 
     def open(self, slice_: InputSlice) -> SliceReader:
@@ -156,4 +165,4 @@ def sampled_pairs_at_once(recipe: ImageRecipe, file: InputFile) -> int:
         block = next(iter(reader.blocks()), None)
     values = [] if block is None else [record.value for record in islice(records_of(block, loads=json.loads), _SAMPLE)]
     sizes = [size for size in map(work.image_bytes, values) if size]
-    return pairs_at_once(len(sizes), sum(sizes))
+    return min(_MOST_AT_ONCE, max(1, _BYTES_AT_ONCE * len(sizes) // max(1, sum(sizes))))  # more of small ones

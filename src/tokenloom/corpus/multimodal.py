@@ -75,6 +75,8 @@ def preprocess_multimodal(
     runner: Runner | None = None,
     work_folder: str | os.PathLike[str] | None = None,
     restart: bool = False,
+    origins: bool = True,
+    document_hashes: bool = False,
     shard_bytes: int | None = None,
 ) -> MultimodalSummary:
     """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
@@ -106,6 +108,8 @@ def preprocess_multimodal(
         runner: does the shards in another way, such as `RayRunner`.
         work_folder: where the parts lie instead of `PREFIX.job`.
         restart: give up what an earlier call did and did not finish, and begin anew.
+        origins: whether `PREFIX.origins` is written: of which line, row or pair of files each document is.
+        document_hashes: whether `PREFIX.hashes` is written: the hash of each document's text.
         shard_bytes: bytes in a shard: of a file of records as it is, or of the files of a folder; None for 1 MiB, or
             256 MiB. A shard is what is lost when a process dies.
 
@@ -132,6 +136,8 @@ def preprocess_multimodal(
             bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
             shard_bytes=shard_bytes or (_FOLDER_SHARD_BYTES if is_folder else _RECORD_SHARD_BYTES),
             record_timeout_seconds=_RECORD_TIMEOUT_SECONDS,
+            origins=origins,
+            document_hashes=document_hashes,
         ),
         limits=read_limits or ReadLimits(),
         inputs=(record,),

@@ -14,9 +14,11 @@ from tokenloom.corpus.settings import BadRecordBudget
 from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import ReadLimits
 from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.preprocess.selection import DocumentHashes
+from tokenloom.setting_types import check_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +29,12 @@ class OnePairSettings:
     shard_bytes: int
     record_timeout_seconds: float
     worker_timeout_seconds: float = 120.0
+    origins: bool = True
+    document_hashes: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the numbers."""
+        """Checks the settings."""
+        check_types(self)
         checked_integer("shard_bytes", self.shard_bytes, at_least=1)
         for name in ("record_timeout_seconds", "worker_timeout_seconds"):
             checked_number(name, getattr(self, name), above=0)
@@ -67,9 +72,17 @@ class OnePairRecipe:
         """Returns what the manifest says of the input."""
         return self.inputs
 
+    def unit(self, file: InputFile) -> str:
+        """Returns what a record of a file is."""
+        return FORMATS[file.format].unit
+
     def of_job(self) -> dict[str, Any]:
         """Returns what else processes must agree on."""
         return {"shard_bytes": self.settings.shard_bytes}
+
+    def hash_options(self) -> dict[str, Any]:
+        """Returns what is said of the hashes of documents, where they are asked for."""
+        return {"document_hashes": True} if self.settings.document_hashes else {}
 
     def is_current(self, _slices: Sequence[InputSlice], _numbers: Mapping[str, int]) -> bool:
         """Returns that records lead to nothing else."""

@@ -6,14 +6,13 @@ Parts are not flushed to the disk one by one, which would cost more than doing a
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import replace
 
 from tokenloom.corpus.folder import JobFolder
+from tokenloom.corpus.part_files import part_pair, problem_beside
 from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.recipe import Recipe
 from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.shard import hashes_path, part_hashes, part_pair
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path
@@ -52,8 +51,9 @@ def _problem(plan: JobPlan, folder: JobFolder, shard: PlannedShard, here: str) -
 
 def _problem_beside(plan: JobPlan, report: ShardReport, prefix: str) -> str | None:
     """Returns what is wrong with the files beside the pairs."""
-    if plan.recipe.hashes_documents and zlib.crc32(part_hashes(prefix).data) != report.hashes_crc32:
-        return f"`{hashes_path(prefix)}` does not hold what its report says"
+    problem = problem_beside(prefix, report, needs_records=plan.settings.origins)
+    if problem is not None:
+        return problem
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
         return f"`{rejected_path(prefix)}` is missing"
     return None
@@ -68,7 +68,7 @@ def _pair_problem(prefix: str, recipe: Recipe, *, reads: bool) -> str | None:
         read_roles(dataset)
     if reads:
         tally = PairTally(dataset.dtype)
-        tally.add_file(bin_path(prefix), 0, dataset.bin_reader.num_bytes)
+        tally.add_file(bin_path(prefix), 0, dataset.byte_source.num_bytes)
         facts = tally.facts_with(dataset.index_source())
         if recipe.has_roles:
             facts = replace(facts, roles=roles_checksum(dataset))

@@ -74,6 +74,7 @@ def preview_corpus(
                 _documents(texts, taken),
                 tokenizer,
                 document_tokens=recipe.document_tokens,
+                template_tokens=recipe.template_tokens,
                 splitter=recipe.splitter,
             )
             for texts in parsed.columns

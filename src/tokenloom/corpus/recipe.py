@@ -74,6 +74,14 @@ class JobSettings(Protocol):
         """How many are set aside."""
 
     @property
+    def origins(self) -> bool:
+        """Whether the record of each document is written beside the pairs."""
+
+    @property
+    def document_hashes(self) -> bool:
+        """Whether the hash of each document's text is written beside the pairs."""
+
+    @property
     def shard_bytes(self) -> int:
         """Size of a shard."""
 
@@ -149,6 +157,9 @@ class Recipe(Protocol):
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
         """Returns what the manifest says of the files of an output."""
+
+    def unit(self, file: InputFile) -> str:
+        """Returns what a record of a file is: `line`, `row`, `file`, or `pair` of a folder."""
 
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with, for so many threads.

@@ -28,6 +28,9 @@ class ShardReport:
         num_text_bytes: read, after decompression.
         num_tokens: number of tokens under all keys.
         hashes_crc32: checksum of the hashes of its documents, see `part_hashes`; None without.
+        records_crc32: checksum of the list of its records that gave no document, see `part_left_out`; None without:
+            there are none such, or the version that did the shard kept no list.
+        text_hashes_crc32: checksums of the hashes of the texts under each key; None without.
         engine, engine_reason: what tokenized, and why.
         seconds: the shard took.
         boot_id: boot id of the machine that did it, see `parts`.
@@ -48,6 +51,8 @@ class ShardReport:
     seconds: float
     boot_id: str
     numbers: Mapping[str, int] = field(default_factory=dict, metadata=MAY_BE_MISSING)
+    records_crc32: int | None = field(default=None, metadata=MAY_BE_MISSING)
+    text_hashes_crc32: tuple[int, ...] | None = field(default=None, metadata=MAY_BE_MISSING)
 
     def __post_init__(self) -> None:
         """Checks that numbers of things fit 63 bits."""

@@ -80,6 +80,8 @@ class CorpusSettings:
         keys: keys of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under `text`.
         input_format: format of all inputs; None to tell it from each file.
         prepend_bos, append_eod: whether the tokenizer's `bos` begins, and its `eod` ends, each document with tokens.
+        template_tokens: whether the special tokens that the tokenizer's own template puts around a text ("[CLS]" and
+            "[SEP]", say) are put around each, an empty one too, before those.
         split_sentences: whether each sentence becomes a sequence of its document.
         keep_newlines: whether white space between sentences stays, with the sentence before it.
         drop_duplicates: whether of documents with the same texts only the first is kept.
@@ -98,12 +100,17 @@ class CorpusSettings:
         record_timeout_seconds: most time that a thread may take for the records it is given at once, or for one alone.
         worker_timeout_seconds: time after which a process that shows no sign of life loses its shard to another.
         one_pair_per_file: each input file becomes datasets of its own, named after it, in the folder of the prefix.
+        exact_prefix: with one key, whether the datasets are called `PREFIX`, without the key and what a sequence is.
+        origins: whether `PREFIX.origins` is written beside each pair: of which file and record each document is.
+        document_hashes: whether `PREFIX.hashes` is written beside each pair: the hash of the text of each document, as
+            it stands in the input, by which `hash_of_text` finds a text again.
     """
 
     keys: tuple[str, ...] = ("text",)
     input_format: str | None = None
     prepend_bos: bool = False
     append_eod: bool = False
+    template_tokens: bool = False
     split_sentences: bool = False
     keep_newlines: bool = False
     drop_duplicates: bool = False
@@ -119,6 +126,9 @@ class CorpusSettings:
     record_timeout_seconds: float = 600.0
     worker_timeout_seconds: float = 120.0
     one_pair_per_file: bool = False
+    exact_prefix: bool = False
+    origins: bool = True
+    document_hashes: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -139,6 +149,9 @@ class CorpusSettings:
         if self.keep_newlines and not self.split_sentences:
             message = "expected `split_sentences` with `keep_newlines`, found none"
             raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
+        if self.exact_prefix and len(self.keys) > 1:
+            message = f"expected one key with `exact_prefix`, found {len(self.keys)}: {', '.join(self.keys)}"
+            raise ConfigError(message, hint="the datasets of all keys would have one name")
         shares = [checked_number(f"share of {name!r}", share) for name, share in self.shares.items()]
         are_shares = not shares or (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-9))
         self._require(are_shares, "shares above 0 that add up to 1", "shares")
@@ -166,7 +179,8 @@ class CorpusSettings:
     def of_shards(self) -> dict[str, Any]:
         """Returns what decides what a shard holds, as values for JSON.
 
-        Not how many bad records are too many: a shard that is done holds the same whatever the answer.
+        Not how many bad records are too many, nor whether origins are written: a shard that is done holds the same
+        whatever the answer.
         """
         return {
             "keys": list(self.keys),
@@ -179,6 +193,8 @@ class CorpusSettings:
             "memory_bytes": self.memory_bytes,
             **({} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}),
             "engine": self.engine,
+            **({"document_hashes": True} if self.document_hashes else {}),
+            **({"template_tokens": True} if self.template_tokens else {}),
         }
 
     def of_datasets(self) -> dict[str, Any]:
@@ -195,6 +211,7 @@ class CorpusSettings:
         return self.of_datasets() | {
             "shard_bytes": self.shard_bytes,
             "one_pair_per_file": self.one_pair_per_file,
+            **({"exact_prefix": True} if self.exact_prefix else {}),
         }
 
 

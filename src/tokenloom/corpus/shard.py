@@ -7,7 +7,6 @@ memory, so that blocks are never copied between processes. More come from more p
 from __future__ import annotations
 
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -15,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
-import numpy as np
-
 from tokenloom.corpus.journal import JournaledWork, ShardJournal
+from tokenloom.corpus.part_files import FilesBeside, part_pair
 from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.recipe import Making
@@ -36,33 +34,16 @@ from tokenloom.machine import boot_id
 from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
-from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
-from tokenloom.storage.local import map_file
 from tokenloom.tokenizers.engines import one_thread_per_call
 
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
 
-def part_pair(part_prefix: str, column: int) -> str:
-    """Returns the prefix of the pair of a key, by its number, in a part."""
-    return f"{part_prefix}_{column}"
-
-
-def hashes_path(part_prefix: str) -> str:
-    """Returns the path of the hashes of a part's documents, as they are in memory."""
-    return f"{part_prefix}.hashes"
-
-
 def journal_path(part_prefix: str) -> str:
     """Returns the path of the journal of a part while it is made, see `ShardJournal`."""
     return f"{part_prefix}.journal"
-
-
-def part_hashes(part_prefix: str) -> DocumentHashes:
-    """Returns the hashes of a part's documents, mapped: uint64[num_documents, 2]."""
-    return map_file(hashes_path(part_prefix)).view(np.uint64).reshape(-1, 2)
 
 
 class ShardWorker:
@@ -152,7 +133,9 @@ class ShardWorker:
             num_doubled=part.num_doubled,
             num_text_bytes=reading.num_text_bytes,
             num_tokens=part.num_tokens,
-            hashes_crc32=part.hashes_crc32,
+            hashes_crc32=part.beside.hashes_crc32,
+            records_crc32=part.beside.records_crc32,
+            text_hashes_crc32=part.beside.text_hashes_crc32,
             engine=self._making.engine,
             engine_reason=self._making.engine_reason,
             seconds=seconds,
@@ -221,17 +204,21 @@ class _Part:
     num_blank_lines: int = 0
     num_doubled: int = 0
     num_tokens: int = 0
-    hashes_crc32: int | None = None
     numbers: Counter[str] = field(default_factory=Counter)
     largest_token: int = -1
     builders: list[IndexedDatasetBuilder] = field(default_factory=list)
     roles: list[RolesWriter] = field(default_factory=list)
-    hashes: list[DocumentHashes] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
+    beside: FilesBeside = field(init=False)
     rejected: RejectedLines = field(init=False)
 
     def __enter__(self) -> Self:
         recipe = self.plan.recipe
+        self.beside = FilesBeside(
+            num_columns=len(self.plan.columns),
+            hashes_records=recipe.hashes_documents,
+            hashes_texts=self.plan.settings.document_hashes,
+        )
         with ExitStack() as stack:  # undoes what was opened if one fails
             for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
@@ -263,8 +250,7 @@ class _Part:
         for writer, column in zip(self.roles, block.columns, strict=bool(self.roles)):
             if (parts := column.roles) is not None:
                 writer.append(parts.counts, parts.stops, parts.kinds, lengths=column.lengths)
-        if block.hashes is not None:
-            self.hashes.append(block.hashes)
+        self.beside.add(block)
         self.num_documents += block.num_documents
         self.num_blank_lines += block.num_blank_lines
         self.num_doubled += block.num_doubled
@@ -314,10 +300,7 @@ class _Part:
                 make = partial(_with_largest_token, make, None if self.largest_token < 0 else self.largest_token)
             roles = self.roles[number] if self.roles else None
             builder.publish(builder.prepare(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles))
-        if self.plan.recipe.hashes_documents:
-            data = b"".join(hashes.tobytes() for hashes in self.hashes)
-            publish_bytes(hashes_path(self.prefix), data)
-            self.hashes_crc32 = zlib.crc32(data)
+        self.beside.publish(self.prefix)
         self.rejected.publish()
 
 

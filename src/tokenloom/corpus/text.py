@@ -25,6 +25,7 @@ from tokenloom.inputs.blocks import MAX_RECORD_BYTES
 from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.detect import formats_by_name, split_suffix
 from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.reading import open_slice
 from tokenloom.inputs.record_format import SliceReader
@@ -35,6 +36,7 @@ from tokenloom.preprocess.recording import input_records
 from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.sentences import SentenceSplitter
+from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import EngineChoice, choose_engine, max_record_bytes
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
@@ -88,6 +90,11 @@ class TextRecipe:
         """What cuts texts into sentences; None if nothing does."""
         return SentenceSplitter(keep_newlines=self.settings.keep_newlines) if self.settings.split_sentences else None
 
+    @property
+    def template_tokens(self) -> TemplateTokens:
+        """What is put around each text."""
+        return TemplateTokens.of(self.tokenizer) if self.settings.template_tokens else TemplateTokens()
+
     def of_shards(self) -> dict[str, Any]:
         """Returns what decides what a shard holds."""
         return self.settings.of_shards()
@@ -112,7 +119,9 @@ class TextRecipe:
         splits: list[tuple[int | None, str | None]] = list(enumerate(self.settings.shares)) or [(None, None)]
         for split_number, split in splits:
             for column, key in enumerate(self.settings.keys):
-                names = [prefix, *([] if split is None else [split]), key.replace("/", "_"), self.settings.level]
+                names = [prefix, *([] if split is None else [split])]
+                if not self.settings.exact_prefix:
+                    names += [key.replace("/", "_"), self.settings.level]
                 name = "_".join(names)
                 yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
 
@@ -123,6 +132,10 @@ class TextRecipe:
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
         """Returns what the manifest says of files."""
         return input_records(files)
+
+    def unit(self, file: InputFile) -> str:
+        """Returns what a record of a file is."""
+        return FORMATS[file.format].unit
 
     def open(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int) -> SliceReader:
         """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
@@ -167,8 +180,10 @@ class TextRecipe:
             keys=self.settings.keys,
             dtype=self.dtype,
             document_tokens=self.document_tokens,
+            template_tokens=self.template_tokens,
             splitter=self.splitter,
             hash_documents=self.hashes_documents,
+            hash_texts=self.settings.document_hashes,
             num_workers=num_workers,
         )
         return Making(

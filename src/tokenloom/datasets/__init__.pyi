@@ -17,6 +17,7 @@ from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
 from .multimodal import MockMultimodalDataset as MockMultimodalDataset
 from .multimodal import MultimodalDatasetConfig as MultimodalDatasetConfig
 from .sft import SFTDataset as SFTDataset
+from .slot_counts import SlotCounts as SlotCounts
 from .splits import Split as Split
 from .t5 import T5MaskedWordPieceDataset as T5MaskedWordPieceDataset
 from .t5 import T5MaskedWordPieceDatasetConfig as T5MaskedWordPieceDatasetConfig

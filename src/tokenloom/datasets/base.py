@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.protocols import KnowsOrder
 from tokenloom.datasets.shortcuts import check_overrides
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
@@ -76,6 +77,9 @@ class MegatronDataset(ABC):
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
+    run_order: KnowsOrder | None = None
+    """What knows the order, where this is all of a run."""
+
     _indices: NDArray[Any] | None = None
 
     def __init__(
@@ -104,8 +108,14 @@ class MegatronDataset(ABC):
             self.unique_identifiers[attribute] = getattr(config, attribute)
         self.unique_identifiers.update(self._further_identifiers())
         self.unique_description, self.unique_description_hash = describe(self.unique_identifiers)
-        check_tokenizer(dataset, config, name=f"`{dataset_path or type(self).__name__}`")
+        if not self._opens_later:
+            check_tokenizer(dataset, config, name=f"`{dataset_path or type(self).__name__}`")
         self._pad_token_id = pad_token_id(config.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
+
+    @property
+    def _opens_later(self) -> bool:
+        """Whether the data are opened, and the tokenizer compared with them, when a sample is first asked for."""
+        return False
 
     @property
     def indices(self) -> NDArray[Any]:

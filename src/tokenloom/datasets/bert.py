@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
+from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.tensors import Sample
-from tokenloom.datasets.tokenizer import required_token_id
+from tokenloom.datasets.tokenizer import NO_TOKEN, required_token_id
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import BertFiller
 
@@ -50,15 +51,17 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
     token, 10 % a random one, 10 % stay. A sample holds text, types (1 in segment B), labels, padding_mask and
     loss_mask, int64[S] each, and is_random (whether A and B are swapped) and truncated.
 
-    The pad id counts wherever it stands, in the text too: text and labels are 0 there. Labels are -1 where nothing is
-    masked. After the text, types and padding_mask hold the pad id itself, as in the reference: a tokenizer whose pad id
-    is 0 makes masks of zeros and ones, and one without a pad id gives -1 there.
+    Labels are -1 where nothing is masked. Where the pad id stands in the text, text and labels are 0, as in the
+    reference. After the text, types and padding_mask hold the pad id itself, as there: a tokenizer whose pad id is 0
+    makes masks of zeros and ones, and one without a pad id gives -1 there. The mask goes by position: a random token
+    that happens to be the pad id is seen. (In the reference it is not.)
 
     Args and errors are those of `MaskedWordPieceDataset`.
     """
 
     config: BERTMaskedWordPieceDatasetConfig
     _special_tokens = _SPECIAL_TOKENS
+    _masks_by_position = True
 
     @staticmethod
     def _key_config_attributes() -> list[str]:
@@ -76,14 +79,31 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
             for name in names
         }
 
+    def _fill(self, text: SentenceText) -> Sample:
+        sample = super()._fill(text)
+        if self._masks_by_position and self._pad_token_id != NO_TOKEN:
+            self._unmask_pads_in_text(text, sample)
+        return sample
+
+    def _unmask_pads_in_text(self, text: SentenceText, sample: Sample) -> None:
+        """Has the mask of padding be 1 wherever text is: the kernel follows the reference, which goes by value."""
+        sums = np.concatenate([[0], np.cumsum(text.sentence_lengths)])[text.row_offsets]
+        lengths = np.minimum(np.diff(sums), text.targets) + 2  # cls, and sep
+        places = np.minimum(lengths, self.config.sequence_length - 1)
+        lengths += sample["types"][np.arange(len(places)), places] == 1  # sep of the second segment
+        sample["padding_mask"][np.arange(self.config.sequence_length) < lengths[:, None]] = 1
+
     def _make_filler(self) -> BertFiller:
+        assert self.config.word_pieces is not None  # the config has read it
+        return self._bert_filler(self.config.word_pieces.ids)
+
+    def _bert_filler(self, replacements: NDArray[np.int64]) -> BertFiller:
         config = self.config
-        assert config.word_pieces is not None  # the config has read it
         return BertFiller(
             self._masker(),
             sequence_length=config.sequence_length,
             pad_id=self._pad_token_id,
             **{f"{role}_id": required_token_id(config.tokenizer, role, reason) for role, reason in _ROLES.items()},
             classification_head=bool(config.classification_head),
-            replacements=config.word_pieces.ids,
+            replacements=replacements,
         )

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
@@ -57,11 +58,20 @@ class SFTLowLevelDataset:
                 raise ConfigError(message, hint="tokenize it with `tokenloom preprocess-chat`")
             prefix = _tokenized(dataset_path, as_chat_config(config))
         mmap = True if config is None else bool(config.mmap_bin_files)
-        self.pair = IndexedDataset(
-            prefix, mmap=mmap, object_storage=None if config is None else config.storage_settings
-        )
-        self.path_prefix = self.pair.path_prefix
-        self._is_text = plain_text and not has_roles(self.pair)
+        storage = None if config is None else config.storage_settings
+        self._take(IndexedDataset(prefix, mmap=mmap, object_storage=storage), plain_text=plain_text)
+
+    @classmethod
+    def of_pair(cls, pair: IndexedDataset, *, plain_text: bool) -> Self:
+        """Returns the conversations of a pair that is open."""
+        data = cls.__new__(cls)
+        data._take(pair, plain_text=plain_text)
+        return data
+
+    def _take(self, pair: IndexedDataset, *, plain_text: bool) -> None:
+        self.pair = pair
+        self.path_prefix = pair.path_prefix
+        self._is_text = plain_text and not has_roles(pair)
         self.roles = self._open_roles(None)
 
     def _open_roles(self, remote: RemoteFile | None) -> SequenceRoles:
@@ -135,7 +145,9 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
             "skip_bad_lines": config.skip_bad_lines,
         }
     )
-    folder = config.path_to_cache or os.path.join(os.path.dirname(path), "cache")
+    folder = config.path_to_cache
+    if folder is None or is_remote(folder):  # pairs are made where they are read
+        folder = os.path.join(os.path.dirname(path), "cache")
     digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
     if IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix)):

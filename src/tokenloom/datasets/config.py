@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix
@@ -13,6 +13,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
 from tokenloom.numbers import checked_integer, checked_number, finite_or_none
 from tokenloom.order.block_shuffle import BlockShuffle
+from tokenloom.order.bucket_cache import check_cache_folder
 from tokenloom.order.policies import OrderPolicy, SampleShape, policy_of
 from tokenloom.setting_types import check_local_folder, check_types
 from tokenloom.storage.addresses import is_remote
@@ -38,7 +39,9 @@ class BlendedMegatronDatasetConfig:
         split: weights of train, valid and test, such as "99,1,0".
         split_matrix: the interval of each split, computed from `split`.
         num_dataset_builder_threads: datasets built at once.
-        path_to_cache: folder of the index cache; beside the data if None.
+        path_to_cache: folder of the index cache, or the address of one in a bucket (`s3://bucket/indices`): who builds
+            publishes there, and others download what they need. Beside the data if None; of data in object storage, in
+            the local folder of `object_storage`.
         mmap_bin_files: map `.bin` files into memory, or read them by position.
         mock: no data was named, so it is made up; computed.
         tokenizer: tokenizer of the data.
@@ -46,6 +49,8 @@ class BlendedMegatronDatasetConfig:
         allow_ambiguous_pad_tokens: let a pad id that is also another special token mask that token.
         fast_cache_load: trust that all caches exist.
         defer_npy_index_mmap: open cached indices at the first sample, not before.
+        mixing_block: positions of a blend that are shuffled among themselves, such as 1024; 1 is the reference's order,
+            which repeats itself, so that ranks may see other mixtures than the blend has.
         extend_short_datasets: where a blend takes more samples of a dataset than were built, build further epochs of
             it instead of raising.
         object_storage: how to read data in object storage.
@@ -74,6 +79,8 @@ class BlendedMegatronDatasetConfig:
     allow_ambiguous_pad_tokens: bool | None = False
     fast_cache_load: bool = False
     defer_npy_index_mmap: bool = False
+    _: KW_ONLY  # what follows is ours, and has no place in the order of the reference's settings
+    mixing_block: int = 1
     extend_short_datasets: bool = False
     object_storage: ObjectStorageSettings | None = None
     verify: VerifyMode = "quick"  # changes no byte of a sample, hence in no cache key
@@ -91,8 +98,9 @@ class BlendedMegatronDatasetConfig:
         checked_integer("random_seed", self.random_seed, at_least=0, below=2**32)
         checked_integer("sequence_length", self.sequence_length, at_least=1)
         checked_integer("num_dataset_builder_threads", self.num_dataset_builder_threads, at_least=1)
+        checked_integer("mixing_block", self.mixing_block, at_least=1)
         checked_number("mid_level_dataset_surplus", self.mid_level_dataset_surplus, at_least=0)
-        check_local_folder("path_to_cache", self.path_to_cache)
+        self._check_cache_folder()
         if self.verify not in get_args(VerifyMode):
             modes = ", ".join(map(repr, get_args(VerifyMode)))
             message = f"expected `verify` to be one of {modes}, found {self.verify!r}"
@@ -111,6 +119,11 @@ class BlendedMegatronDatasetConfig:
                 raise ConfigError(message, hint='such as split="99,1,0"')
         assert self.split is not None
         self.split_matrix = split_matrix(parse_and_normalize_split(self.split))
+
+    def _check_cache_folder(self) -> None:
+        if self.path_to_cache is not None:
+            self.path_to_cache = os.fspath(self.path_to_cache)
+            check_cache_folder("path_to_cache", self.path_to_cache)
 
     def _check_cache_options(self) -> None:
         for name in ("fast_cache_load", "defer_npy_index_mmap"):
@@ -200,9 +213,10 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     """What GPT datasets need to know beyond the common settings.
 
     Attributes:
-        reset_position_ids: positions restart after each end-of-document token. Required.
-        reset_attention_mask: no attention across an end-of-document token. Required.
-        eod_mask_loss: no loss where the input token is end-of-document. Required.
+        reset_position_ids: positions restart after each end-of-document token. (The reference's class wants this and
+            the next two to be given; its program sets them to False.)
+        reset_attention_mask: no attention across an end-of-document token.
+        eod_mask_loss: no loss where the input token is end-of-document.
         create_attention_mask: whether samples hold a dense mask, bool[1, S, S].
         drop_last_partial_validation_sequence: whether the last, incomplete validation sample is left out.
         add_extra_token_to_sequence: read one token beyond the sample for its last label.
@@ -212,7 +226,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             data in object storage that is read from afar.
         data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: settings of the run;
             without effect on GPT samples.
-        sequences_per_dataset: {prefix: [sequences, document boundaries]}, checked against the headers.
+        sequences_per_dataset: {prefix: [sequences, document boundaries]}, checked against the headers. With
+            `fast_cache_load`, GPT datasets are opened, and checked, with their first sample: a start over many opens
+            none, unless it asks for their lengths, as a blend without weights does.
         token_dtype_code: dtype code of the tokens that the vocabulary size implies; computed.
         inter_document_masking: samples hold document boundaries (`cu_seqlens`, `max_seqlen`) from the index instead
             of a dense mask, and positions restart at every document.
@@ -223,9 +239,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             that another module has registered.
     """
 
-    reset_position_ids: bool | None = None
-    reset_attention_mask: bool | None = None
-    eod_mask_loss: bool | None = None
+    reset_position_ids: bool | None = False
+    reset_attention_mask: bool | None = False
+    eod_mask_loss: bool | None = False
     create_attention_mask: bool = True
     drop_last_partial_validation_sequence: bool = True
     add_extra_token_to_sequence: bool = True
@@ -237,6 +253,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     token_dtype_code: int | None = field(init=False, default=None)
     context_parallel_size: int | None = None
     inter_document_masking: bool = False
+    _: KW_ONLY
     window_policy: str = "concat"
     block_shuffle: BlockShuffle | None = None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +16,22 @@ from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.exposure import TakenConversations
+from tokenloom.datasets.joined_conversations import JoinedConversations, TakenOfPairs, taken_of_pair
 from tokenloom.datasets.ledger import ChatLedger, Count
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.shortcuts import OUTLINE, refuse_hook
+from tokenloom.datasets.slot_counts import SlotCounts, count_conversations
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
-from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.indexed.layout import DType
-from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
+from tokenloom.datasets.tokenizer_match import check_roles_tokenizer
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.order.conversation_order import ConversationOrder, PackedSamples, SingleSamples
+from tokenloom.order.walk_order import WalkOrder
 from tokenloom.order.windows import SpanBatch, Spans
-
-_dtype_code = cache(DType.code_from_dtype)
-
 
 if TYPE_CHECKING:
 
@@ -49,11 +49,16 @@ class ConversationSamples(_Base):
     """
 
     reads_ahead: ClassVar[int]
+    reads_text: ClassVar[bool] = False
+    """Whether an ordinary pair will do: a text per sequence."""
+    shares_samples: ClassVar[bool] = True
+    """Whether a sample holds as many conversations as fit; else one."""
     makes_batches: ClassVar[bool] = True
     config_class: ClassVar[type[SFTDatasetConfig]] = SFTDatasetConfig
 
     config: SFTDatasetConfig
-    order: ConversationOrder
+    order: ConversationOrder | WalkOrder
+    _taken: TakenConversations | TakenOfPairs
 
     def __init__(
         self,
@@ -67,31 +72,71 @@ class ConversationSamples(_Base):
         config = as_chat_config(config, self.config_class)
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
         self._check_pair()
-        if config.sequence_length % config.slot_multiple:
-            message = (
-                f"expected sequence_length to be a multiple of {config.slot_multiple}, which context and sequence "
-                f"parallelism ask of every conversation, found {config.sequence_length}"
-            )
-            raise ConfigError(message)
+        check_slots(config)
         if self.num_samples is not None and self.num_samples < 0:
             message = f"expected num_samples of at least 0, found {self.num_samples}"
             raise ConfigError(message)
         check_kind(dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="conversations")
-        self._check_tokenizer()
+        check_roles_tokenizer(dataset.roles, config, name=self._name())
         self._fill_id = fill_token_id(config.tokenizer)
         self._taken = TakenConversations(
             data=dataset, rows=self.rows, config=config, reads_ahead=self.reads_ahead, name=self._name()
         )
+        samples = self._make_samples(self._taken)
         tell = dataset.identity if isinstance(dataset, SFTLowLevelDataset) else None
-        self.order = ConversationOrder(self._make_samples(), self._array_store(PairOrigin(dataset=dataset, tell=tell)))
+        self.order = ConversationOrder(samples, self._array_store(PairOrigin(dataset=dataset, tell=tell)))
 
-    def _check_tokenizer(self) -> None:
-        """Compares with what the roles say, for data without a manifest."""
-        made_by, given = self.dataset.roles.tokenizer_sha256, getattr(self.config.tokenizer, "sha256", None)
-        if made_by is None or given is None or made_by == given or self.config.allow_tokenizer_mismatch:
-            return
-        message = f"{self._name()} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
-        raise TokenizerError(message, hint="tokenize the conversations again, or use that tokenizer")
+    @classmethod
+    def taken_of(cls, pairs: JoinedPairs, config: Any, *, name: str) -> TakenOfPairs:
+        """Returns what samples take of the conversations of several pairs, for `in_order`.
+
+        Args:
+            pairs: the pairs.
+            config: the settings.
+            name: name of the data, for messages.
+        """
+        data = JoinedConversations(pairs, plain_text=cls.reads_text)
+        return TakenOfPairs(
+            data=data, config=as_chat_config(config, cls.config_class), reads_ahead=cls.reads_ahead, name=name
+        )
+
+    @classmethod
+    def count_places(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
+        """Returns what each conversation of a pair takes of samples: int32[num_conversations], 0 for those left out.
+
+        That is how many positions, or 1 where a sample holds one conversation. Says what is wrong with those left out.
+
+        Raises:
+            ConfigError: a setting asks for an error instead.
+        """
+        config = as_chat_config(config, cls.config_class)
+        check_slots(config)
+        data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
+        places = np.zeros(len(data), dtype=np.int32)
+        kept, slots = taken_of_pair(data, config, reads_ahead=cls.reads_ahead).kept()
+        places[kept] = slots if cls.shares_samples else 1
+        return places
+
+    @classmethod
+    def in_order(cls, taken: TakenOfPairs, order: WalkOrder) -> Self:
+        """Returns samples in an order that is computed: nothing is built or stored, and no epochs are planned.
+
+        Args:
+            taken: the conversations, as the samples take them.
+            order: which of them are sample i.
+
+        Raises:
+            ConfigError: a setting is wrong, or the class overrides what would have no effect.
+        """
+        config = as_chat_config(taken.config, cls.config_class)
+        dataset = cls.__new__(cls)
+        MegatronDataset.__init__(dataset, taken.data, taken.name, range(0), None, Split.train, config)
+        dataset._check_pair()
+        check_slots(config)
+        dataset._fill_id = fill_token_id(config.tokenizer)
+        dataset._taken = taken
+        dataset.order = order
+        return dataset
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
@@ -109,13 +154,24 @@ class ConversationSamples(_Base):
         ]
 
     @abstractmethod
-    def _make_samples(self) -> PackedSamples | SingleSamples:
+    def _make_samples(self, taken: TakenConversations) -> PackedSamples | SingleSamples:
         """Returns how the stream of shuffled conversations becomes samples."""
 
     @property
     def document_index(self) -> NDArray[Any]:
         """int32[num_conversations], the shuffled conversations that the samples read, in order."""
-        return self.order.arrays["document_index"]
+        return self._stored().arrays["document_index"]
+
+    def _stored(self) -> ConversationOrder:
+        """Returns the order, for what asks more of it than the conversations of a sample.
+
+        Raises:
+            ConfigError: it is computed.
+        """
+        if isinstance(self.order, ConversationOrder):
+            return self.order
+        message = f"{self._name()} has no indices: its order is computed, and has no end"
+        raise ConfigError(message, hint="ask for samples by their positions; `tokenloom run plan` has the accounts")
 
     # --- samples ----------------------------------------------------------------------------------------------
 
@@ -124,36 +180,31 @@ class ConversationSamples(_Base):
     ) -> Sample:
         """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
         count = len(row_offsets) - 1
-        segments = self._taken.segments(sequences)
-        available = np.ascontiguousarray(segments[:, 2])
-        text = gather_tokens(self.dataset, sequences, np.zeros_like(sequences), available, shortcut=SEQUENCES)
-        tokens, labels, position_ids = (recycled_empty((count, width), np.int64) for _ in range(3))
-        loss_mask = recycled_empty((count, width), np.float32)
-        cu_seqlens = recycled_empty((count, width + 1), np.int32) if with_boundaries else None
-        max_seqlen = np.empty(count, dtype=np.int32) if with_boundaries else None
-        self.dataset.roles.parts.fill(
-            text,
-            _dtype_code(text.dtype),
-            segments,
-            row_offsets,
-            self._taken.train_on,
-            self._fill_id,
-            tokens,
-            labels,
-            loss_mask,
-            position_ids,
-            cu_seqlens,
-            max_seqlen,
-        )
+        sample: Sample = {
+            "tokens": recycled_empty((count, width), np.int64),
+            "labels": recycled_empty((count, width), np.int64),
+            "loss_mask": recycled_empty((count, width), np.float32),
+            "position_ids": recycled_empty((count, width), np.int64),
+        }
+        if with_boundaries:
+            sample["cu_seqlens"] = recycled_empty((count, width + 1), np.int32)
+            sample["max_seqlen"] = np.empty(count, dtype=np.int32)
+        self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
-        sample: Sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
-        return sample | ({"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen} if with_boundaries else {})
+        return sample
 
     def _check_read(self) -> None:
         """Makes sure that what was read of indices and lengths is what their files held."""
         self.order.check()
-        if isinstance(self.dataset, SFTLowLevelDataset):
-            self.dataset.pair.check_index()
+        self._taken.check()
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        found: list[str] = (
+            self.dataset.remote_paths if isinstance(self.dataset, JoinedConversations) else super().remote_paths
+        )
+        return found
 
     def spans(self, idx: int) -> Spans:
         """Returns the conversations that make up a sample, as spans of sequences from their first token on."""
@@ -167,6 +218,23 @@ class ConversationSamples(_Base):
         self._check_read()
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
+    def slots_of(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the positions of a sample that each conversation takes, padding included: int64[num_sequences]."""
+        return np.ascontiguousarray(self._taken.segments(sequences)[:, 3])
+
+    def epochs_of(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order is computed.
+
+        A pass over lengths and roles: an epoch is as many conversations as samples are made of.
+        """
+        rows, _ = self._rows(positions)
+        if not isinstance(self.order, ConversationOrder):
+            return np.full(len(rows), -1, dtype=np.int64)
+        assert isinstance(self._taken, TakenConversations)  # what a stored order is over
+        num_kept = int(np.count_nonzero(self._taken.exposure().kept))
+        found: NDArray[np.int64] = self.order.starts()[rows] // max(num_kept, 1)
+        return found
+
     def trained_runs(self, sequence: int) -> list[tuple[int, int, bool]]:
         """Returns what a sample reads of a conversation, cut where loss begins and ends: (start, stop, has loss)."""
         chosen = np.array([sequence], dtype=np.int64)
@@ -177,6 +245,20 @@ class ConversationSamples(_Base):
         return [(start, stop, bool(has_loss[start])) for start, stop in itertools.pairwise(cuts) if start < stop]
 
     # --- accounts ---------------------------------------------------------------------------------------------
+
+    def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
+        """Returns what became of the slots of samples, and of the conversations in them; reads lengths and roles alone.
+
+        Raises:
+            ConfigError: a class of a user's own changes the samples, which this knows nothing of.
+        """
+        refuse_hook(self, OUTLINE, "counts", hint="count what `dataset[k]` gives")
+        rows, _ = self._rows(positions)
+        sequences, _ = self.order.conversations(rows)
+        shares = self._taken.shares(sequences)
+        self._check_read()
+        slots = len(rows) * self.config.sequence_length if self.shares_samples else int(shares[:, 3].sum())
+        return count_conversations(shares, sequences < 0, samples=len(rows), slots=slots)
 
     @abstractmethod
     def _num_slots(self, slots: NDArray[np.int64]) -> int:
@@ -189,12 +271,14 @@ class ConversationSamples(_Base):
             ConfigError: a class of a user's own changes the samples, which this knows nothing of.
         """
         refuse_hook(self, OUTLINE, "a ledger", hint="count what `dataset[k]` gives")
-        exposure = self._taken.exposure()
+        stored, taken = self._stored(), self._taken
+        assert isinstance(taken, TakenConversations)  # what a stored order is over
+        exposure = taken.exposure()
         stream = self.document_index.astype(np.int64)
         lengths = self.dataset.sequence_lengths[stream].astype(np.int64)
-        _, inputs, available, slots = self._taken.segments(stream).T
+        _, inputs, available, slots = taken.segments(stream).T
         trained = np.empty(len(stream), dtype=np.int64)
-        self.dataset.roles.parts.count_trained(stream, np.ascontiguousarray(available), self._taken.train_on, trained)
+        self.dataset.roles.parts.count_trained(stream, np.ascontiguousarray(available), taken.train_on, trained)
         kept = self.indices[exposure.kept].astype(np.int64)
         num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
         unread = num_epochs - np.bincount(stream, minlength=len(self.dataset))[kept]
@@ -215,8 +299,22 @@ class ConversationSamples(_Base):
             num_trained_tokens=int(trained.sum()),
             num_masked_tokens=int((available - trained).sum()),
             num_samples=len(self),
-            num_untrainable_samples=int((np.diff(trained_before[self.order.starts()]) == 0).sum()),
+            num_untrainable_samples=int((np.diff(trained_before[stored.starts()]) == 0).sum()),
             num_slots=num_slots,
             num_filled_slots=int(inputs.sum()),
             num_padding_slots=num_slots - int(inputs.sum()),
         )
+
+
+def check_slots(config: SFTDatasetConfig) -> None:
+    """Checks that conversations fill samples.
+
+    Raises:
+        ConfigError: a sample is no multiple of what each of them is.
+    """
+    if config.sequence_length % config.slot_multiple:
+        message = (
+            f"expected sequence_length to be a multiple of {config.slot_multiple}, which context and sequence "
+            f"parallelism ask of every conversation, found {config.sequence_length}"
+        )
+        raise ConfigError(message)

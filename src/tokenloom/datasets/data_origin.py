@@ -8,7 +8,8 @@ from typing import Any
 
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.indexed.soundness import check_index, check_roles
+from tokenloom.indexed.sidecars import check_roles
+from tokenloom.indexed.soundness import check_index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

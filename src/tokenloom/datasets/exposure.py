@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
+from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.ledger import Count
+from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError, UntrainableWarning
+from tokenloom.indexed.layout import DType
+from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.documents import Rows
+
+_dtype_code = cache(DType.code_from_dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,11 @@ class TakenConversations:
         kept = exposure.kept
         return self.rows.array()[kept], exposure.slots[kept].astype(np.int32)
 
+    def places(self) -> NDArray[np.int32]:
+        """Returns the positions that each takes, 0 for those left out: int32[count]; says nothing of these."""
+        exposure = self.exposure()
+        return np.where(exposure.kept, exposure.slots, 0).astype(np.int32)
+
     def exposure(self) -> Exposure:
         """Returns what samples take of each conversation of the split; one pass over lengths and roles."""
         config = self.config
@@ -122,6 +134,61 @@ class TakenConversations:
         multiple = self.config.slot_multiple
         segments[:, 3] = -(-inputs // multiple) * multiple
         return segments
+
+    def shares(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns (tokens, inputs, tokens that are read, slots, labels with loss) of each: int64[count, 5]."""
+        shares = np.empty((len(sequences), 5), dtype=np.int64)
+        shares[:, 0] = self.data.sequence_lengths[sequences]
+        shares[:, 1:4] = self.segments(sequences)[:, 1:]
+        trained = np.empty(len(sequences), dtype=np.int64)
+        self.data.roles.parts.count_trained(sequences, np.ascontiguousarray(shares[:, 2]), self.train_on, trained)
+        shares[:, 4] = trained
+        return shares
+
+    def fill(
+        self,
+        sequences: NDArray[np.int64],
+        row_offsets: NDArray[np.int64],
+        *,
+        fill_id: int,
+        out: Sample,
+        denied: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Fills rows: row r holds conversations [row_offsets[r], row_offsets[r + 1]).
+
+        Args:
+            sequences: int64[num_conversations], the conversations, row by row.
+            row_offsets: int64[num_rows + 1].
+            fill_id: token id of positions without one.
+            out: tokens, labels, position_ids int64[num_rows, width], loss_mask float32[num_rows, width], and where
+                boundaries are wanted cu_seqlens int32[num_rows, width + 1] and max_seqlen int32[num_rows].
+            denied: bool[num_conversations], those that are not read: their positions are padding.
+        """
+        segments, chosen = self.segments(sequences), sequences
+        available = np.ascontiguousarray(segments[:, 2])
+        if denied is not None and denied.any():
+            segments[denied, 1:3] = 0
+            chosen, available = sequences[~denied], available[~denied]
+        text = gather_tokens(self.data, chosen, np.zeros_like(chosen), available, shortcut=SEQUENCES)
+        self.data.roles.parts.fill(
+            text,
+            _dtype_code(text.dtype),
+            segments,
+            row_offsets,
+            self.train_on,
+            fill_id,
+            out["tokens"],
+            out["labels"],
+            out["loss_mask"],
+            out["position_ids"],
+            out.get("cu_seqlens"),
+            out.get("max_seqlen"),
+        )
+
+    def check(self) -> None:
+        """Makes sure that what was read of lengths is what their file held."""
+        if isinstance(self.data, SFTLowLevelDataset):
+            self.data.pair.check_index()
 
     def _report(self, exposure: Exposure) -> None:
         """Says what is wrong with conversations, or raises where a setting asks for it."""

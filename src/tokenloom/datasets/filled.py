@@ -14,6 +14,7 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.outputs import (
     INTEGERS,
     LARGE_BYTES,
+    TOKEN_DIGESTS,
     BatchLayout,
     MakeArray,
     Output,
@@ -27,10 +28,12 @@ from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import MAPPED, check_source, gather_tokens, mapped_bytes
 from tokenloom.kernels import GptFiller, MappedSamples
 from tokenloom.order.protocols import SpanOrder
-from tokenloom.overrides import Remembered
+from tokenloom.order.windows import SpanBatch
+from tokenloom.overrides import Remembered, overrides
 from tokenloom.storage.local import ByteSource
 
 _FLOAT32 = np.dtype(np.float32)
@@ -56,6 +59,8 @@ class FilledSamples(_Base):
     order: SpanOrder
     fills_batches: ClassVar[bool] = True
     """Whether `batch` fills given arrays."""
+    digests_tokens: ClassVar[bool] = True
+    """Whether `batch` gives digests of tokens."""
 
     def _prepare_filling(self) -> None:
         """Sets what samples are filled with; part of making a dataset."""
@@ -83,7 +88,7 @@ class FilledSamples(_Base):
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
         if not _ITEM_IS_OURS.known(self) and not _ITEM_IS_OURS(self):
-            return to_tensors(self._sample_for_item(idx), copy_shared=type(self).__getitem__ is not _GETITEM)
+            return to_tensors(self._sample_for_item(idx), copy_shared=overrides(self, "__getitem__"))
         sample = self._sample(idx)
         return tensors_of(sample) if self._all_filled else to_tensors(sample)
 
@@ -106,7 +111,7 @@ class FilledSamples(_Base):
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
             try:
-                self._sample_filler().fill_one(source, position, *_outputs(sample))
+                self._sample_filler().fill_one(source, position, *_outputs(sample)[:-1])
             except IndexError as error:
                 raise self._reworded(error) from error
         if not self._all_filled and "max_seqlen" in sample:
@@ -125,25 +130,35 @@ class FilledSamples(_Base):
             raise self._reworded(error) from error
         return {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
 
-    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]], *, out: Sample | None = None) -> Sample:
+    def batch(
+        self,
+        positions: Sequence[int | None] | NDArray[np.integer[Any]],
+        *,
+        out: Sample | None = None,
+        digests: NDArray[np.uint64] | None = None,
+    ) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
 
         Args:
             positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
             out: the arrays to fill and return, as `allocate_batch` gives them, one row per position; without them new
                 ones are made. What their rows held is gone, also after an error.
+            digests: uint64[num_samples, 2], where to put a digest of the tokens of each sample; see `DigestsTokens`.
 
         Raises:
             IndexError: there is no such sample.
             ConfigError: `out` cannot take these samples.
             TokenRangeError: a token does not fit into an `out` of int32.
         """
-        if out is None:
+        if out is None and (digests is None or not self.digests_tokens):
             return super().batch(positions)
         if not BATCH.free(self) and must_ask(self, BATCH):
             refuse_hook(self, BATCH, "filling given arrays", hint="ask for batches without `out`")
-        self.layout.check(out, len(positions), name=self._name())
-        self.fill_rows(positions, out)
+        if out is None:
+            out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
+        else:
+            self.layout.check(out, len(positions), name=self._name())
+        self.fill_rows(positions, out if digests is None else {**out, TOKEN_DIGESTS: digests})
         return out
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
@@ -250,8 +265,7 @@ class FilledSamples(_Base):
         source = self.dataset
         if (
             self._mapped is None
-            or not MAPPED.known(source)
-            or source.bin_reader is not self._mapped_reader
+            or not (type(source) is JoinedPairs or (MAPPED.known(source) and source.byte_source is self._mapped_reader))
             or not _QUERY_IS_OURS.known(self)
         ):
             self._mapped = self._find_mapped()
@@ -259,10 +273,15 @@ class FilledSamples(_Base):
 
     def _find_mapped(self) -> MappedSamples | None:
         source = self.dataset  # `isinstance` would believe a wrapper
+        if type(source) is JoinedPairs:
+            reader, sections = self.order.native_reader(), source.sections
+            if self._overrides_query() or reader is None or sections is None:
+                return None
+            return MappedSamples(reader, sections)
         if self._overrides_query() or not issubclass(type(source), IndexedDataset) or MAPPED.skipped(source):
             return None
-        self._mapped_reader = source.bin_reader
-        if (data := mapped_bytes(source.bin_reader)) is None or (reader := self.order.native_reader()) is None:
+        self._mapped_reader = source.byte_source
+        if (data := mapped_bytes(source.byte_source)) is None or (reader := self.order.native_reader()) is None:
             return None
         index = source.index
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
@@ -322,13 +341,22 @@ class FilledSamples(_Base):
         """Returns the tokens of samples, back to back.
 
         Returns:
-            tokens: integers[sum(run_lengths)].
-            run_lengths: int64[num_runs], tokens of each span.
+            tokens: integers[sum(abs(run_lengths))].
+            run_lengths: int64[num_runs], tokens of each span; below 0 those of a denied document, which are zeros.
             row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
         """
         spans = self.order.spans(rows, keep_empty=self.config.inter_document_masking)
+        if (denied := spans.documents < 0).any():
+            return self._gather_allowed(spans, ~denied)
         tokens = gather_tokens(self.dataset, spans.documents, spans.starts, spans.lengths)
         return tokens, spans.lengths, spans.row_offsets
+
+    def _gather_allowed(self, spans: SpanBatch, allowed: NDArray[np.bool_]) -> Runs:
+        """Returns what `_gather` does, without reading a token of a denied document."""
+        found = gather_tokens(self.dataset, spans.documents[allowed], spans.starts[allowed], spans.lengths[allowed])
+        tokens = np.zeros(int(spans.lengths.sum()), dtype=found.dtype)
+        tokens[np.repeat(allowed, spans.lengths)] = found
+        return tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets
 
     def _fill_from_runs(
         self,
@@ -339,21 +367,18 @@ class FilledSamples(_Base):
         rows: NDArray[np.int64] | None,
     ) -> None:
         """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
-        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(run_lengths)])[row_offsets]
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.abs(run_lengths))])[row_offsets]
         text = np.empty((len(row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
         for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
             text[row, : end - begin] = tokens[begin:end]
         self._sample_filler().fill_from_text(text, run_lengths, row_offsets, rows, *_outputs(out))
 
 
-_GETITEM = FilledSamples.__getitem__
 _QUERY = FilledSamples._query_document_sample_shuffle_indices
-_QUERY_IS_OURS = Remembered(
-    (_QUERY.__name__,), lambda dataset: type(dataset)._query_document_sample_shuffle_indices is _QUERY
-)
+_QUERY_IS_OURS = Remembered((_QUERY.__name__,), lambda dataset: not overrides(dataset, _QUERY.__name__))
 _ITEM_IS_OURS = Remembered(
     ("__getitem__", "sample"),
-    lambda dataset: type(dataset).__getitem__ is _GETITEM and SAMPLE_IS_OURS(dataset),
+    lambda dataset: not overrides(dataset, "__getitem__") and SAMPLE_IS_OURS(dataset),
 )
 
 
@@ -368,4 +393,5 @@ def _outputs(sample: Sample) -> tuple[Any, ...]:
         mask if mask is not None and mask.flags.writeable else None,  # else the constant one
         sample.get("cu_seqlens"),
         sample.get("max_seqlen"),
+        sample.get(TOKEN_DIGESTS),
     )

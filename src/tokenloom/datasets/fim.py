@@ -92,8 +92,8 @@ class GPTFIMDataset(GPTDataset):
 
     config: GPTFIMDatasetConfig
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def _prepare_filling(self) -> None:
+        super()._prepare_filling()
         config, tokenizer = self.config, self.config.tokenizer
         assert config.fim_extra_tokens is not None  # the config has checked it
         self._fim_ids = token_ids(tokenizer, config.fim_extra_tokens)
@@ -108,6 +108,10 @@ class GPTFIMDataset(GPTDataset):
         if config.fim_split_sample is not None:
             self._split_id = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
 
+    @property
+    def _changes_texts(self) -> bool:
+        return bool(self.config.fim_rate)
+
     def _mapped_samples(self) -> MappedSamples | None:
         return None if self.config.fim_rate else super()._mapped_samples()
 
@@ -115,23 +119,31 @@ class GPTFIMDataset(GPTDataset):
         tokens, run_lengths, row_offsets = super()._gather(rows)
         if not self.config.fim_rate:
             return tokens, run_lengths, row_offsets
-        runs = np.split(tokens.astype(np.int64, copy=False), np.cumsum(run_lengths)[:-1]) if len(run_lengths) else []
+        bounds = np.cumsum(np.abs(run_lengths))[:-1]
+        runs = np.split(tokens.astype(np.int64, copy=False), bounds) if len(run_lengths) else []
         moved: list[NDArray[np.int64]] = []
+        signs: list[int] = []
         moved_offsets = [0]
         for row, position in enumerate(rows.tolist()):
-            moved += self._rearrange_sample(position, runs[int(row_offsets[row]) : int(row_offsets[row + 1])])
+            own = slice(int(row_offsets[row]), int(row_offsets[row + 1]))
+            is_text = (run_lengths[own] >= 0).tolist()
+            taken = self._rearrange_sample(position, runs[own], is_text)
+            moved += taken
+            signs += [1 if text else -1 for text in is_text[: len(taken)]]
             moved_offsets.append(len(moved))
-        lengths = np.array([len(run) for run in moved], dtype=np.int64)
+        lengths = np.array([sign * len(run) for sign, run in zip(signs, moved, strict=True)], dtype=np.int64)
         flat = np.concatenate([np.empty(0, dtype=np.int64), *moved])
         return flat, lengths, np.array(moved_offsets, dtype=np.int64)
 
-    def _rearrange_sample(self, position: int, runs: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        """Returns the documents of a sample as they come out, cut off at the sample's end."""
+    def _rearrange_sample(
+        self, position: int, runs: list[NDArray[np.int64]], is_text: list[bool]
+    ) -> list[NDArray[np.int64]]:
+        """Returns the documents of a sample as they come out, cut off at the sample's end; what is no text stays."""
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
         moved = []
-        for run in runs:
-            taken = self._rearrange_document(run, random)[:room]
+        for run, text in zip(runs, is_text, strict=True):
+            taken = (self._rearrange_document(run, random) if text else run)[:room]
             if len(run) and not len(taken):
                 break
             moved.append(taken)

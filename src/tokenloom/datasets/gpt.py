@@ -5,28 +5,35 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.counted import CountedSamples
 from tokenloom.datasets.data_match import check_eod, check_kind
 from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.filled import FilledSamples
-from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.pair_samples import PairSamples, has_own_lengths
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.reference_hooks import GPT_HOOKS
 from tokenloom.datasets.splits import Split
+from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.later import SetLater
 from tokenloom.order.array_order import ArrayOrder
 from tokenloom.order.block_shuffle import Mixing, mixing_of
 from tokenloom.order.epochs import EpochPlan, Epochs
+from tokenloom.order.packs import PackEpochs
+from tokenloom.order.policies import OrderPolicy
+from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.windows import SpanBatch, Spans
 
 
-class GPTDataset(FilledSamples, PairSamples, MegatronDataset):
+class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
     """Samples of `sequence_length` tokens from the documents of one split.
 
     `dataset[k]` gives torch tensors as the reference does; `dataset.sample(k)` the same as NumPy arrays, without torch;
@@ -55,6 +62,14 @@ class GPTDataset(FilledSamples, PairSamples, MegatronDataset):
     config: GPTDatasetConfig
 
     uncalled_hooks = GPT_HOOKS
+    if TYPE_CHECKING:
+        order: SpanOrder
+        epochs: Epochs
+        epoch_plan: EpochPlan
+    else:
+        order = SetLater("_plan", when="_plans_later")
+        epochs = SetLater("_plan", when="_plans_later")
+        epoch_plan = SetLater("_plan", when="_plans_later")
 
     def __init__(
         self,
@@ -66,42 +81,78 @@ class GPTDataset(FilledSamples, PairSamples, MegatronDataset):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
-        self._check_pair()
         self._prepare_filling()
-        name = f"`{dataset_path or type(self).__name__}`"
-        check_kind(indexed_dataset, config, name=name, reads="documents")
-        check_eod(indexed_dataset, config, name=name)
+        self._verification = None
+        if self._opens_later and (config.defer_npy_index_mmap or self._has_entry()):
+            self._plans_later = True
+        else:
+            self._plan()
+
+    @property
+    def _opens_later(self) -> bool:
+        """Whether nothing of the data is opened, checked or planned before the length or a sample is asked for.
+
+        So it is where their counts are known, and that all is built.
+        """
+        pair = pair_of(self.dataset)
+        return self.config.fast_cache_load and self.config.verify == "quick" and pair is not None and not pair.is_open
+
+    def _has_entry(self) -> bool:
+        """Whether the index cache has an entry of this dataset; one stat."""
+        cache = self._array_store(PairOrigin(dataset=self.dataset)).cache
+        return cache is not None and cache.exists()
+
+    def _plan(self) -> None:
+        """Checks the data, counts their tokens, and finds the order of the samples."""
+        config, index_split = self.config, self.index_split
+        name = f"`{self.dataset_path or type(self).__name__}`"
+        check_tokenizer(self.dataset, config, name=name)
+        self._check_pair()
+        check_kind(self.dataset, config, name=name, reads="documents")
+        check_eod(self.dataset, config, name=name)
         documents = self.documents
         num_tokens = documents.count_tokens()
         self._check_sum(num_tokens)
         policy = config.policy_of(index_split)
-        self.epochs: Epochs = policy.epochs(num_tokens, documents.length_blocks())
+        self.epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
         if self.epoch_plan.num_samples == 0:
             warnings.warn(
                 f"{self._name()} holds {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
                 f"{config.sequence_length + self._extra}",
                 ShortDatasetWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        further = {
-            "add_extra_token_to_sequence": bool(self._extra),
-            "drop_last_partial_validation_sequence": config.drop_last_partial_validation_sequence,
-        }
-        self.order = policy.order(
-            documents,
-            self.epochs,
-            self.epoch_plan,
-            seed=config.random_seed,
-            store=self._array_store(PairOrigin(dataset=indexed_dataset, further=further)),
-        )
+        self.order = self._make_order(policy)
+
+    @classmethod
+    def in_order(cls, low_level: Any, order: SpanOrder, config: GPTDatasetConfig, *, name: str) -> Self:
+        """Returns samples in an order that is given: nothing is counted, built or stored, and no epochs are planned.
+
+        Args:
+            low_level: gives tokens of spans.
+            order: which spans are sample i.
+            config: the settings; those of splits, epochs and the index cache have no effect.
+            name: name of the data, for messages.
+
+        Raises:
+            ConfigError: the class overrides what would have no effect.
+        """
+        dataset = cls.__new__(cls)
+        MegatronDataset.__init__(dataset, low_level, name, range(0), None, Split.train, config)
+        dataset._check_pair()
+        dataset._prepare_filling()
+        dataset.order = order
+        return dataset
 
     # --- building ---------------------------------------------------------------------------------------------
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
         """Returns the number of sequences: GPT data is split by sequence."""
-        return len(low_level_dataset.sequence_lengths)
+        if has_own_lengths(low_level_dataset):
+            return len(low_level_dataset.sequence_lengths)
+        return len(low_level_dataset)  # which opens nothing
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> IndexedDataset:
@@ -118,6 +169,20 @@ class GPTDataset(FilledSamples, PairSamples, MegatronDataset):
             fast_cache_load=config.fast_cache_load,
             sequences_per_dataset=counts,
             object_storage=config.storage_settings,
+        )
+
+    def _make_order(self, policy: OrderPolicy) -> SpanOrder:
+        config = self.config
+        further = {
+            "add_extra_token_to_sequence": bool(self._extra),
+            "drop_last_partial_validation_sequence": config.drop_last_partial_validation_sequence,
+        }
+        return policy.order(
+            self.documents,
+            self.epochs,
+            self.epoch_plan,
+            seed=config.random_seed,
+            store=self._array_store(PairOrigin(dataset=self.dataset, further=further)),
         )
 
     def _plan_epochs(self) -> EpochPlan:
@@ -190,3 +255,20 @@ class GPTDataset(FilledSamples, PairSamples, MegatronDataset):
             return self.order.spans(rows, keep_empty=False)
         except IndexError as error:
             raise self._damaged(error) from error
+
+    def epochs_of(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order tells none.
+
+        Of windows that is a stretch of `document_index` as long as there are documents. The reference shuffles all
+        epochs but the last as one stream, so that a document may come twice in one of these, and not at all in another.
+        """
+        rows, _ = self._rows(positions)
+        arrays = self.order.arrays.open() if isinstance(self.order, ArrayOrder) else {}
+        if "sample_index" in arrays:
+            first, offset = arrays["sample_index"][arrays["shuffle_index"][rows]].astype(np.int64).T
+            first += offset >= self.documents.lengths[arrays["document_index"][first]]  # it begins at the next one
+            found: NDArray[np.int64] = first // max(len(self.documents), 1)
+            return found
+        if "pack_index" in arrays and isinstance(self.epochs, PackEpochs):
+            return arrays["shuffle_index"][rows].astype(np.int64) // max(self.epochs.report.num_packs, 1)
+        return np.full(len(rows), -1, dtype=np.int64)

@@ -22,6 +22,10 @@ class Count:
         return Count(conversations=self.conversations - other.conversations, tokens=self.tokens - other.tokens)
 
 
+NOTHING = Count()
+"""No conversation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatLedger:
     """What became of every conversation and token of the passes over a split, and what fills its samples.

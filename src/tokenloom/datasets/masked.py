@@ -145,19 +145,26 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
             raise ConfigError(message)
         check_kind(indexed_dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="sentences")
         self._filler: Any = None
-        samples = SentenceSamples(
-            source=indexed_dataset,
-            rows=self.rows,
-            num_samples=self.num_samples,
-            longest_text=config.sequence_length - self._special_tokens,
-            short_probability=float(config.short_sequence_probability or 0.0),
-            seed=config.random_seed,
-            min_sentences=self._min_sentences,
-            name=self._name(),
-        )
+        self.order = self._make_order(config.sequence_length - self._special_tokens, self._min_sentences)
+
+    def _make_order(self, longest_text: int, min_sentences: int) -> SentenceOrder:
+        """Returns the order of samples of so many tokens of text at most, and so many sentences at least."""
         # The reference has one cache for all splits of these.
         base = f"{self.unique_description_hash}-{type(self).__name__}"
-        self.order = SentenceOrder(samples, self._array_store(PairOrigin(dataset=indexed_dataset), base=base))
+        store = self._array_store(PairOrigin(dataset=self.dataset), base=base)
+        return SentenceOrder(self._sentence_samples(longest_text, min_sentences), store)
+
+    def _sentence_samples(self, longest_text: int, min_sentences: int) -> SentenceSamples:
+        return SentenceSamples(
+            source=self.dataset,
+            rows=self.rows,
+            num_samples=self.num_samples,
+            longest_text=longest_text,
+            short_probability=float(self.config.short_sequence_probability or 0.0),
+            seed=self.config.random_seed,
+            min_sentences=min_sentences,
+            name=self._name(),
+        )
 
     @property
     @abstractmethod

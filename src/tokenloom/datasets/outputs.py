@@ -21,6 +21,9 @@ MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
 INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 """What tokens, labels and positions can be wanted as; the first one unless something else is said."""
 
+TOKEN_DIGESTS = "token_digests"
+"""What kernels find, among the arrays they fill, to put a digest of each row of tokens into: uint64[num_samples, 2]."""
+
 LARGE_BYTES = 128 << 10
 """From here on malloc returns the memory of arrays to the system, and `recycled_empty` keeps it."""
 

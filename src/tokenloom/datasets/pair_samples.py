@@ -12,19 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.shortcuts import BATCH, SAMPLE, as_arrays, ask_each, makes_batches, must_ask, stack
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
-from tokenloom.order.cache import IndexCache
+from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Remembered
+from tokenloom.storage.object_storage import object_storage
 
 if TYPE_CHECKING:
     _Base = MegatronDataset  # beside which a dataset class has this
@@ -137,15 +140,7 @@ class PairSamples(_Base):
         """Returns non-negative positions, int64[count], and the rows that stand for None."""
         if self._verification is not None:
             self._verification.check()
-        fillers: list[int] = []
-        if not isinstance(positions, np.ndarray) and None in positions:
-            fillers = [row for row, position in enumerate(positions) if position is None]
-            positions = [0 if position is None else position for position in positions]
-        given = np.asarray(positions)
-        if given.dtype.kind not in "iu" and given.size:
-            message = f"expected integers as positions of samples, found {given.dtype}"
-            raise TypeError(message)
-        rows = np.ascontiguousarray(given, dtype=np.int64)
+        rows, fillers = positions_and_fillers(positions)
         num_samples = len(self)
         if rows.size and not _all_within(rows, num_samples):
             rows = np.array([self._position(position) for position in rows.tolist()], dtype=np.int64)
@@ -164,15 +159,17 @@ class PairSamples(_Base):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        pair = pair_of(self.dataset)
-        return [] if pair is None else pair.remote_paths
+        source = self.dataset if type(self.dataset) is JoinedPairs else pair_of(self.dataset)
+        return [] if source is None else source.remote_paths
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""
         if self.remote_paths:
             rows, _ = self._rows(positions)
             spans = self.span_batch(rows)
-            self.dataset.will_need(spans.documents, spans.starts, spans.lengths, block_bytes=self._block_bytes)
+            read = spans.documents >= 0  # not denied
+            chosen = (spans.documents[read], spans.starts[read], spans.lengths[read])
+            self.dataset.will_need(*chosen, block_bytes=self._block_bytes)
 
     @property
     def _block_bytes(self) -> int | None:
@@ -195,7 +192,7 @@ class PairSamples(_Base):
         is_kept = config.path_to_cache is not None or not config.mock
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
         return ArrayStore(
-            cache=IndexCache(self._index_folder(), base) if is_kept else None,
+            cache=index_cache(self._index_folder(), base, config.storage_settings) if is_kept else None,
             description=self.unique_description,
             name=self._name(),
             origin=origin,
@@ -213,21 +210,49 @@ class PairSamples(_Base):
         rows = self.rows.consecutive
         if not rows or (pair := pair_of(self.dataset)) is None:
             return
-        kind = type(pair)  # a wrapper may say that it is another class
-        if not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths:
-            return  # a user's class has lengths of its own
+        if has_own_lengths(pair):
+            return
         if pair.count_tokens(rows) != num_tokens:
             check_sum(pair, rows, num_tokens)
 
     def _index_folder(self) -> str:
-        """Returns the folder of the index cache: the one that is named, else one beside the data."""
+        """Returns the folder of the index cache: the one that is named, else one beside the data, or of this node."""
         if self.config.path_to_cache is not None:
             folder: str = self.config.path_to_cache
             return folder
         if self.remote_paths:
-            message = f"expected `path_to_cache` with data in object storage, {self._name()}, found none"
-            raise ConfigError(message, hint="name a local folder for the indices")
+            return local_index_folder(self.config)
         return os.path.join(self.dataset.path_prefix, "cache", f"{type(self).__name__}_indices")
+
+
+def local_index_folder(config: BlendedMegatronDatasetConfig) -> str:
+    """Returns the folder of this node for indices of data in object storage, where no other is named."""
+    return os.path.join(object_storage(config.storage_settings).folder, "indices")
+
+
+def has_own_lengths(source: Any) -> bool:
+    """Whether a low-level dataset has lengths of a user's own, or is no pair."""
+    kind = type(source)  # a wrapper may say that it is another class
+    return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
+
+
+def positions_and_fillers(
+    positions: Sequence[int | None] | NDArray[np.integer[Any]],
+) -> tuple[NDArray[np.int64], list[int]]:
+    """Returns positions as they are given, int64[count], with 0 in the rows that stand for None, and these rows.
+
+    Raises:
+        TypeError: they are no integers.
+    """
+    fillers: list[int] = []
+    if not isinstance(positions, np.ndarray) and None in positions:
+        fillers = [row for row, position in enumerate(positions) if position is None]
+        positions = [0 if position is None else position for position in positions]
+    given = np.asarray(positions)
+    if given.dtype.kind not in "iu" and given.size:
+        message = f"expected integers as positions of samples, found {given.dtype}"
+        raise TypeError(message)
+    return np.ascontiguousarray(given, dtype=np.int64), fillers
 
 
 _SAMPLE = PairSamples.sample

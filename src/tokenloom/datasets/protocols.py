@@ -6,7 +6,7 @@ A class of a user's own needs `__len__` and `__getitem__` (`Samples`). Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -73,6 +73,25 @@ class FillsBatches(Protocol):
 
 
 @runtime_checkable
+class DigestsTokens(Protocol):
+    """Gives digests of the tokens that it hands out, made while they are filled: `batch(positions, digests=…)`."""
+
+    @property
+    def digests_tokens(self) -> bool:
+        """Whether it does, with these settings."""
+        ...
+
+    def batch(
+        self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
+    ) -> Sample:
+        """Returns samples; puts digests of their tokens, those of `kernels.digest_tokens`, into zeros[num_samples, 2].
+
+        All of them or none: where it leaves zeros, they are made of the samples.
+        """
+        ...
+
+
+@runtime_checkable
 class FillsRows(FillsBatches, Protocol):
     """Fills some rows of given arrays; so a blend has each of its datasets fill its own rows."""
 
@@ -129,6 +148,24 @@ class KnowsSpans(Protocol):
 
 
 @runtime_checkable
+class KnowsSlots(Protocol):
+    """Gives spans more room in a sample than they have tokens: it is filled up with padding."""
+
+    def slots_of(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the places of a sample that each sequence takes: int64[num_sequences]; -1 - number if denied."""
+        ...
+
+
+@runtime_checkable
+class KnowsEpochs(Protocol):
+    """Tells from its order, which is stored, in which epoch of its data a sample is."""
+
+    def epochs_of(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order tells none."""
+        ...
+
+
+@runtime_checkable
 class Verifiable(Protocol):
     """Can work its order out again."""
 
@@ -144,6 +181,40 @@ class HearsOfEpochs(Protocol):
     def set_epoch(self, epoch: int) -> None:
         """Takes the number of the epoch that begins."""
         ...
+
+
+@runtime_checkable
+class KnowsOrder(Protocol):
+    """Knows the identity of its order, so that a state says which order it is a position of."""
+
+    def order_state(self, position: int) -> dict[str, Any]:
+        """Returns what identifies a position: `run`, the run's id, `position`, and `digest`.
+
+        The digest is the SHA-256, in hex, of everything that decides the positions before it, and of nothing else.
+        """
+        ...
+
+    def position_of_state(self, state: Mapping[str, Any]) -> int:
+        """Returns the position of what `order_state` returned, whenever that was.
+
+        Raises:
+            ConfigError: it is of another run, of another past, of data that were replaced since, or beyond the end.
+        """
+        ...
+
+
+@runtime_checkable
+class BelongsToRun(Protocol):
+    """Was built for a run, if it was: then another object knows its order."""
+
+    run_order: KnowsOrder | None
+
+
+def order_of(dataset: Any) -> KnowsOrder | None:
+    """Returns what knows the order of a dataset: itself, or what it was given; None if nothing does."""
+    if isinstance(dataset, KnowsOrder):
+        return dataset
+    return dataset.run_order if isinstance(dataset, BelongsToRun) else None
 
 
 @runtime_checkable

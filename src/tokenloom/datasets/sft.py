@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationSamples
+from tokenloom.datasets.exposure import TakenConversations
 from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.order.conversation_order import PackedSamples
@@ -49,9 +50,9 @@ class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
         """Opens conversations: the prefix of a tokenized pair, or a file that is then tokenized once."""
         return SFTLowLevelDataset(dataset_path, config)
 
-    def _make_samples(self) -> PackedSamples:
+    def _make_samples(self, taken: TakenConversations) -> PackedSamples:
         return PackedSamples(
-            source=self._taken,
+            source=taken,
             num_samples=self.num_samples,
             seed=self.config.random_seed,
             name=self._name(),
@@ -61,7 +62,7 @@ class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
     @property
     def sample_index(self) -> NDArray[np.int64]:
         """int64[num_samples + 1], the position in `document_index` at which each sample begins, and the end."""
-        return self.order.starts()
+        return self._stored().starts()
 
     def __len__(self) -> int:
         """The number of samples; opens the index where it was not asked for a number."""

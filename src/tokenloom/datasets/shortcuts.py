@@ -19,6 +19,7 @@ import numpy as np
 from tokenloom.datasets.protocols import (
     ArraySamples,
     Batches,
+    DigestsTokens,
     FillsBatches,
     FillsRows,
     HasItemHook,
@@ -44,13 +45,23 @@ class SampleShortcut(Shortcut):
 
     def hook(self, dataset: Any) -> str | None:
         """Returns what is skipped: a method of a user's class, or a function that was configured; or None."""
-        if self.free(dataset) or self._free(dataset):
+        if self.free(dataset):
             return None
-        hook = dataset.item_hook if isinstance(dataset, HasItemHook) else None
-        return self.skipped(dataset) if hook is None else hook
+        if _may_have_a_hook(dataset):
+            hook: str | None = dataset.item_hook
+            return self.skipped(dataset) if hook is None else hook
+        return None if self._free(dataset) else self.skipped(dataset)
 
     def _is_free(self, dataset: Any) -> bool:
-        return not isinstance(dataset, HasItemHook) and self.skipped(dataset) is None
+        return not _may_have_a_hook(dataset) and self.skipped(dataset) is None
+
+
+_HAS_ITEM_HOOK = Remembered(("item_hook",), lambda dataset: isinstance(dataset, HasItemHook))
+
+
+def _may_have_a_hook(dataset: Any) -> bool:
+    """Whether a dataset says what only `dataset[k]` asks; remembered where a class does, as it is asked per batch."""
+    return _HAS_ITEM_HOOK.known(dataset) or _HAS_ITEM_HOOK(dataset) or isinstance(dataset, HasItemHook)
 
 
 SAMPLE = SampleShortcut("sample", skips=("__getitem__",), asked_by_hooks=True)
@@ -61,6 +72,9 @@ BATCH = SampleShortcut("batch", skips=("__getitem__", "sample"))
 
 FILLS = SampleShortcut("fills_batches", skips=("__getitem__", "sample", "batch"), asked_by_hooks=True)
 """Whether `batch` fills given arrays."""
+
+DIGESTS = SampleShortcut("digests_tokens", skips=("__getitem__", "sample", "batch"), asked_by_hooks=True)
+"""Digests of tokens, made while they are filled."""
 
 ROWS = SampleShortcut("fill_rows", skips=("__getitem__", "sample", "batch"))
 """Some rows of given arrays."""
@@ -111,6 +125,7 @@ _OFFERS_SAMPLES = _Offer(ArraySamples, ("sample",))
 _OFFERS_A_BATCH = _Offer(Batches, ("batch",), unless=_cuts_itself)
 _OFFERS_BATCHES = _Offer(Batches, ("batch", "makes_batches"), unless=_makes_none)
 _OFFERS_FILLING = _Offer(FillsBatches, ("fills_batches", "allocate_batch"))
+_OFFERS_DIGESTS = _Offer(DigestsTokens, ("digests_tokens", "batch"))
 _OFFERS_ROWS = _Offer(FillsRows, ("fills_batches", "allocate_batch", "fill_rows"))
 
 _asked: ContextVar[frozenset[int]] = ContextVar("_asked", default=frozenset())
@@ -183,6 +198,11 @@ def makes_batches(dataset: Any) -> bool:
 def fills_batches(dataset: Any) -> bool:
     """Whether a dataset fills given arrays, with what `dataset[k]` shows: `allocate_batch`, and `batch` with `out`."""
     return _OFFERS_FILLING(dataset) and dataset.fills_batches and hook_of(dataset, FILLS) is None
+
+
+def digests_tokens(dataset: Any) -> bool:
+    """Whether a dataset gives digests of the tokens that `dataset[k]` shows: `batch` with `digests`."""
+    return _OFFERS_DIGESTS(dataset) and dataset.digests_tokens and hook_of(dataset, DIGESTS) is None
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:

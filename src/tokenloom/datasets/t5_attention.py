@@ -27,17 +27,17 @@ def attention_masks(
     """Returns the masks of encoder, decoder and cross attention; `config_attention_mask` of T5 datasets says more."""
     if use_local:
         return (
-            _dense_mask(encoder_tokens, encoder_tokens),
-            _dense_mask(decoder_tokens, decoder_tokens, causal=True),
-            _dense_mask(decoder_tokens, encoder_tokens),
+            dense_mask(encoder_tokens, encoder_tokens),
+            dense_mask(decoder_tokens, decoder_tokens, causal=True),
+            dense_mask(decoder_tokens, encoder_tokens),
         )
     if _takes_separate_masks(te_version or _installed_version()):
         encoder_mask, decoder_mask = (mask.unsqueeze(1).unsqueeze(1) for mask in (encoder_mask, decoder_mask))
         return encoder_mask, None, (decoder_mask, encoder_mask)
-    return _dense_mask(encoder_tokens, encoder_tokens), None, _dense_mask(decoder_tokens, encoder_tokens)
+    return dense_mask(encoder_tokens, encoder_tokens), None, dense_mask(decoder_tokens, encoder_tokens)
 
 
-def _dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
+def dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
     """Returns bool[batch, 1, queries, keys], True where nothing is attended to; token 0 counts as padding."""
     seen = (queries >= 1).unsqueeze(2) & (keys >= 1).unsqueeze(1)
     return ~(seen.tril() if causal else seen).unsqueeze(1)

@@ -23,6 +23,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.check import manifest_head_of
 from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, fingerprint_of, identity_of, optional_number
+from tokenloom.indexed.roles import SequenceRoles
 from tokenloom.storage.addresses import is_remote
 
 
@@ -131,3 +132,16 @@ def _warn_once(config: BlendedMegatronDatasetConfig, message: str, topic: str) -
 @cache
 def _largest(dtype: np.dtype[Any]) -> int:
     return int(np.iinfo(dtype).max)
+
+
+def check_roles_tokenizer(roles: SequenceRoles, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
+    """Compares the tokenizer of conversations with what their roles say, for data without a manifest.
+
+    Raises:
+        TokenizerError: it is another one.
+    """
+    made_by, given = roles.tokenizer_sha256, getattr(config.tokenizer, "sha256", None)
+    if made_by is None or given is None or made_by == given or config.allow_tokenizer_mismatch:
+        return
+    message = f"{name} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
+    raise TokenizerError(message, hint="tokenize the conversations again, or use that tokenizer")

@@ -12,6 +12,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationSamples
+from tokenloom.datasets.exposure import TakenConversations
 from tokenloom.datasets.mock import check_names_no_data
 from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.splits import Split
@@ -50,17 +51,19 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
     """
 
     reads_ahead = 1
+    reads_text = True
+    shares_samples = False
     makes_batches = False
     config_class = VarlenDatasetConfig
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
         """Opens conversations or texts: the prefix of a pair, or a file that is then tokenized once."""
-        return SFTLowLevelDataset(dataset_path, config, plain_text=True)
+        return SFTLowLevelDataset(dataset_path, config, plain_text=VarlenDataset.reads_text)
 
-    def _make_samples(self) -> SingleSamples:
+    def _make_samples(self, taken: TakenConversations) -> SingleSamples:
         return SingleSamples(
-            source=self._taken, num_samples=self.num_samples, seed=self.config.random_seed, name=self._name()
+            source=taken, num_samples=self.num_samples, seed=self.config.random_seed, name=self._name()
         )
 
     def __len__(self) -> int:
@@ -76,8 +79,11 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
         return self._segment_column(positions, 3)
 
     def _segment_column(self, positions: Positions | None, column: int) -> NDArray[np.int64]:
-        chosen = self.document_index if positions is None else self.document_index[self._rows(positions)[0]]
-        segments = self._taken.segments(chosen.astype(np.int64))
+        if positions is None:
+            chosen = self.document_index.astype(np.int64)
+        else:
+            chosen, _ = self.order.conversations(self._rows(positions)[0])
+        segments = self._taken.segments(chosen)
         self._check_read()
         return np.ascontiguousarray(segments[:, column])
 

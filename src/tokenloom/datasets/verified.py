@@ -6,6 +6,7 @@ import os
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.indexed.verification import Verification, verification
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.own_folder import own_folder
 
 
@@ -20,7 +21,7 @@ def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None
     """
     if config.verify != "full" or config.mock:
         return None
-    if config.path_to_cache is not None:
+    if config.path_to_cache is not None and not is_remote(config.path_to_cache):
         return verification(os.path.join(config.path_to_cache, "verified"))
     path = os.path.join(config.storage_settings.folder, f"verified-{os.geteuid()}")
     return verification(own_folder(path, hint="name a folder for indices with `path_to_cache`"))

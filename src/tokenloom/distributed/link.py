@@ -70,7 +70,9 @@ class Link:
         self._wires: dict[int, Wire] = {}
         self._on_verdict: Callable[[], None] = lambda: None
         self._is_closing = False
-        self._probed = time.monotonic()
+        self._listened = self._probed = time.monotonic()
+        """Before which everything that arrived was heard."""
+        self._listen_until = 0.0
         self._selector = selectors.DefaultSelector()
         self._waker, self._woken = socket.socketpair()
         self._advertised: Record | None = None
@@ -134,6 +136,8 @@ class Link:
     def reports(self) -> list[Record] | Record:
         """Returns the reports of all ranks, or the verdict; on the collector."""
         with self._changed:
+            if time.monotonic() - self._listened > 2 * self._seat.beat_seconds:
+                self._hear_all()
             while self._seat.verdict is None:
                 if (reports := self._seat.reports()) is not None:
                     return reports
@@ -146,6 +150,13 @@ class Link:
             answer = self._seat.answer_all(answers)
             self._deliver()
         return answer
+
+    def _hear_all(self) -> None:
+        """Waits until what has arrived by now was heard: others may have given up who was frozen."""
+        self._listen_until = time.monotonic()
+        self._wake()
+        while self._seat.verdict is None and self._listened < self._listen_until:
+            self._changed.wait()
 
     def close(self) -> None:
         """Ends the connections, for good; waits for last words to arrive, but not for long."""
@@ -187,14 +198,18 @@ class Link:
 
     def _turn(self) -> bool:
         """Waits for messages, or the time of the next sign of life; returns whether there is to be another turn."""
-        pause = self._seat.beat_seconds
-        events = self._selector.select(min(pause, _PROBE_SECONDS) if self._seat.missing else pause)
+        pause = min(self._seat.beat_seconds, _PROBE_SECONDS) if self._seat.missing else self._seat.beat_seconds
+        began = time.monotonic()
+        events = self._selector.select(0 if self._listened < self._listen_until else pause)
         with self._changed:
             for key, _ in events:
                 self._serve(key)
             self._use_rendezvous()
             self._probe_the_missing()
             self._seat.tick(time.monotonic())
+            if self._listened < self._listen_until <= began:
+                self._changed.notify_all()
+            self._listened = began
             self._deliver()
             verdict, is_closing = self._seat.verdict, self._is_closing
         if verdict is not None:

@@ -1,6 +1,10 @@
 from .counts import sequence_counts as sequence_counts
 from .dataset import IndexedDataset as IndexedDataset
+from .document_hashes import read_document_hashes as read_document_hashes
 from .layout import DType as DType
+from .origins import OriginFile as OriginFile
+from .origins import Origins as Origins
+from .origins import read_origins as read_origins
 from .statistics import DatasetStatistics as DatasetStatistics
 from .verification import Verification as Verification
 from .verify import VerifyReport as VerifyReport

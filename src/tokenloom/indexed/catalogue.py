@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.indexed.layout import Header, bin_path, idx_path
 from tokenloom.storage.addresses import can_be_path, is_remote
 from tokenloom.storage.extents import Extents, ExtentSource, KnownFiles, RecordedFile
 from tokenloom.storage.json_files import parse_json
+from tokenloom.storage.relative_names import path_of_name, relative_name
 from tokenloom.storage.resolve import is_missing, map_whole
-from tokenloom.storage.secrets import admit, redacted
+from tokenloom.storage.secrets import redacted
 from tokenloom.storage.settings import ObjectStorageSettings
 
 MAGIC = "tokenloom catalogue"
@@ -172,7 +172,9 @@ class Catalogue:
         for part in self.parts:
             facts = {name: value for name, value in asdict(part.file).items() if name != "path" and value is not None}
             counts = {"num_sequences": part.num_sequences, "num_documents": part.num_documents}
-            lines.append(json.dumps({"prefix": _relative(part.prefix, prefix), **counts, **facts}))
+            lines.append(
+                json.dumps({"prefix": relative_name(part.prefix, owner=catalogue_path(prefix)), **counts, **facts})
+            )
         start = json.dumps({"format": MAGIC, "version": VERSION, "alignment": ALIGNMENT})[:-1]
         return f'{start}, "parts": [\n{f",{chr(10)}".join(lines)}\n]}}\n'.encode()
 
@@ -238,7 +240,7 @@ def _parse_part(part: dict[str, Any], prefix: str) -> CataloguePart:
     if not can_be_path(part["prefix"]) or not -(2**63) <= (part.get("modified_ns") or 0) < 2**63:
         message = f"found the prefix {part['prefix'][:100]!r}, modified at {str(part.get('modified_ns'))[:100]}"
         raise ValueError(message)
-    path, modified_ns = bin_path(_absolute(part["prefix"], prefix)), part.get("modified_ns")
+    path, modified_ns = bin_path(path_of_name(part["prefix"], owner=catalogue_path(prefix))), part.get("modified_ns")
     if modified_ns is None and not is_remote(path):
         modified_ns = -1  # which no file has: what is not known cannot be the same
     file = RecordedFile(
@@ -249,29 +251,3 @@ def _parse_part(part: dict[str, Any], prefix: str) -> CataloguePart:
         etag=part.get("etag"),
     )
     return CataloguePart(file=file, num_sequences=counts[1], num_documents=counts[2])
-
-
-def _relative(pair: str, prefix: str) -> str:
-    """Returns how a catalogue names a pair: from its own folder on if the pair lies below it, else as a whole."""
-    if is_remote(prefix):
-        folder = prefix.rpartition("/")[0] + "/"
-        if not is_remote(pair):
-            message = f"a catalogue in object storage would name the local pair `{pair}`, which others cannot read"
-            raise ConfigError(message, hint="write the catalogue beside the pairs, or store the pairs first")
-        return pair.removeprefix(folder)
-    if is_remote(pair):
-        return pair
-    relative = os.path.relpath(pair, os.path.dirname(prefix) or ".")
-    return os.path.abspath(pair) if relative.split(os.sep, 1)[0] == os.pardir else relative
-
-
-def _absolute(name: str, prefix: str) -> str:
-    """Returns the prefix of a pair from the name that a catalogue has for it."""
-    if is_remote(name):
-        return admit(name)
-    if is_remote(prefix):
-        if name.startswith("/") or os.pardir in name.split("/"):
-            message = f"the local pair {name!r} in object storage"
-            raise ValueError(message)
-        return f"{prefix.rpartition('/')[0]}/{name}"
-    return os.path.join(os.path.dirname(prefix), name)

@@ -55,7 +55,8 @@ class IndexedDataset(OpenedPair):
         path_prefix: the path or address of the pair without `.bin` or `.idx`.
         multimodal: whether to return modes; the index must hold them.
         mmap: map the tokens into memory; else read them by position, without a mapping.
-        fast_cache_load: accepted for compatibility; opening is O(1) either way.
+        fast_cache_load: with `sequences_per_dataset`, open the files when more than counts are asked for: what is wrong
+            with them is found out then, and they are the files of that time.
         sequences_per_dataset: (sequence count, document boundary count), to check against the header.
         dtype_code: the dtype code the tokens should have, to check against the header.
         object_storage: how to read data in object storage.
@@ -133,7 +134,7 @@ class IndexedDataset(OpenedPair):
         stop = available if length is None else int(offset) + int(length)
         if not 0 <= offset <= stop <= available:
             raise self._outside(row, int(offset), stop)
-        itemsize = index.dtype.itemsize
+        itemsize = index.header.dtype.itemsize
         begin = int(arrays.pointers[row]) + int(offset) * itemsize
         tokens = self._read(begin, (stop - int(offset)) * itemsize)
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
@@ -151,9 +152,9 @@ class IndexedDataset(OpenedPair):
         """
         self._check_spans(sequences, starts, lengths)
         self.check_tokens(0, 0)
-        data, dtype, num_tokens = mapped_bytes(self.bin_reader), self.dtype, int(lengths.sum())
+        data, dtype, num_tokens = mapped_bytes(self.byte_source), self.dtype, int(lengths.sum())
         num_bytes = num_tokens * dtype.itemsize
-        if num_bytes > _MUCH or num_bytes > self.bin_reader.num_bytes:
+        if num_bytes > _MUCH or num_bytes > self.byte_source.num_bytes:
             self._check_bytes(sequences, starts, lengths)
         out = np.empty(num_tokens, dtype=dtype)
         if data is not None and dtype.kind in "iu":
@@ -170,7 +171,7 @@ class IndexedDataset(OpenedPair):
             return out
         filled = 0
         offsets, sizes = self._ranges.of_spans(sequences, starts, lengths)
-        for part in self.bin_reader.read_many(offsets.tolist(), sizes.tolist()):
+        for part in self.byte_source.read_many(offsets.tolist(), sizes.tolist()):
             tokens = part.view(dtype)
             out[filled : filled + len(tokens)] = tokens
             filled += len(tokens)
@@ -202,13 +203,13 @@ class IndexedDataset(OpenedPair):
             StorageError: one does not.
         """
         offsets, num_bytes = self._ranges.of_spans(sequences, starts, lengths)
-        outside_of_file = (offsets < 0) | (offsets > self.bin_reader.num_bytes - num_bytes)
+        outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():
             self.check_index()
             first = int(np.argmax(outside_of_file))
-            raise outside(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.bin_reader.num_bytes)
-        if isinstance(self.bin_reader, ExtentSource):
-            self.bin_reader.open_parts(offsets[num_bytes > 0])
+            raise outside(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.byte_source.num_bytes)
+        if isinstance(self.byte_source, ExtentSource):
+            self.byte_source.open_parts(offsets[num_bytes > 0])
 
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()
@@ -250,13 +251,14 @@ class IndexedDataset(OpenedPair):
         return sequences
 
     def _read(self, begin: int, num_bytes: int) -> Tokens:
-        source = self.bin_reader
+        """Returns the tokens in some bytes, to which the index has led."""
+        source = self.byte_source
         if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # zeros are no tokens
             self.check_index()
             message = f"bytes [{begin}, {begin + num_bytes}) of `{self.tokens_path}` lie in no file that it names"
             raise DatasetFormatError(message, hint="the index is damaged; write the catalogue again")
         try:
-            tokens = source.read(begin, num_bytes).view(self.index.dtype)
+            tokens = source.read(begin, num_bytes).view(self._token_dtype)
         except StorageError:
             self.check_index()  # where the pointer came from
             raise

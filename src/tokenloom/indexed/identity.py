@@ -22,7 +22,7 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
         ChangedFileError: a mapped file lost bytes since it was opened, so that what was read of it does not count.
     """
     header = dataset.index.header
-    index, tokens = dataset.index_source(), dataset.bin_reader
+    index, tokens = dataset.index_source(), dataset.byte_source
     identity = {
         "dtype": header.dtype.name,
         "num_sequences": header.num_sequences,

@@ -205,7 +205,7 @@ def _dtype_of(code: int) -> np.dtype[Any]:
 
 
 def parse_index(
-    data: Bytes, header: Header, *, path: str, bin_bytes: int, multimodal: bool, tokens_path: str | None = None
+    data: Bytes, header: Header, *, path: str, bin_bytes: int | None, multimodal: bool, tokens_path: str | None = None
 ) -> IndexArrays:
     """Returns the arrays of an `.idx` file after checking, in O(1), that they and the `.bin` file belong together.
 
@@ -213,7 +213,7 @@ def parse_index(
         data: uint8[size], the whole `.idx` file.
         header: header of this file.
         path: path of the `.idx` file, for messages.
-        bin_bytes: the real size of the `.bin` file.
+        bin_bytes: the real size of the `.bin` file; None where that is not known.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
         tokens_path: path of what holds the tokens, for messages; None for the `.bin` file beside the index.
 
@@ -257,7 +257,7 @@ def parse_index(
     if header.num_sequences:
         promised = int(arrays.pointers[-1]) + int(arrays.lengths[-1]) * header.dtype.itemsize
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
-    if promised != bin_bytes:
+    if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
         kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
         message = f"`{tokens}`: expected {promised} bytes ({source}), found {bin_bytes}"

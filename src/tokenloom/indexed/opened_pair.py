@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from tokenloom import kernels
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.byte_ranges import ByteRanges
 from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path
+from tokenloom.indexed.later import SetLater
 from tokenloom.indexed.layout import (
     HEADER_BYTES,
     Header,
     Index,
+    IndexArrays,
     bin_path,
     idx_path,
     parse_header,
@@ -31,12 +33,27 @@ from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
-_OPENED = {"bin_reader", "index", "_ranges", "_index_file", "_index_watch", "_token_watch"}
-"""What is opened again where a dataset is pickled to."""
-
 
 class OpenedPair:
     """What `IndexedDataset` is, but for its sequences by number; see there."""
+
+    opened_names: ClassVar[frozenset[str]] = frozenset(
+        {"byte_source", "index", "_ranges", "_index_file", "_index_watch", "_token_watch", "_token_dtype"}
+    )
+    """Attributes that are there once the files are open, here and wherever this is pickled to."""
+
+    if TYPE_CHECKING:
+        byte_source: ByteSource
+        index: Index
+        _ranges: ByteRanges
+        _index_file: MappedFile
+    else:
+        byte_source = SetLater("_open", when="_counts")
+        """The bytes of the tokens."""
+        index = SetLater("_open", when="_counts")
+        """The contents of the index."""
+        _ranges = SetLater("_open", when="_counts")
+        _index_file = SetLater("_open", when="_counts")
 
     def __init__(
         self,
@@ -56,11 +73,29 @@ class OpenedPair:
         self.sequences_per_dataset = sequences_per_dataset
         self.dtype_code = dtype_code
         self.object_storage = object_storage
-        self._files = DatasetFiles(self.path_prefix, mmap=mmap, settings=object_storage)
-        self._open()
+        self._files = self._make_files()
+        self._begin()
+
+    def _make_files(self) -> DatasetFiles:
+        """Returns what leads to the files."""
+        return DatasetFiles(self.path_prefix, mmap=self.mmap, settings=self.object_storage)
+
+    def _begin(self) -> None:
+        """Opens the files, unless all that a start asks of them is known."""
+        self._index_watch: kernels.Watch | None = None
+        self._token_watch: kernels.Watch | None = None
+        if self.fast_cache_load and self.sequences_per_dataset is not None:
+            self._counts = self.sequences_per_dataset
+        else:
+            self._open()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the files are open; without, only counts are known."""
+        return "index" in self.__dict__
 
     def _open(self) -> None:
-        self.bin_reader, self._index_file = self._files.open()
+        source, self._index_file = self._files.open()
         data = self._index_file.mapped
         header = parse_header(data[:HEADER_BYTES].tobytes(), path=self.idx_path)
         self._check_promises(header)
@@ -70,15 +105,30 @@ class OpenedPair:
             data,
             header,
             path=self.idx_path,
-            bin_bytes=self.bin_reader.num_bytes,
+            bin_bytes=source.num_bytes,
             multimodal=self.multimodal,
             tokens_path=self.tokens_path,
         )
-        self.index = Index(header, arrays)
-        self._ranges = ByteRanges(arrays, self.bin_reader, itemsize=header.dtype.itemsize)
-        self._files.check(self.bin_reader, self._index_file)
-        self._index_watch: kernels.Watch | None = None
-        self._token_watch: kernels.Watch | None = None
+        self._files.check(source, self._index_file)
+        self._counts = (header.num_sequences, header.num_boundaries)
+        self._token_dtype = header.dtype
+        self._ranges = ByteRanges(arrays, source, itemsize=header.dtype.itemsize)
+        self.byte_source = source
+        self.index = self._make_index(header, arrays)
+        self._index_watch = self._token_watch = None
+
+    def _make_index(self, header: Header, arrays: IndexArrays) -> Any:
+        """Returns what `index` is: the header and the arrays."""
+        return Index(header, arrays)
+
+    @property
+    def bin_reader(self) -> Any:
+        """What gives the bytes of the tokens; another one may take its place."""
+        return self.byte_source
+
+    @bin_reader.setter
+    def bin_reader(self, reader: Any) -> None:
+        self.byte_source = reader
 
     @property
     def is_remote(self) -> bool:
@@ -87,9 +137,11 @@ class OpenedPair:
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
-        if isinstance(self.bin_reader, ExtentSource):
-            return self.bin_reader.remote_paths
+        """The addresses of the objects that tokens are read from; empty for local data, and until these are open."""
+        if not self.is_open:
+            return [bin_path(self.path_prefix)] if self.is_remote else []
+        if isinstance(self.byte_source, ExtentSource):
+            return self.byte_source.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
 
     @property
@@ -105,19 +157,19 @@ class OpenedPair:
     @property
     def extents(self) -> Extents:
         """Where the tokens of each pair lie among the bytes that pointers lead into; one whole, but for a catalogue."""
-        return extents_of(self.bin_reader)
+        return extents_of(self.byte_source)
 
     @property
     def sections(self) -> list[Section]:
         """What lies in one file each; one section, but for a catalogue."""
         if self.catalogue is not None:
             return self.catalogue.sections
-        rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.bin_reader.num_bytes
+        rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.byte_source.num_bytes
         return [Section(prefix=self.path_prefix, start=0, num_bytes=num_bytes, rows=rows, documents=documents)]
 
     def count_tokens(self, rows: range) -> int:
         """Returns the tokens of consecutive sequences, in O(1) and without reading their lengths."""
-        pointers, size = self.index.arrays.pointers, self.bin_reader.num_bytes
+        pointers, size = self.index.arrays.pointers, self.byte_source.num_bytes
         ends = [int(pointers[row]) if row < len(self) else size for row in (rows.start, rows.stop)]
         begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
         return (end - begin) // self.dtype.itemsize
@@ -137,9 +189,9 @@ class OpenedPair:
 
     def version_of_section(self, number: int) -> FileVersion | None:
         """Returns which local file the tokens of a section lie in; None for an object."""
-        if isinstance(self.bin_reader, ExtentSource):
-            return self.bin_reader.version(number)
-        return self.bin_reader.version if isinstance(self.bin_reader, (MappedFile, PositionalFile)) else None
+        if isinstance(self.byte_source, ExtentSource):
+            return self.byte_source.version(number)
+        return self.byte_source.version if isinstance(self.byte_source, (MappedFile, PositionalFile)) else None
 
     def check_index(self) -> None:
         """Makes sure that what was read of the index is what it held when it was opened; costs nothing.
@@ -154,8 +206,8 @@ class OpenedPair:
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
         """Makes sure of the same for the index and for mapped tokens in a range of bytes; None for all."""
         if self._token_watch is None:
-            self._token_watch = kernels.Watch([self._index_file.mapped], self.bin_reader.mapped)
-        self._token_watch.check_tokens(offset, self.bin_reader.num_bytes if num_bytes is None else num_bytes)
+            self._token_watch = kernels.Watch([self._index_file.mapped], self.byte_source.mapped)
+        self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
@@ -181,17 +233,17 @@ class OpenedPair:
             raise DatasetFormatError(message, hint="was this data tokenized with another tokenizer?")
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {key: value for key, value in self.__dict__.items() if key not in _OPENED}
+        state = {key: value for key, value in self.__dict__.items() if key not in self.opened_names}
         return state | ({"queries": queries} if (queries := queries_for_child()) else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         remember(state.pop("queries", {}))
         self.__dict__.update(state)
-        self._open()
+        self._begin()
 
     def __len__(self) -> int:
         """The number of sequences."""
-        return self.index.header.num_sequences
+        return self._counts[0]
 
     @property
     def idx_path(self) -> str:
@@ -201,12 +253,12 @@ class OpenedPair:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the tokens."""
-        return self.index.dtype
+        return self.index.header.dtype
 
     @property
     def num_documents(self) -> int:
         """The number of documents; each owns zero or more sequences."""
-        return self.index.header.num_boundaries - 1
+        return self._counts[1] - 1
 
     @property
     def num_tokens(self) -> int:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import FileChecksum
-from tokenloom.indexed.tally import FileTally
-from tokenloom.kernels import RoleParts, Watch, crc32
+from tokenloom.indexed.tally import FileTally, checksum_of
+from tokenloom.kernels import RoleParts, Watch
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.local import ByteSource, map_file
@@ -161,7 +161,7 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
     if len(data) != expected:
         message = f"`{path}`: {num_sequences} sequences and {num_parts} parts need {expected} bytes, found {len(data)}"
         raise DatasetFormatError(message, hint=hint)
-    if pair != _pair_hash(dataset.index_source(), dataset.bin_reader):
+    if pair != _pair_hash(dataset.index_source(), dataset.byte_source):
         message = f"`{path}` was written for another pair than the one that is there"
         raise DatasetFormatError(message, hint=hint)
     stops_at = HEADER_BYTES + 8 * (num_sequences + 1)
@@ -182,9 +182,7 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
 
 def roles_checksum(dataset: IndexedDataset) -> FileChecksum:
     """Returns the size and the CRC-32 of the roles beside a pair, which are read for that."""
-    path = roles_path(dataset.path_prefix)
-    data = map_file(local_copy(RemoteFile(path, dataset.object_storage)) if dataset.is_remote else path)
-    return FileChecksum(num_bytes=len(data), crc32=crc32(data))
+    return checksum_of(roles_path(dataset.path_prefix), settings=dataset.object_storage)
 
 
 def role_problems(dataset: IndexedDataset) -> Iterator[str]:
@@ -288,7 +286,7 @@ class RolesWriter:
             StorageError: writing failed.
         """
         dataset = IndexedDataset(self._prefix)
-        self.write(len(dataset), dataset.bin_reader, dataset.index_source())[0].publish()
+        self.write(len(dataset), dataset.byte_source, dataset.index_source())[0].publish()
 
     def write(
         self, num_sequences: int, tokens: ByteSource, index: ByteSource

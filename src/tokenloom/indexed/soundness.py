@@ -1,4 +1,4 @@
-"""Whether an index and the roles beside it are sound: every row, and the checksums of their manifest.
+"""Whether an index is sound: every row, and the checksums of its manifest.
 
 What opening a pair does not look at, and whoever reads all of an index must: one wrong length makes other samples of
 all documents behind it. A pass of a kernel over the rows and one for the checksum, together about an eighth of the time
@@ -20,7 +20,6 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Index, bin_path, idx_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import FileChecksum
-from tokenloom.indexed.roles import has_roles, role_problems, roles_checksum, roles_path
 
 _ROWS = 1 << 20
 _BYTES = 16 << 20
@@ -72,17 +71,6 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
     raise DatasetFormatError(message, hint=damaged_hint(dataset))
 
 
-def check_roles(dataset: IndexedDataset) -> None:
-    """Checks all roles beside a pair, and their checksum where a manifest says it; nothing if there are none.
-
-    Raises:
-        DatasetFormatError: they are damaged, or missing where the manifest names some.
-    """
-    manifest = manifest_of(dataset)
-    if problem := next(all_role_problems(dataset, None if manifest is None else manifest.pair.roles), None):
-        raise DatasetFormatError(problem, hint=damaged_hint(dataset))
-
-
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> bool:
     """Reads all tokens and compares their checksum with that of the manifest.
 
@@ -101,7 +89,7 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
     num_bytes = crc32 = 0
     for section in dataset.sections:
         for begin in range(section.start, section.start + section.num_bytes, _BYTES):
-            data = dataset.bin_reader.read(begin, min(_BYTES, section.start + section.num_bytes - begin))
+            data = dataset.byte_source.read(begin, min(_BYTES, section.start + section.num_bytes - begin))
             num_bytes, crc32 = num_bytes + len(data), kernels.crc32(data, crc32)
             if progress is not None:
                 progress(len(data))
@@ -109,23 +97,6 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
     if problem := checksum_problem(bin_path(dataset.path_prefix), manifest.pair.tokens, found):
         raise DatasetFormatError(problem, hint=damaged_hint(dataset))
     return True
-
-
-def all_role_problems(dataset: IndexedDataset, expected: FileChecksum | None) -> Iterator[str]:
-    """Yields one sentence for each way in which the roles beside a pair are not sound; they are read as a whole.
-
-    Args:
-        dataset: the pair.
-        expected: what its manifest says of them.
-    """
-    path = roles_path(dataset.path_prefix)
-    if not has_roles(dataset):
-        if expected is not None:
-            yield f"`{path}`: expected {expected.num_bytes} bytes of roles, as the manifest says, found no such file"
-        return
-    yield from role_problems(dataset)
-    if expected is not None and (problem := checksum_problem(path, expected, roles_checksum(dataset))):
-        yield problem
 
 
 def checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) -> str | None:

@@ -14,6 +14,8 @@ from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32
 from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.local import ByteSource, map_file
+from tokenloom.storage.resolve import map_whole
+from tokenloom.storage.settings import ObjectStorageSettings
 
 _BYTES = 16 << 20
 """Read at once; a multiple of every token's width."""
@@ -39,6 +41,26 @@ class FileTally:
     def checksum(self) -> FileChecksum:
         """Returns what a manifest says of the file."""
         return FileChecksum(num_bytes=self.num_bytes, crc32=self.crc32)
+
+
+def checksum_of(path: str, *, settings: ObjectStorageSettings | None = None) -> FileChecksum:
+    """Returns size and CRC-32 of a file or object, which is read for that."""
+    data, tally = map_whole(path, settings=settings), FileTally()
+    tally.add(data.data)
+    Watch([data]).check()
+    return tally.checksum()
+
+
+def start_crc32_of(index: ByteSource) -> int:
+    """Returns `index_start_crc32` of an index that is written."""
+    return index_start_crc32(*_start_of(index))
+
+
+def _start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
+    """Returns the header of an index, and the first lengths."""
+    header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)).tobytes(), path="index")
+    num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
+    return header, index.read(header.lengths_offset, num_bytes).view(np.int32)
 
 
 class PairTally:
@@ -69,7 +91,7 @@ class PairTally:
         for section in pair.sections:
             for begin in range(section.start, section.start + section.num_bytes, _BYTES):
                 count = min(_BYTES, section.start + section.num_bytes - begin)
-                self.add_tokens(pair.bin_reader.read(begin, count).data)
+                self.add_tokens(pair.byte_source.read(begin, count).data)
         pair.check_tokens()
 
     def read_index(self, source: ByteSource) -> None:
@@ -87,9 +109,7 @@ class PairTally:
     def facts_with(self, index: ByteSource) -> PairFacts:
         """Returns what the pair holds: all its tokens were noted, and this is its index, which is read for that."""
         self.read_index(index)
-        header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)).tobytes(), path="index")
-        num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
-        return self.facts(header, index.read(header.lengths_offset, num_bytes).view(np.int32))
+        return self.facts(*_start_of(index))
 
     def facts(self, header: Header, lengths: NDArray[np.int32]) -> PairFacts:
         """Returns what the pair holds, all of which was written.

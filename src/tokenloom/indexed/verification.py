@@ -19,7 +19,8 @@ from typing import Any
 
 from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.soundness import check_index, check_roles, check_tokens
+from tokenloom.indexed.sidecars import check_roles
+from tokenloom.indexed.soundness import check_index, check_tokens
 from tokenloom.indexed.verification_record import Found, identity_of_files, known_result, record_path, record_result
 from tokenloom.storage.locks import waiting_for
 from tokenloom.storage.settings import ObjectStorageSettings

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.audit import ManifestAudit
-from tokenloom.indexed.soundness import all_role_problems, index_problems
+from tokenloom.indexed.sidecars import sidecar_problems
+from tokenloom.indexed.soundness import index_problems
 from tokenloom.storage.extents import ExtentSource
 
 _BYTES = 16 << 20
@@ -46,8 +47,8 @@ def verify_dataset(
     """Reads the whole pair, and what lies beside it, and reports every kind of defect once, with the first row of it.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
-    One sequential pass over both files in bounded memory; roles are looked at as a whole. Counts and checksums are
-    compared with those of a manifest. Opening errors are raised, not reported.
+    One sequential pass over both files in bounded memory; what lies beside them is looked at as a whole. Counts and
+    checksums are compared with those of a manifest. Opening errors are raised, not reported.
 
     Args:
         prefix: prefix of the pair.
@@ -62,7 +63,7 @@ def verify_dataset(
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     tokens_path = dataset.tokens_path
     problems = list(index_problems(dataset))
-    lost = list(dataset.bin_reader.problems()) if isinstance(dataset.bin_reader, ExtentSource) else []
+    lost = list(dataset.byte_source.problems()) if isinstance(dataset.byte_source, ExtentSource) else []
     problems += lost
     audit = ManifestAudit(dataset)
     smallest: int | float | None = None
@@ -75,7 +76,7 @@ def verify_dataset(
         stop = section.start + section.num_bytes - odd
         for begin in range(section.start, stop, _BYTES):
             count = min(_BYTES, stop - begin)
-            tokens = dataset.bin_reader.read(begin, count).view(dataset.dtype)
+            tokens = dataset.byte_source.read(begin, count).view(dataset.dtype)
             audit.add_tokens(tokens)
             low, high = tokens.min().item(), tokens.max().item()
             smallest = low if smallest is None else min(smallest, low)
@@ -84,7 +85,7 @@ def verify_dataset(
             if progress is not None:
                 progress(count)
     problems += [] if lost else audit.problems()
-    problems += all_role_problems(dataset, audit.roles)
+    problems += sidecar_problems(dataset, audit.facts)
     vocab_size = audit.vocab_size if vocab_size is None else vocab_size
     if vocab_size is not None and smallest is not None and largest is not None:
         if largest >= vocab_size:

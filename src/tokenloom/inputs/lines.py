@@ -14,6 +14,7 @@ from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
 from tokenloom.inputs.decoding import MARK_BYTES, NOT_UTF16, begins_as_utf16, without_mark
+from tokenloom.inputs.left_out import blank_lines, num_left_out
 from tokenloom.inputs.parsing import ParsedBlock, parse_block
 from tokenloom.inputs.record_format import ReadOptions
 from tokenloom.inputs.records import NumberedRecord, UnusableLineError
@@ -84,7 +85,8 @@ class LineBlock(ABC):
         parsed = parse_block(shorter, keys)
         if parsed.bad_lines:  # whose numbers would be others
             return None
-        return replace(parsed, num_blank_lines=self._num_lines() - shorter._num_lines() + parsed.num_blank_lines)
+        left_out = blank_lines(self.data)
+        return replace(parsed, num_blank_lines=num_left_out(left_out), left_out=left_out)
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the lines."""

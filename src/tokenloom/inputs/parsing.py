@@ -17,6 +17,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.key_paths import value_at
+from tokenloom.inputs.left_out import LeftOut, left_out_of, none_left_out, num_left_out
 from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
 from tokenloom.inputs.utf8_texts import encodable
 
@@ -36,12 +37,26 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedBlock:
-    """The documents of a block: one `Texts` per key, all with the same number of documents."""
+    """The documents of a block: one `Texts` per key, all with the same number of documents.
+
+    Attributes:
+        columns: the texts under each key.
+        num_documents: number of documents, of a record each.
+        num_blank_lines: lines of nothing but white space.
+        bad_lines: records without a document.
+        left_out: the records that gave no document, which are the blank lines and the bad ones.
+    """
 
     columns: tuple[Texts, ...]
     num_documents: int
     num_blank_lines: int = 0
     bad_lines: list[BadLine] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=none_left_out)
+
+    @property
+    def tells_records(self) -> bool:
+        """Whether it says which records gave no document, and not just how many."""
+        return num_left_out(self.left_out) == self.num_blank_lines + len(self.bad_lines)
 
 
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
@@ -58,7 +73,7 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
         ConfigError: text has no such keys.
     """
     parsed = block.texts(keys)
-    return _parse_carefully(block, keys) if parsed is None else parsed
+    return parsed if parsed is not None and parsed.tells_records else _parse_carefully(block, keys)
 
 
 def check_text_keys(path: str, keys: Sequence[str]) -> None:
@@ -76,10 +91,12 @@ def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
     bad_lines: list[BadLine] = []
+    left_out: list[int] = []
     num_blank_lines = 0
-    for record in records_of(block):
+    for number, record in enumerate(records_of(block)):
         if record.is_blank:
             num_blank_lines += 1
+            left_out.append(number)
             continue
         try:
             values = _values(record.value, keys)
@@ -87,6 +104,7 @@ def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
                 _check_length(values, block.max_record_bytes)
         except UnusableLineError as error:
             bad_lines.append(bad_line(block, record, str(error)))
+            left_out.append(number)
             continue
         for value, column, column_ends in zip(values, columns, ends, strict=True):
             column.extend(value)
@@ -99,6 +117,7 @@ def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
         num_documents=len(ends[0]),
         num_blank_lines=num_blank_lines,
         bad_lines=bad_lines,
+        left_out=left_out_of(left_out),
     )
 
 

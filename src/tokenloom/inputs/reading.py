@@ -96,7 +96,7 @@ def check_unchanged(file: InputFile) -> None:
     if file.is_stream:
         return
     try:
-        num_bytes, version = _now(file.path)
+        num_bytes, version = size_and_version(file.path)
     except (FileNotFoundError, MissingObjectError) as error:
         raise _changed(file, "it is gone") from error
     if num_bytes > file.num_bytes:
@@ -107,7 +107,13 @@ def check_unchanged(file: InputFile) -> None:
         raise _changed(file, "it was replaced or written to")
 
 
-def _now(path: str) -> tuple[int, str]:
+def size_and_version(path: str) -> tuple[int, str]:
+    """Returns the size of a file, and what changes when it does, as an `InputFile` keeps them.
+
+    Raises:
+        FileNotFoundError, MissingObjectError: it is gone.
+        StorageError: it cannot be asked for.
+    """
     if is_remote(path):
         return version_of(RemoteFile(path).version)
     try:

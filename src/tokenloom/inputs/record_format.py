@@ -135,6 +135,11 @@ class RecordFormat(Protocol):
     has_lines: bool = False
     opens_to_cut: bool = False
 
+    @property
+    def unit(self) -> str:
+        """What a record is, as `Block.unit`: a `line`, a `row`, or the whole `file`."""
+        return "line" if self.has_lines else "row"
+
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
         """Returns the sizes of the units between which a file may be cut, decoded; a whole file is one.
 

@@ -87,7 +87,7 @@ def document_pieces(dataset: IndexedDataset, document: int, tokenizer: Detokeniz
                 stop=len(tokens),
                 num_tokens=len(tokens),
                 ids=tuple(ids),
-                text=_text(ids, tokenizer) if image is None else f"[image of {len(image)} bytes]",
+                text=decoded(ids, tokenizer) if image is None else f"[image of {len(image)} bytes]",
             )
         )
     return pieces
@@ -118,7 +118,7 @@ def sample_pieces(dataset: GPTDataset, sample: int, tokenizer: Detokenizer | Non
                 stop=start + length,
                 num_tokens=int(lengths[row]),
                 ids=tuple(run),
-                text=_text(run, tokenizer),
+                text=decoded(run, tokenizer),
             )
         )
     return pieces
@@ -157,7 +157,7 @@ def conversation_pieces(dataset: ConversationSamples, sample: int, tokenizer: De
                     stop=stop,
                     num_tokens=int(low_level.sequence_lengths[row]),
                     ids=tuple(run),
-                    text=_text(run, tokenizer),
+                    text=decoded(run, tokenizer),
                     trained=trained,
                 )
             )
@@ -175,7 +175,12 @@ def _place(dataset: Any, row: int) -> tuple[int, int, int]:
     return document, row - first, stop - first
 
 
-def _text(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:
+def decoded(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:
+    """Returns the text of ids; without a tokenizer, the ids in words.
+
+    Raises:
+        ConfigError: the tokenizer cannot decode them.
+    """
     if tokenizer is None:
         return " ".join(map(str, ids))
     try:

@@ -8,15 +8,20 @@ as a `TypeError` or `ValueError` of the extension.
 
 from tokenloom._native import (
     BertFiller,
+    DigestSums,
     GptFiller,
     KnownTypes,
     MappedSamples,
     Masker,
     PackReader,
+    PackWalkReader,
     RecordBuilder,
     RoleParts,
+    SourceDocuments,
     SpanReader,
     T5Filler,
+    TokenSections,
+    WalkReader,
     WindowReader,
     json_texts,
     line_texts,
@@ -27,25 +32,52 @@ from tokenloom._native import (
 )
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.kernels.checks import check_rows, crc32, first_fall
+from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
 from tokenloom.kernels.order import LegacyRandom, build_blocks_mapping, build_mapping, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
+from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
+from tokenloom.kernels.sample_digest import digest_tokens
 from tokenloom.kernels.samples import gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
+from tokenloom.kernels.walks import (
+    NOT_KNOWN,
+    WINDOW_BITS,
+    SectionNeeded,
+    count_packs_of,
+    make_pack_walk_reader,
+    make_source_documents,
+    make_token_sections,
+    make_walk_reader,
+    sample_numbers,
+)
 
 __all__ = [
+    "NOT_KNOWN",
     "NUM_FACTS",
+    "WINDOW_BITS",
     "BertFiller",
+    "DigestSums",
     "Facts",
     "GptFiller",
+    "Key",
     "KnownTypes",
     "LegacyRandom",
     "MappedSamples",
     "Masker",
+    "MixedStage",
+    "Mixture",
     "PackReader",
+    "PackWalkReader",
+    "Permutation",
+    "Purpose",
     "RecordBuilder",
     "RoleParts",
+    "SectionNeeded",
+    "SourceDocuments",
     "SpanReader",
     "T5Filler",
+    "TokenSections",
+    "WalkReader",
     "Watch",
     "WindowReader",
     "add_pieces",
@@ -56,12 +88,19 @@ __all__ = [
     "build_sample_index",
     "check_rows",
     "count_packs",
+    "count_packs_of",
     "crc32",
+    "derive",
+    "digest_tokens",
     "first_fall",
     "gather_spans",
     "json_texts",
     "line_texts",
     "make_masker",
+    "make_pack_walk_reader",
+    "make_source_documents",
+    "make_token_sections",
+    "make_walk_reader",
     "map_extents",
     "map_file",
     "next_fit",
@@ -69,6 +108,8 @@ __all__ = [
     "pack_to_levels",
     "recycled_bytes",
     "reserve",
+    "sample_numbers",
+    "smallest_weights",
     "start_writing_back",
     "type_tag",
 ]

@@ -11,9 +11,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.outputs import MakeArray, integers_of
 from tokenloom.datasets.protocols import FillsBatches
-from tokenloom.datasets.shortcuts import FILLS, ask_each, fills_batches, hook_of, must_be_asked
+from tokenloom.datasets.shortcuts import FILLS, ask_each, digests_tokens, fills_batches, hook_of, must_be_asked
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_digest import digests_of_batch
 from tokenloom.loading.loader import collate
 from tokenloom.optional import require
 
@@ -37,20 +38,39 @@ class BatchBuffers:
         self._fills = fills_batches(dataset)
         if self._integers != np.int64:
             check_fills(dataset, "integer_dtype")
+        self._digests = digests_tokens(dataset)
         self._empty: MakeArray = _pinned_array if pin_memory else np.empty
 
-    def fill(self, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+    def fill_and_digest(
+        self, number: int, positions: Sequence[int | None]
+    ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
+        """Returns a batch as `fill` does, and digests of the tokens of each sample; None if these have no tokens."""
+        count = len(positions)
+        if self._digests:
+            digests = np.zeros((count, 2), dtype=np.uint64)
+            batch = self.fill(number, positions, digests)
+            if count and digests.item(0):
+                return batch, digests
+        else:
+            batch = self.fill(number, positions)
+        return batch, digests_of_batch(batch, count)  # which were not made while tokens were filled
+
+    def fill(
+        self, number: int, positions: Sequence[int | None], digests: NDArray[np.uint64] | None = None
+    ) -> dict[str, Any]:
         """Returns the tensors of a batch, in memory of their own.
 
         Args:
             number: number of the batch in this iteration, from 0; what follows each other.
             positions: positions of its samples.
+            digests: zeros, uint64[len(positions), 2], where a dataset that can puts digests of its tokens.
         """
+        more = {} if digests is None else {"digests": digests}
         if must_be_asked(self._dataset):
             return self._collated(positions)
         if self._fills and (self._pin_memory or self._integers != np.int64):
-            return to_tensors(self._dataset.batch(positions, out=self._allocate(len(positions))))
-        tensors = to_tensors(self._dataset.batch(positions))
+            return to_tensors(self._dataset.batch(positions, out=self._allocate(len(positions)), **more))
+        tensors = to_tensors(self._dataset.batch(positions, **more))
         return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
 
     def _collated(self, positions: Sequence[int | None]) -> dict[str, Any]:
@@ -95,7 +115,9 @@ class RingBuffers(BatchBuffers):
         check_fills(dataset, "reuse_after")
         self._slots = [_Slot() for _ in range(num_slots)]
 
-    def fill(self, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+    def fill(
+        self, number: int, positions: Sequence[int | None], digests: NDArray[np.uint64] | None = None
+    ) -> dict[str, Any]:
         """Returns the tensors of a batch, which are valid until batch `number + num_slots` is filled."""
         slot = self._slots[number % len(self._slots)]
         count = len(positions)
@@ -104,7 +126,10 @@ class RingBuffers(BatchBuffers):
         if slot.num_used != count:
             slot.rows = {name: array[:count] for name, array in slot.arrays.items()}
             slot.tensors, slot.num_used = to_tensors(slot.rows), count
-        self._dataset.batch(positions, out=slot.rows)
+        if digests is None:
+            self._dataset.batch(positions, out=slot.rows)
+        else:
+            self._dataset.batch(positions, out=slot.rows, digests=digests)
         return dict(slot.tensors)
 
 

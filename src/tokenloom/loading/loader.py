@@ -9,6 +9,7 @@ from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import ITEMS, hook_of
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
+from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.optional import require
 from tokenloom.overrides import overrides
 
@@ -45,6 +46,7 @@ def build_dataloader(
         MissingExtraError: torch is not installed.
     """
     torch = require("torch", extra="torch")
+    warn_of_resonance(dataset, sampler)
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)

@@ -1,4 +1,4 @@
-"""Global batches that grow during the first part of a run."""
+"""Global batches that grow during the first part of a run, and the sampler of runs whose global batches change."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.samplers import MegatronPretrainingSampler, count_chunks
+from tokenloom.loading.batch_sizes import BatchSizes
+from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.numbers import checked_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchSizeRampup:
+class BatchSizeRampup(BatchSizes):
     """Which global batch size applies after how many consumed samples.
 
     The size grows in equal increments, evenly spread over the first samples of a run: the reference's
@@ -67,41 +68,26 @@ class BatchSizeRampup:
         done = int(consumed_samples / (self.rampup_samples / num_increments))
         return self.start_global_batch_size + done * self.batch_size_increment
 
-    def num_micro_batches(
-        self,
-        consumed_samples: int,
-        *,
-        micro_batch_size: int,
-        data_parallel_size: int,
-        decrease_batch_size_if_needed: bool = False,
-    ) -> int:
-        """Returns the micro-batches of each rank in the step that begins after so many consumed samples.
-
-        Args:
-            consumed_samples: samples that all ranks have consumed.
-            micro_batch_size: samples per rank and micro-batch.
-            data_parallel_size: ranks in all.
-            decrease_batch_size_if_needed: use the next smaller size that micro-batches make up.
+    def next_change(self, consumed_samples: int) -> int | None:
+        """Returns the samples after which the size is another one than now; None if it stays.
 
         Raises:
-            ConfigError: a value is out of range, micro-batches do not make up the global batch, or it is smaller than
-                one of each rank.
+            ConfigError: `consumed_samples` is negative or no integer.
         """
         size = self.batch_size(consumed_samples)
-        chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
-        chunk *= checked_integer("data_parallel_size", data_parallel_size, at_least=1)
-        if decrease_batch_size_if_needed and size >= chunk:
-            return size // chunk
-        return count_chunks(size, chunk, where=f" after {consumed_samples} samples")
+        if size == self.global_batch_size:
+            return None
+        grown_up = self.rampup_samples + 1
+        return bisect_right(range(grown_up), size, lo=consumed_samples, key=self.batch_size)
 
 
 class RampupPretrainingSampler(MegatronPretrainingSampler):
-    """Positions in order, in micro-batches, under a global batch size that grows.
+    """Positions in order, in micro-batches, under a global batch size that changes.
 
-    The micro-batches and their order are those of `MegatronPretrainingSampler`; what the ramp decides is how many of
+    The micro-batches and their order are those of `MegatronPretrainingSampler`; what the sizes decide is how many of
     them make a step. `global_batches` yields them step by step; iterating, as a loader does, one by one. Of the latter,
     each step has `rampup.num_micro_batches(…)`. To resume, make a new sampler with the samples consumed by all ranks;
-    micro-batch size and data-parallel size may have changed.
+    micro-batch size and data-parallel size may have changed. Wherever it begins, a step begins.
 
     Example:
         >>> rampup = BatchSizeRampup(
@@ -119,7 +105,7 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
         data_parallel_size: ranks in all.
         drop_last: leave out the last, incomplete global batch; else it is a shorter one, and its last chunk is shared
             as `MegatronPretrainingSampler` does.
-        rampup: the size of each global batch.
+        rampup: the size of each global batch: a `BatchSizeRampup`, a `BatchSizeSchedule` or other `BatchSizes`.
         decrease_batch_size_if_needed: use the next smaller size where micro-batches do not make up a global batch.
 
     Raises:
@@ -136,7 +122,7 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
         data_parallel_size: int,
         drop_last: bool = True,  # noqa: FBT001, FBT002 - as its base class
         *,
-        rampup: BatchSizeRampup,
+        rampup: BatchSizes,
         decrease_batch_size_if_needed: bool = False,
     ) -> None:
         super().__init__(
@@ -144,12 +130,26 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
         )
         self.rampup = rampup
         self.decrease_batch_size_if_needed = decrease_batch_size_if_needed
-        self._stages = list(self._plan())
-        self._stop = self._stages[-1].stop if self._stages else self.consumed_samples
+        self._stages = list(self._plan(self.consumed_samples))
 
     def __len__(self) -> int:
         """Micro-batches that are left for this rank."""
         return self._count_batches()
+
+    @property
+    def _stop(self) -> int:
+        """Where the last whole global batch ends."""
+        return self._stages[-1].stop if self._stages else self.consumed_samples
+
+    def begin_at(self, position: int) -> None:
+        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
+
+        Raises:
+            ConfigError: there are fewer samples, or micro-batches do not make up a global batch of what is left.
+        """
+        position = self._checked_position(position)
+        self._stages = list(self._plan(position))
+        self.consumed_samples = position
 
     def _count_batches(self) -> int:
         stop = self._stop if self.drop_last else self.total_samples
@@ -157,16 +157,15 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
 
     def global_batches(self) -> Iterator[list[list[int]]]:
         """Yields this rank's micro-batches of one global batch after the other, beginning at `consumed_samples`."""
-        for stage in self._stages:
+        stages, stop = self._stages, self._stop
+        for stage in stages:
             for start in stage:
                 yield list(self._micro_batches(start, start + stage.step))
-        if not self.drop_last and self._stop < self.total_samples:
-            yield list(self._micro_batches(self._stop, self.total_samples))
+        if not self.drop_last and stop < self.total_samples:
+            yield list(self._micro_batches(stop, self.total_samples))
 
-    def _plan(self) -> Iterator[range]:
+    def _plan(self, start: int) -> Iterator[range]:
         """Yields the starts of the whole global batches that are left, a range for each size."""
-        start = self.consumed_samples
-        positions = range(self.total_samples)
         while start < self.total_samples:
             num_micro_batches = self.rampup.num_micro_batches(
                 start,
@@ -177,7 +176,9 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
             size = num_micro_batches * self.micro_batch_times_data_parallel_size
             if start + size > self.total_samples:
                 return
-            grown = bisect_right(positions, self.rampup.batch_size(start), lo=start, key=self.rampup.batch_size)
-            num_steps = min(-(-(grown - start) // size), (self.total_samples - start) // size)
+            num_steps = (self.total_samples - start) // size
+            change = self.rampup.next_change(start)
+            if change is not None:
+                num_steps = min(num_steps, -(-(change - start) // size))
             yield range(start, start + num_steps * size, size)
             start += num_steps * size

@@ -45,6 +45,14 @@ class DataParallelSampler:
             raise ConfigError(message)
         self.micro_batch_times_data_parallel_size = self.micro_batch_size * self.data_parallel_size
 
+    def _checked_position(self, position: int) -> int:
+        """Returns a position to begin at: that of a sample, or the end."""
+        position = checked_integer("position", position, at_least=0)
+        if position > self.total_samples:
+            message = f"expected a position in [0, {self.total_samples}], found {position}"
+            raise ConfigError(message, hint="the sampler has fewer samples: make it for a longer run")
+        return position
+
 
 class MegatronPretrainingSampler(DataParallelSampler):
     """Positions in order, in micro-batches, for one data-parallel rank.
@@ -98,6 +106,22 @@ class MegatronPretrainingSampler(DataParallelSampler):
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
         length = self._count_batches() * self.micro_batch_times_data_parallel_size
         return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
+
+    def position_after(self, num_batches: int) -> int:
+        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
+        return self._position_after(num_batches, self.micro_batch_times_data_parallel_size)
+
+    def _position_after(self, num_batches: int, batch_size: int) -> int:
+        num_batches = checked_integer("num_batches", num_batches, at_least=0)
+        return min(self.consumed_samples + num_batches * batch_size, self.total_samples)
+
+    def begin_at(self, position: int) -> None:
+        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
+
+        Raises:
+            ConfigError: there are fewer samples.
+        """
+        self.consumed_samples = self._checked_position(position)
 
     def _count_left(self, size: int) -> int:
         """Returns how many batches of this size, of all ranks together, are left; the incomplete one if it is kept."""
@@ -168,10 +192,14 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
     def _count_batches(self) -> int:
         return self._count_left(self.global_batch_size)
 
+    def position_after(self, num_batches: int) -> int:
+        """Returns the samples that all ranks have consumed after so many global batches of an iteration."""
+        return self._position_after(num_batches, self.global_batch_size)
+
     def __iter__(self) -> Iterator[list[int]]:
         """Yields this rank's positions of one global batch after the other, beginning at `consumed_samples`."""
-        for step in range(self._count_batches()):
-            start = self.consumed_samples + step * self.global_batch_size
+        first = self.consumed_samples
+        for start in range(first, first + self._count_batches() * self.global_batch_size, self.global_batch_size):
             yield list(itertools.chain.from_iterable(self._micro_batches(start, start + self.global_batch_size)))
 
 
@@ -204,16 +232,31 @@ class MegatronFullValidationSampler(DataParallelSampler):
     ) -> None:
         super().__init__(total_samples, 1, data_parallel_rank, data_parallel_size)
         self.pad = pad
+        self._first = 0
 
     def __len__(self) -> int:
         """Batches of this rank; with `pad`, of any rank."""
         return self._count_batches()
 
     def _count_batches(self) -> int:
-        return -(-(self.total_samples - (0 if self.pad else self.data_parallel_rank)) // self.data_parallel_size)
+        left = self.total_samples - self._first - (0 if self.pad else self.data_parallel_rank)
+        return -(-left // self.data_parallel_size)
+
+    def position_after(self, num_batches: int) -> int:
+        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
+        num_batches = checked_integer("num_batches", num_batches, at_least=0)
+        return min(self._first + num_batches * self.data_parallel_size, self.total_samples)
+
+    def begin_at(self, position: int) -> None:
+        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
+
+        Raises:
+            ConfigError: there are fewer samples.
+        """
+        self._first = self._checked_position(position)
 
     def __iter__(self) -> Iterator[list[int | None]]:
         """Yields one position, or None, at a time, from the first on."""
-        for step in range(self._count_batches()):
-            position = step * self.data_parallel_size + self.data_parallel_rank
+        first = self._first + self.data_parallel_rank
+        for position in range(first, first + self._count_batches() * self.data_parallel_size, self.data_parallel_size):
             yield [position if position < self.total_samples else None]

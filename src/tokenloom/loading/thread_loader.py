@@ -5,18 +5,24 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
+from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_digest import ReadingDigest
 from tokenloom.loading.buffers import BatchBuffers, RingBuffers
+from tokenloom.loading.counts import BatchCounts, RowCounts, SourceCounts, count_rows
 from tokenloom.loading.read_ahead import announce_ahead
+from tokenloom.loading.read_batches import ReadBatches
+from tokenloom.loading.resonance import warn_of_resonance
+from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 from tokenloom.storage.ending import ENDING, daemons_stopped, submit
@@ -48,6 +54,36 @@ class DataWait:
         self.longest_seconds = max(self.longest_seconds, seconds)
 
 
+@dataclass(slots=True)
+class _Filled:
+    """A batch that is ready.
+
+    Attributes:
+        batch: the batch.
+        positions: positions of its samples.
+        digests: of the tokens of each; None if none are kept, or there are no tokens.
+        counted: what is in it; None if that is not counted.
+    """
+
+    batch: dict[str, Any]
+    positions: Sequence[int | None]
+    digests: NDArray[np.uint64] | None
+    counted: RowCounts | None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far an iteration is.
+
+    Attributes:
+        sampler: settings of the sampler when it began, before reading ahead moves it on.
+        num_yielded: batches of the sampler that were handed out, or skipped.
+    """
+
+    sampler: dict[str, Any]
+    num_yielded: int = 0
+
+
 class ThreadLoader:
     """Yields one dict of tensors per micro-batch, in the sampler's order, filled by threads while the loop computes.
 
@@ -59,7 +95,8 @@ class ThreadLoader:
     Leaving the loop early stops the threads; `wait` tells how long the loop was kept waiting.
 
     `state_dict` and `load_state_dict` are those of torchdata's `StatefulDataLoader`: the state says how many batches
-    were handed out, so nothing that was read ahead is lost or repeated.
+    were handed out, so nothing that was read ahead is lost or repeated. Over a run it is a position and the digest of
+    the order before it, and any number of ranks, size of micro-batches and number of threads may go on from there.
 
     Of data in object storage, what later batches need is fetched while earlier ones are used, as by `build_dataloader`.
 
@@ -90,6 +127,9 @@ class ThreadLoader:
             for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
             ended by then. Saves allocating memory for each batch, which is most of the time of dense masks.
         integer_dtype: dtype of tokens, labels and positions, int64 or int32.
+        count: whether to count what is handed out, for `counts`; batches then have a `loss_mask` of 0 and 1. Threads
+            that fill batches read that mask again for it, which takes about a sixth of their time.
+        digest: whether to keep a digest of what was handed out, see `digest` and `check_reading`.
 
     Raises:
         ConfigError: a number is out of range, or the dataset cannot fill given arrays and a setting needs it.
@@ -106,8 +146,11 @@ class ThreadLoader:
         pin_memory: bool | None = None,
         reuse_after: int | None = None,
         integer_dtype: DTypeLike = np.int64,
+        count: bool = False,
+        digest: bool = True,
     ) -> None:
         torch = require("torch", extra="torch")
+        warn_of_resonance(dataset, sampler)
         self.dataset = dataset
         self.sampler = sampler
         self.num_threads = checked_integer("num_threads", num_threads, at_least=1)
@@ -115,11 +158,22 @@ class ThreadLoader:
         self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
         self.reuse_after = None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
         self.integer_dtype = integer_dtype
+        self._counts = BatchCounts() if count else None
         self._make_buffers()  # complains where it cannot be
         self.wait = DataWait()
-        self._num_yielded = 0
+        self.keeps_digest = digest
+        self.read = ReadBatches(dataset, sampler, keeps=digest)
+        self._progress = _Progress(_settings_of(sampler))
         self._num_to_skip = 0
-        self._sampler_state = _settings_of(sampler)
+
+    @property
+    def digest(self) -> ReadingDigest:
+        """The digest of what this loader has handed out since it began, or went on from a state; not read ahead.
+
+        Raises:
+            ConfigError: the loader keeps none, or samples have no tokens.
+        """
+        return self.read.total
 
     def __len__(self) -> int:
         """Batches of a whole pass, as far as the sampler knows."""
@@ -127,14 +181,14 @@ class ThreadLoader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields batches, from the first one, or from where a loaded state says. One iteration at a time."""
-        self._sampler_state = _settings_of(self.sampler)  # before reading ahead moves it on
-        self._num_yielded, self._num_to_skip = self._num_to_skip, 0
-        first = self._num_yielded
+        first, self._num_to_skip = self._num_to_skip, 0
+        progress = self._progress = _Progress(_settings_of(self.sampler), first)
+        self.read.begin(first)
         fill = partial(self._fill, self._make_buffers())
         batches = announce_ahead(self.dataset, itertools.islice(self.sampler, first, None))
         numbered = enumerate(batches, first)
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
-        pending: deque[Future[dict[str, Any]]] = deque()
+        pending: deque[Future[_Filled]] = deque()
         ending = ENDING  # an iterator that is kept may outlive the names of this module
         try:
             with daemons_stopped():
@@ -143,12 +197,16 @@ class ThreadLoader:
             while pending:
                 started = time.perf_counter()
                 with daemons_stopped():
-                    batch = pending.popleft().result()
+                    filled = pending.popleft().result()
                     self.wait.add(time.perf_counter() - started)
                     for number, positions in itertools.islice(numbered, 1):
                         pending.append(submit(executor, partial(fill, number, positions)))
-                self._num_yielded += 1
-                yield batch
+                if self.keeps_digest:
+                    self.read.add(filled.positions, filled.digests)
+                progress.num_yielded += 1
+                if self._counts is not None and filled.counted is not None:
+                    self._counts.add_rows(filled.counted)
+                yield filled.batch
         finally:
             if not ending.is_set():  # else its threads are waited for, or have ended
                 executor.shutdown(cancel_futures=True)
@@ -164,24 +222,71 @@ class ThreadLoader:
             integer_dtype=self.integer_dtype,
         )
 
-    def _fill(self, buffers: BatchBuffers, number: int, positions: Sequence[int | None]) -> dict[str, Any]:
+    def _fill(self, buffers: BatchBuffers, number: int, positions: Sequence[int | None]) -> _Filled:
+        """Returns a batch with what is kept of it."""
         try:
-            return buffers.fill(number, positions)
+            if self.keeps_digest:
+                batch, digests = buffers.fill_and_digest(number, positions)
+            else:
+                batch, digests = buffers.fill(number, positions), None
+            return _Filled(batch, positions, digests, None if self._counts is None else count_rows(batch, positions))
         except Exception as error:
             error.add_note(f"in batch {number} of the sampler, at positions {_short(positions)}")
             raise
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns where this loader stands: after the last batch that was handed out."""
-        return {"version": _STATE_VERSION, "num_yielded": self._num_yielded, "sampler": self._sampler_state}
+    def counts(self) -> dict[int, SourceCounts]:
+        """Returns what was handed out since this loader was made, by number of the source or dataset: `dataset_id`.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on, with the next iteration, after the last batch that was handed out when the state was taken.
+        Samples that only fill up a batch are not in it. Over a run, the counts of all ranks add up to those that the
+        run's `ledger` has of the same positions.
 
         Raises:
-            ConfigError: it is the state of a loader whose sampler begins elsewhere or is made otherwise.
+            ConfigError: the loader does not count.
         """
+        if self._counts is None:
+            message = "expected a ThreadLoader that counts, found one without `count`"
+            raise ConfigError(message, hint="make it with `count=True`")
+        return self._counts.by_source()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where this loader stands: after the last batch that was handed out.
+
+        Over a run, that is what `loader_state` says, the same on every rank that has as many batches. Where it is known
+        what all ranks have read, that is in it, too, as `read`: after `check_reading`, and of one data-parallel rank.
+
+        Raises:
+            ConfigError: the dataset is that of a run, and the sampler yields another order than that of positions.
+        """
+        if order_of(self.dataset) is not None:
+            sampler = in_order(self.sampler, self.dataset)
+            state = loader_state(self.dataset, sampler.position_after(self._progress.num_yielded))
+            read = self.read.of_all_ranks() if self.keeps_digest else None
+            if read is not None and read.stop == state["position"]:
+                state["read"] = str(read)
+            return state
+        progress = self._progress
+        return {"version": _STATE_VERSION, "num_yielded": progress.num_yielded, "sampler": progress.sampler}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on, with the next iteration, after the last batch that was handed out when the state was taken.
+
+        Over a run, the sampler begins there from now on, in every iteration, as one made with those consumed samples.
+        Of another dataset, it must be made as it was, and iterations after the next one are whole again.
+
+        Raises:
+            ConfigError: it is the state of a loader whose sampler begins elsewhere or is made otherwise. Over a run: it
+                is of another run, of another past, of data that were replaced since, or beyond the end.
+        """
+        if order_of(self.dataset) is not None:
+            consumed = consumed_of_state(self.dataset, state)
+            read = read_of_state(state)
+            in_order(self.sampler, self.dataset).begin_at(consumed)
+            self.read.go_on(read)
+            self._progress = _Progress(_settings_of(self.sampler))
+            return
         if state.get("version") != _STATE_VERSION:
+            if "run" in state:
+                consumed_of_state(self.dataset, state)  # says that this dataset is no run
             message = f"expected the state of a ThreadLoader, version {_STATE_VERSION}, found {state!r}"
             raise ConfigError(message)
         if (expected := state["sampler"]) != (found := _settings_of(self.sampler)):
@@ -189,7 +294,7 @@ class ThreadLoader:
             hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
             raise ConfigError(message, hint=hint)
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
-        self._num_yielded = self._num_to_skip
+        self._progress = _Progress(found, self._num_to_skip)
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import IndexCacheError, StorageError
 from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
+from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.json_files import read_json
 from tokenloom.storage.local import Bytes, map_version
 from tokenloom.storage.sampling import sampled_hash
@@ -114,6 +115,34 @@ class IndexCache:
         """Returns the path of one file."""
         return os.path.join(self.folder, f"{self.base}-{affix}")
 
+    def local_path(self, affix: str) -> str:
+        """Returns the path under which a file can be opened.
+
+        Raises:
+            StorageError: it cannot be brought here.
+        """
+        return self.path(affix)
+
+    def pending(self, affix: str) -> PendingFile | PendingObject:
+        """Returns a file to write to, which appears when it is published."""
+        return PendingFile(self.path(affix), durable=False)
+
+    def publish(self, affix: str, data: bytes) -> None:
+        """Makes a small file appear."""
+        publish_bytes(self.path(affix), data)
+
+    def prepare(self) -> None:
+        """Makes the folder, and sure that it can be written to, before hours of building.
+
+        Raises:
+            StorageError, IndexCacheError: it cannot.
+        """
+        with storage_errors("create", self.folder):
+            os.makedirs(self.folder, exist_ok=True)
+        if not os.access(self.folder, os.W_OK):
+            message = f"cannot write into `{self.folder}`"
+            raise StorageError(message)
+
     def exists(self) -> bool:
         """Whether there is an entry, going by its description, which is written last; one stat."""
         return os.path.isfile(self.path(DESCRIPTION))
@@ -175,9 +204,12 @@ class IndexCache:
         """Returns what was recorded when the entry was built: of its data, and of the arrays themselves."""
         path = self.path(IDENTITY)
         try:
-            recorded = read_json(path, most_bytes=_MOST_RECORD_BYTES)
+            local = self.local_path(IDENTITY)
+            recorded = read_json(local, most_bytes=_MOST_RECORD_BYTES)
         except FileNotFoundError:
             return None
+        except StorageError:
+            raise
         except (OSError, ValueError) as error:
             message = f"`{path}` cannot be read: {error}"
             raise IndexCacheError(message, hint="remove it, and the index is built again") from error
@@ -192,12 +224,14 @@ class IndexCache:
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
-            found, data, versions[name] = _map_array(path)
+            local = self.local_path(f"{name}.npy")
+        except FileNotFoundError as error:
+            raise _absent(path) from error
+        try:
+            found, data, versions[name] = _map_array(local)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                message = f"no file `{path}`"
-                hint = "build the index first, without deferred or fast loading"
-                raise IndexCacheError(message, hint=hint) from error
+                raise _absent(path) from error
             raise IndexCacheError(error.message, hint=error.hint) from error
         except _UNREADABLE as error:
             message = f"`{path}` cannot be read: {error}"
@@ -236,6 +270,11 @@ def _crc32(array: NDArray[Any]) -> str:
 def _array_hash(array: NDArray[Any]) -> str:
     data = array.reshape(-1).view(np.uint8)
     return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
+
+
+def _absent(path: str) -> IndexCacheError:
+    message = f"no file `{path}`"
+    return IndexCacheError(message, hint="build the index first, without deferred or fast loading")
 
 
 def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
@@ -285,11 +324,7 @@ class IndexCacheWriter:
 
     def __enter__(self) -> Self:
         with _cache_errors():
-            with storage_errors("create", self._cache.folder):
-                os.makedirs(self._cache.folder, exist_ok=True)
-            if not os.access(self._cache.folder, os.W_OK):  # before hours of building
-                message = f"cannot write into `{self._cache.folder}`"
-                raise StorageError(message)
+            self._cache.prepare()
         self._executor: ThreadPoolExecutor | None = None
         return self
 
@@ -310,9 +345,9 @@ class IndexCacheWriter:
         if is_small(array):
             stream = io.BytesIO()
             np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
-            publish_bytes(self._cache.path(f"{name}.npy"), stream.getvalue() + array.tobytes())
+            self._cache.publish(f"{name}.npy", stream.getvalue() + array.tobytes())
             return
-        with PendingFile(self._cache.path(f"{name}.npy"), durable=False) as file:
+        with self._cache.pending(f"{name}.npy") as file:
             # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
             np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
             file.write(array.data)
@@ -333,8 +368,8 @@ class IndexCacheWriter:
             for future in self._written:
                 future.result()
             record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
-            publish_bytes(self._cache.path(IDENTITY), json.dumps(record).encode())
-            publish_bytes(self._cache.path(DESCRIPTION), self._description.encode())
+            self._cache.publish(IDENTITY, json.dumps(record).encode())
+            self._cache.publish(DESCRIPTION, self._description.encode())
 
 
 @contextmanager

@@ -60,12 +60,51 @@ def plan_epochs(
     num_epochs = 1
     if num_samples:
         num_epochs = max(1, -(-(num_samples * sequence_length + extra) // tokens_per_epoch))
+    return plan_of_epochs(
+        tokens_per_epoch,
+        num_epochs,
+        num_samples,
+        sequence_length=sequence_length,
+        extra=extra,
+        keep_partial=keep_partial,
+    )
+
+
+def plan_of_epochs(
+    tokens_per_epoch: int,
+    num_epochs: int,
+    num_samples: int | None,
+    *,
+    sequence_length: int,
+    extra: int,
+    keep_partial: bool,
+) -> EpochPlan:
+    """Returns the windows of so many epochs, however few of them would do.
+
+    Args:
+        tokens_per_epoch: tokens of an epoch.
+        num_epochs: epochs.
+        num_samples: samples that are wanted at least.
+        sequence_length: tokens from one window to the next.
+        extra: tokens a window reads beyond its length, 0 or 1.
+        keep_partial: whether a last, incomplete window counts.
+
+    Raises:
+        ConfigError: the last epoch is not needed, or more than it holds is.
+    """
 
     def windows(epochs: int, *, partial: bool = False) -> int:
         return num_windows(epochs * tokens_per_epoch, sequence_length, extra=extra, keep_partial=partial)
 
+    before_final, per_epoch = windows(num_epochs - 1), windows(1)
+    if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
+        message = (
+            f"expected {num_epochs} epochs to be those that {num_samples} samples take, found {before_final} samples "
+            f"in all but the last of them, and {per_epoch} in one"
+        )
+        raise ConfigError(message)
     total = windows(num_epochs, partial=keep_partial)
-    return _plan(tokens_per_epoch, num_epochs, num_samples, total, windows(num_epochs - 1), windows(1))
+    return _plan(tokens_per_epoch, num_epochs, num_samples, total, before_final, per_epoch)
 
 
 def plan_packed_epochs(tokens_per_epoch: int, num_samples: int | None, *, packs_per_epoch: int) -> EpochPlan:

@@ -14,6 +14,8 @@ class Purpose(IntEnum):
     """What numbers are drawn for; part of the key, so a value never changes its meaning."""
 
     FILL_IN_THE_MIDDLE = 1
+    DEALING = 2
+    MIXING = 3
 
 
 class SampleRandom:

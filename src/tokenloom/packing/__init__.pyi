@@ -2,6 +2,7 @@ from .batch import build_packed_microbatches as build_packed_microbatches
 from .batch import get_batch_on_this_rank_for_sequence_packing as get_batch_on_this_rank_for_sequence_packing
 from .config import PackingConfig as PackingConfig
 from .context_parallel import PackedSeqParams as PackedSeqParams
+from .context_parallel import SourcedPackedSeqParams as SourcedPackedSeqParams
 from .context_parallel import context_parallel_indices as context_parallel_indices
 from .cost import PolynomialCost as PolynomialCost
 from .exchange import GlobalBatch as GlobalBatch
@@ -11,7 +12,6 @@ from .exchange import broadcast_to_pp_group as broadcast_to_pp_group
 from .exchange import create_data_iterator as create_data_iterator
 from .exchange import get_batch_and_global_seqlens as get_batch_and_global_seqlens
 from .exchange import reroute_samples_to_dcp_ranks as reroute_samples_to_dcp_ranks
-from .exchange import wrap_data_iterator as wrap_data_iterator
 from .groups import ProcessGroups as ProcessGroups
 from .known_lengths import SizedDataset as SizedDataset
 from .known_lengths import wrap_dataset as wrap_dataset
@@ -21,6 +21,8 @@ from .report import PackReport as PackReport
 from .report import pack_report as pack_report
 from .schedulers import BasePackingScheduler as BasePackingScheduler
 from .schedulers import CostBalancedScheduler as CostBalancedScheduler
+from .schedulers import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler
 from .schedulers import DpBalancedScheduler as DpBalancedScheduler
 from .schedulers import HybridCostBalancedScheduler as HybridCostBalancedScheduler
 from .schedulers import scheduler_map as scheduler_map
+from .wrapping import wrap_data_iterator as wrap_data_iterator

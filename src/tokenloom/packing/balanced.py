@@ -35,7 +35,7 @@ class CostBalancedScheduler(BasePackingScheduler):
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)
         task = Task(
-            lengths=lengths[order],
+            lengths=self.room_of(lengths[order], self.max_tokens),
             costs=integer_costs(checked_costs(self.cost_model, lengths[order], self.cp_size)),
             capacity=self.max_tokens,
             num_ranks=self.dp_size,
@@ -63,9 +63,10 @@ class CostBalancedScheduler(BasePackingScheduler):
         if best is not None:
             return best
         packs = self.dp_size * self.microbatch_multiple
+        limit = "" if self.max_num_seqs is None else f" and {self.max_num_seqs} sub-samples"
         message = (
             f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens cannot be put into packs of at most "
-            f"{task.capacity} tokens whose number is a multiple of {packs}, none of them empty"
+            f"{task.capacity} tokens{limit} whose number is a multiple of {packs}, none of them empty"
         )
         hint = "change the number of sub-samples of a global batch, or raise `max_seqlen_per_dp_cp_rank`"
         raise ConfigError(message, hint=hint)

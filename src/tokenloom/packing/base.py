@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.overrides import Shortcut
+from tokenloom.packing.config import PackingSettings
 from tokenloom.packing.cost import CostModel, PolynomialCost
-from tokenloom.packing.plan import Int64s, PackPlan
+from tokenloom.packing.groups import place_in
+from tokenloom.packing.pipeline import run_pipeline
+from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
 
 SAMPLE_KEYS = ("tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len")
 """What a sub-sample must hold to be exchanged and packed."""
-
-_PLAN = Shortcut("_plan", skips=("get_groups_and_subsamples", "run"), asked_by_hooks=True)
 
 MAX_TOKENS = 2**61
 """Most tokens of a global batch, and of all ranks together; sums of two still fit int64."""
 
 
-class BasePackingScheduler(ABC):
+class BasePackingScheduler:
     """Plans which sub-samples of a global batch each dp × cp rank works on in each microbatch.
 
     A plan follows from the settings and the lengths alone, in exact integers, so every rank can make it by itself. Each
     sub-sample is in it once; all ranks have the same number of microbatches, and none is empty.
+
+    A scheduler of one's own overrides `get_groups_and_subsamples`, and takes a place in `scheduler_map`. What it
+    returns is what the ranks get. `run` may be overridden, too, and then does everything.
+
+    Example:
+        >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
+        >>> class OneByOne(BasePackingScheduler):
+        ...     def get_groups_and_subsamples(self, sample_id_seqlens):
+        ...         return [[[sample_id]] for sample_id, length in sample_id_seqlens]
+        >>> scheduler_map["one_by_one"] = OneByOne
+        >>> config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="one_by_one")
+        >>> row = dict.fromkeys(["tokens", "labels", "position_ids", "loss_mask"], [1, 2, 3])
+        >>> packs, num_microbatches, *sums = wrap_data_iterator(iter([row, row]), config, 2)
+        >>> num_microbatches, [pack["cu_seqlens"].tolist() for pack in packs]
+        (2, [[0, 3], [0, 3]])
+        >>> del scheduler_map["one_by_one"]
 
     Args:
         max_seqlen_per_dp_cp_rank: tokens that a rank can hold in one microbatch.
@@ -35,11 +51,18 @@ class BasePackingScheduler(ABC):
         dp_size: context-parallel groups.
         microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of, under virtual
             pipeline parallelism.
+        max_num_seqs: the most sub-samples of a pack; None for no limit.
         cost_model: what sub-samples cost; attention work, by default.
+
+    Attributes:
+        is_dynamic_cp: whether the number of ranks that share a pack is chosen anew for each; a class that does so
+            sets it. Otherwise `cp_size` ranks share each.
 
     Raises:
         ConfigError: a setting is not a positive integer, or together they exceed 2**61 tokens.
     """
+
+    is_dynamic_cp = False
 
     def __init__(
         self,
@@ -47,18 +70,19 @@ class BasePackingScheduler(ABC):
         cp_size: int,
         dp_size: int,
         microbatch_group_size_per_vp_stage: int | None = None,
+        max_num_seqs: int | None = None,
         *,
         cost_model: CostModel | None = None,
     ) -> None:
-        if (hook := _PLAN.skipped(self)) is not None:
-            message = f"`{hook}` overrides what packs are not planned by"
-            raise ConfigError(message, hint="override `_plan`, from which both forms of a plan follow")
         self.max_seqlen_per_dp_cp_rank = checked_integer(
             "max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank, at_least=1
         )
         self.cp_size = checked_integer("cp_size", cp_size, at_least=1)
         self.dp_size = checked_integer("dp_size", dp_size, at_least=1)
         self.microbatch_group_size_per_vp_stage = microbatch_group_size_per_vp_stage
+        self.max_num_seqs = max_num_seqs
+        if max_num_seqs is not None:
+            self.max_num_seqs = checked_integer("max_num_seqs", max_num_seqs, at_least=1)
         self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
         self.microbatch_multiple = 1
         if microbatch_group_size_per_vp_stage is not None:
@@ -92,7 +116,19 @@ class BasePackingScheduler(ABC):
         Raises:
             ConfigError: there is none; the message names the sub-sample or the numbers that rule it out.
         """
-        return self._plan(self.checked_lengths(lengths))
+        if getattr(self.get_groups_and_subsamples, "__func__", None) is _GROUPS_OF_PLAN:
+            return self._plan(self.checked_lengths(lengths))
+        counted: list[int] = self._positive_lengths(lengths).tolist()
+        groups = self.get_groups_and_subsamples(list(enumerate(counted)))
+        cp_size = None if self.is_dynamic_cp else self.cp_size
+        plan = plan_from_groups(groups, num_subsamples=len(counted), num_ranks=self.num_ranks, cp_size=cp_size)
+        if plan.num_microbatches % self.microbatch_multiple:
+            message = (
+                f"expected a number of microbatches that is a multiple of {self.microbatch_multiple} from "
+                f"`{type(self).__name__}`, found {plan.num_microbatches}"
+            )
+            raise ConfigError(message, hint="virtual pipeline stages work on so many microbatches in a row")
+        return plan
 
     def get_groups_and_subsamples(self, sample_id_seqlens: Sequence[tuple[int, int]]) -> list[list[list[int]]]:
         """Returns the plan in the reference's form: by microbatch and rank, the ids of the sub-samples.
@@ -101,12 +137,49 @@ class BasePackingScheduler(ABC):
             sample_id_seqlens: (id, length) pairs.
         """
         ids = [sample_id for sample_id, _ in sample_id_seqlens]
-        plan = self.plan([length for _, length in sample_id_seqlens])
+        plan = self._plan(self.checked_lengths([length for _, length in sample_id_seqlens]))
         return [[[ids[number] for number in numbers] for numbers in ranks] for ranks in plan.assignments]
 
-    @abstractmethod
+    def run(
+        self,
+        data_iterator: Any,
+        num_microbatches: int,
+        dp_group: Any,
+        tp_group: Any,
+        pp_group: Any,
+        dp_cp_group: Any,
+        dev: Any,
+        config: PackingSettings,
+    ) -> tuple[Any, int, float, float]:
+        """Returns what `wrap_data_iterator` returns, of a global batch that this scheduler plans. Collective.
+
+        Example:
+            >>> class Counting(BasePackingScheduler):
+            ...     def get_groups_and_subsamples(self, sample_id_seqlens):
+            ...         return [[[sample_id for sample_id, length in sample_id_seqlens]]]
+            ...     def run(self, *arguments):
+            ...         packs, num_microbatches, total, squares = super().run(*arguments)
+            ...         print(total, "tokens")
+            ...         return packs, num_microbatches, total, squares
+            >>> from tokenloom.packing import PackingConfig
+            >>> row = {name: [1, 2, 3] for name in ("tokens", "labels", "position_ids", "loss_mask")}
+            >>> config = PackingConfig(max_seqlen_per_dp_cp_rank=8)
+            >>> packs = Counting(8, 1, 1).run(iter([row, row]), 2, None, None, None, None, "cpu", config)[0]
+            6 tokens
+
+        Args:
+            data_iterator, num_microbatches, config: as `wrap_data_iterator` takes them.
+            dp_group, tp_group, pp_group: the process groups; None is this process alone.
+            dp_cp_group: data × context parallel; None where one of the two is alone.
+            dev: the device of the packs.
+        """
+        place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
+        return run_pipeline(lambda: self, place, data_iterator, num_microbatches, config)
+
     def _plan(self, lengths: Int64s) -> PackPlan:
         """Returns the plan of checked lengths."""
+        message = f"`{type(self).__name__}` plans nothing: it must override `get_groups_and_subsamples`"
+        raise NotImplementedError(message)
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
         """Returns lengths as int64[num_subsamples], if each alone can be planned.
@@ -114,6 +187,17 @@ class BasePackingScheduler(ABC):
         Raises:
             ConfigError: one cannot, or they are no lengths.
         """
+        checked = self._positive_lengths(lengths)
+        longest = int(checked.argmax())
+        if checked[longest] > self.max_tokens:
+            raise self._too_long(longest, int(checked[longest]))
+        # Halves are added up apart, so that the sum cannot overflow.
+        if (int((checked >> 31).sum()) << 31) + int((checked & (2**31 - 1)).sum()) > MAX_TOKENS:
+            message = f"{len(checked)} sub-samples have more than 2**61 tokens"
+            raise ConfigError(message)
+        return checked
+
+    def _positive_lengths(self, lengths: ArrayLike) -> Int64s:
         found = np.asarray(lengths)
         if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
             message = (
@@ -127,18 +211,29 @@ class BasePackingScheduler(ABC):
         if found[shortest] < 1:
             message = f"sub-sample {shortest} has {int(found[shortest])} tokens, expected at least 1"
             raise ConfigError(message, hint="leave it out of the global batch")
-        if found[longest] > self.max_tokens:
-            message = f"sub-sample {longest} has {int(found[longest])} tokens, {self._limit()}"
-            hint = "shorten it, raise `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
-            raise ConfigError(message, hint=hint)
-        checked = np.ascontiguousarray(found, dtype=np.int64)
-        # Halves are added up apart, so that the sum cannot overflow.
-        if (int((checked >> 31).sum()) << 31) + int((checked & (2**31 - 1)).sum()) > MAX_TOKENS:
-            message = f"{len(checked)} sub-samples have more than 2**61 tokens"
-            raise ConfigError(message)
-        return checked
+        if found[longest] > np.iinfo(np.int64).max:
+            raise self._too_long(longest, int(found[longest]))
+        return np.ascontiguousarray(found, dtype=np.int64)
+
+    def _too_long(self, number: int, length: int) -> ConfigError:
+        hint = "shorten it, raise `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
+        return ConfigError(f"sub-sample {number} has {length} tokens, {self._limit()}", hint=hint)
+
+    def room_of(self, lengths: Int64s, capacity: int) -> Int64s:
+        """Returns what sub-samples take up in a pack of so many tokens, so that no more than `max_num_seqs` fit it.
+
+        Each takes up at least its share of the pack.
+        """
+        return lengths if self.max_num_seqs is None else np.maximum(lengths, -(-capacity // self.max_num_seqs))
 
     def _limit(self) -> str:
         """Returns the words that say how long a sub-sample may be."""
         ranks = f"{self.cp_size} ranks of {self.max_seqlen_per_dp_cp_rank}"
         return f"but a pack holds {self.max_tokens} ({ranks})"
+
+
+_GROUPS_OF_PLAN = BasePackingScheduler.get_groups_and_subsamples
+"""What asks `_plan`; any other method of that name is asked itself."""
+
+RUN_PIPELINE = BasePackingScheduler.run
+"""What is the pipeline; any other method of that name does all of it itself."""

@@ -10,14 +10,22 @@ from typing import Any
 from tokenloom.distributed.meeting import Attempt
 from tokenloom.errors import BuildError, ConfigError, InputError
 from tokenloom.optional import require
-from tokenloom.packing.context_parallel import PackedSeqParams, context_parallel_indices
+from tokenloom.packing.context_parallel import (
+    PackedSeqParams,
+    SourcedPackedSeqParams,
+    context_parallel_indices,
+    contiguous_indices,
+)
 from tokenloom.packing.groups import Place, place_of
+from tokenloom.packing.static_shapes import CONTIGUOUS, ZIGZAG, StaticShape, partition_mode
 from tokenloom.packing.subsamples import DTYPES, from_bytes, num_bytes, to_bytes
 
 Pack = dict[str, Any]
 """The tensors of `DTYPES`, 1-D, concatenated with padding between; `cu_seqlens` and `cu_seqlens_padded`, int32[n + 1],
 boundaries counted without and with padding; `max_seqlen`, int32 scalar, the longest padded length; and `local_cp_size`,
-where plans have context-parallel groups of several sizes. Stages that see no tokens have the last four only."""
+where plans have context-parallel groups of several sizes. Stages that see no tokens have the last four only. Where
+sub-samples say which dataset of a blend, or source of a run, they are from, stages with tokens have `dataset_ids`, too:
+int64[n], that of each sub-sample, -1 of one that does not say."""
 
 METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
 """What every stage of a pipeline has of a pack."""
@@ -41,7 +49,8 @@ def build_packed_microbatches(
 
     Returns:
         One dict per microbatch: tokens, labels, position_ids int64[T] and loss_mask float32[T]; cu_seqlens and
-        cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, padding included; local_cp_size, where given.
+        cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, padding included; local_cp_size, where given;
+        dataset_ids int64[n], where a sub-sample has a `dataset_id`.
 
     Raises:
         ConfigError: a microbatch has no sub-sample, or more tokens than 32 bits count.
@@ -54,8 +63,17 @@ def build_packed_microbatches(
         lengths = [int(sample["original_seq_len"]) for sample in samples]
         padded = [int(sample["padded_seq_len"]) for sample in samples]
         metadata = pack_metadata(lengths, padded, dev, cp_size=None if cp_sizes is None else cp_sizes[number])
-        packs.append(_concatenate(samples, lengths, padded, dev) | metadata)
+        packs.append(_concatenate(samples, lengths, padded, dev) | metadata | _sources_of(samples, dev))
     return packs
+
+
+def _sources_of(samples: Sequence[Mapping[str, Any]], dev: Any) -> Pack:
+    """Returns the number of the dataset of each sub-sample, if any says one."""
+    if not any("dataset_id" in sample for sample in samples):
+        return {}
+    torch = require("torch", extra="torch")
+    numbers = [int(sample.get("dataset_id", -1)) for sample in samples]
+    return {"dataset_ids": torch.tensor(numbers, dtype=torch.int64, device=dev)}
 
 
 def _concatenate(samples: Sequence[Mapping[str, Any]], lengths: list[int], padded: list[int], dev: Any) -> Pack:
@@ -110,6 +128,7 @@ def get_batch_on_this_rank_for_sequence_packing(
     mtp_on_this_rank: bool = False,  # noqa: FBT001, FBT002  the reference's order of parameters
     vp_stage: int | None = None,
     pg_collection: Any = None,
+    config: Any = None,
 ) -> Batch:
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
 
@@ -119,23 +138,45 @@ def get_batch_on_this_rank_for_sequence_packing(
         mtp_on_this_rank: whether this stage predicts several tokens, and so needs tokens and labels.
         vp_stage: this virtual stage, below `vpp_size`.
         pg_collection: a `ProcessGroups`, or what has its attributes; None where there is one process only.
+        config: a `PackingConfig`, or what has its attributes, of runs that fill packs up to a shape or share them in
+            contiguous pieces; the same on all ranks. None for packs as they are, in zigzag.
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
         int64, loss_mask float32, padding_mask bool and True at padding, where all others are 0. Tokens and position_ids
         are for the first stage, labels and loss_mask for the last, all four with `mtp_on_this_rank`; they are None
-        elsewhere. The last two are for every stage.
+        elsewhere. The last two are for every stage; with tokens or labels, and data that say which dataset or source
+        they are from, packed_seq_params is a `SourcedPackedSeqParams`.
 
     Raises:
-        ConfigError: an iterator is missing, or is where none is read; the virtual stage does not exist.
+        ConfigError: an iterator is missing, or is where none is read; the virtual stage does not exist; a pack is too
+            large for its shape.
         InputError: the pack lacks what this stage needs.
         BuildError: rank 0 of the tensor-parallel group failed.
         StopIteration: the microbatches are at their end.
     """
-    place = place_of(pg_collection)
-    names = _names_needed(place, vpp_size, vp_stage, mtp=mtp_on_this_rank)
+    return batch_in(place_of(pg_collection), data_iterator, vpp_size, vp_stage, mtp=mtp_on_this_rank, config=config)
+
+
+def batch_in(
+    place: Place,
+    data_iterator: Any,
+    vpp_size: int | None,
+    vp_stage: int | None,
+    *,
+    mtp: bool,
+    config: Any,
+    tells_gaps: bool = False,
+) -> Batch:
+    """Returns what `get_batch_on_this_rank_for_sequence_packing` does, of a process at a place.
+
+    With `tells_gaps`, boundaries without padding are told of all packs, not only of those that are filled up.
+    """
+    names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
+    shape = StaticShape.of(config)
+    layout = _Layout(shape, partition_mode(config) == ZIGZAG, tells_gaps or shape is not None)
     if place.tp.rank == 0:
-        attempt = Attempt(lambda: _local_part(place, data_iterator, names))
+        attempt = Attempt(lambda: _local_part(place, data_iterator, names, layout))
         _send_over_tp(place, attempt.result, names)
         if attempt.error is not None:
             raise attempt.error
@@ -143,22 +184,35 @@ def get_batch_on_this_rank_for_sequence_packing(
         part = attempt.result
     else:
         refuse_iterator(place, data_iterator)
-        part = _receive_over_tp(place, names)
-    group = place.cp_of_size.get(part.local_cp_size) if part.local_cp_size else None
-    params = PackedSeqParams(
-        qkv_format="thd",
-        cu_seqlens_q=part.cu_seqlens_padded,
-        cu_seqlens_kv=part.cu_seqlens_padded,
-        cu_seqlens_q_padded=part.cu_seqlens_padded,
-        cu_seqlens_kv_padded=part.cu_seqlens_padded,
-        max_seqlen_q=part.max_seqlen,
-        max_seqlen_kv=part.max_seqlen,
-        local_cp_size=part.local_cp_size or None,
-        cp_group=group,
-    )
+        part = _receive_over_tp(place, names, layout)
     rows = {name: part.tensors[name].view(1, -1) if name in names else None for name in DTYPES}
-    mask = part.padding_mask.view(1, -1)
+    mask = part.cut.padding_mask.view(1, -1)
+    params = _params(place, part, layout, with_sources=bool(names))
     return rows["tokens"], rows["labels"], rows["loss_mask"], None, rows["position_ids"], params, mask
+
+
+def _params(place: Place, part: _Part, layout: _Layout, *, with_sources: bool) -> PackedSeqParams:
+    cut, size = part.cut, part.local_cp_size
+    boundaries = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
+    settings: dict[str, Any] = {
+        "qkv_format": "thd",
+        **dict.fromkeys(boundaries, cut.cu_seqlens_padded),
+        "max_seqlen_q": cut.max_seqlen,
+        "max_seqlen_kv": cut.max_seqlen,
+        "local_cp_size": size or None,
+        "cp_group": place.cp_of_size.get(size) if size and place.cp_of_size is not None else None,
+        "cp_partition_mode": ZIGZAG if layout.zigzag else CONTIGUOUS,
+    }
+    if layout.tells_gaps:
+        settings |= dict.fromkeys(boundaries[:2], cut.cu_seqlens) | {"pad_between_seqs": True}
+    if layout.shape is not None and layout.shape.num_sequences is None:
+        settings["total_tokens"] = len(cut.padding_mask)
+    if part.dataset_ids is None or not with_sources:
+        return PackedSeqParams(**settings)
+    torch = require("torch", extra="torch")
+    missing = len(cut.cu_seqlens_padded) - 1 - len(part.dataset_ids)
+    filled = torch.nn.functional.pad(part.dataset_ids, (0, missing), value=-1)
+    return SourcedPackedSeqParams(**settings, dataset_ids=filled)
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
@@ -187,49 +241,102 @@ def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, m
     return [name for name in DTYPES if needed[name] or mtp]
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a run makes of all its packs: the shape that they are filled up to, how ranks share them, and whether
+    attention is told of padding between sequences."""
+
+    shape: StaticShape | None
+    zigzag: bool
+    tells_gaps: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """Which tokens of a pack, filled up to its shape, one context-parallel rank has."""
+
+    indices: Any
+    padding_mask: Any
+    """Of these tokens."""
+    cu_seqlens: Any
+    cu_seqlens_padded: Any
+    max_seqlen: int
+    num_tokens: int
+    """Of the whole pack."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """What one context-parallel rank has of a pack."""
 
     tensors: Mapping[str, Any]
-    padding_mask: Any
+    cut: _Cut
     cu_seqlens: Any
     cu_seqlens_padded: Any
     max_seqlen: int
     local_cp_size: int
     """0 where all packs have the same."""
+    dataset_ids: Any = None
 
 
-def _local_part(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str]) -> _Part:
+def _local_part(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str], layout: _Layout) -> _Part:
     """Takes the next pack and cuts this rank's part out of it."""
+    torch = require("torch", extra="torch")
     if data_iterator is None:
         message = "expected a data iterator on rank 0 of a tensor-parallel group, found None"
         raise ConfigError(message, hint="pass what `wrap_data_iterator` returned on this rank")
     pack = next(data_iterator)
-    missing = [name for name in (*names, *METADATA[:3]) if name not in pack]
+    missing = [name for name in (*names, *METADATA[:3]) if pack.get(name) is None]
     if missing:
         message = f"{', '.join(f'`{name}`' for name in missing)} missing in a pack for this stage of the pipeline"
         raise InputError(message, hint="iterate over packs of `wrap_data_iterator`, one iterator per virtual stage")
     device = place.device
     cu_seqlens, cu_seqlens_padded = (pack[name].to(device) for name in ("cu_seqlens", "cu_seqlens_padded"))
-    local_cp_size = int(pack.get("local_cp_size", 0))
-    indices = _indices(place, cu_seqlens_padded, local_cp_size)
-    mask = padding_mask_of(cu_seqlens, cu_seqlens_padded)[indices]
+    local_cp_size, max_seqlen = int(pack.get("local_cp_size", 0)), int(pack["max_seqlen"])
+    cut = _cut(place, layout, cu_seqlens, cu_seqlens_padded, max_seqlen, local_cp_size)
+
+    def own_part(tensor: Any) -> Any:
+        filled = torch.nn.functional.pad(tensor.to(device), (0, cut.num_tokens - len(tensor)))
+        return filled[cut.indices].masked_fill_(cut.padding_mask, 0)
+
     return _Part(
-        tensors={name: pack[name].to(device)[indices].masked_fill_(mask, 0) for name in names},
-        padding_mask=mask,
+        tensors={name: own_part(pack[name]) for name in names},
+        cut=cut,
         cu_seqlens=cu_seqlens,
         cu_seqlens_padded=cu_seqlens_padded,
-        max_seqlen=int(pack["max_seqlen"]),
+        max_seqlen=max_seqlen,
         local_cp_size=local_cp_size,
+        dataset_ids=pack["dataset_ids"].to(device) if "dataset_ids" in pack else None,
     )
 
 
-def _indices(place: Place, cu_seqlens_padded: Any, local_cp_size: int) -> Any:
+def _cut(
+    place: Place, layout: _Layout, cu_seqlens: Any, cu_seqlens_padded: Any, max_seqlen: int, local_cp_size: int
+) -> _Cut:
+    """Fills a pack up to its shape, and says which of its tokens this rank has; on all tensor-parallel ranks alike."""
+    torch = require("torch", extra="torch")
     cp_size, cp_rank = place.cp.size, place.cp.rank
     if local_cp_size:
-        cp_size, cp_rank = local_cp_size, place.rank % local_cp_size
-    return context_parallel_indices(cu_seqlens_padded, cp_size=cp_size, cp_rank=cp_rank)
+        cp_size, cp_rank = local_cp_size, place.rank_among(local_cp_size)
+    mask = padding_mask_of(cu_seqlens, cu_seqlens_padded)
+    num_tokens, bounds = len(mask), cu_seqlens_padded
+    if layout.shape is not None:
+        filled = layout.shape.fill(cu_seqlens, cu_seqlens_padded, max_seqlen, cp_size=cp_size, zigzag=layout.zigzag)
+        mask = torch.nn.functional.pad(mask, (0, filled.num_tokens - num_tokens), value=True)
+        cu_seqlens, cu_seqlens_padded, max_seqlen = filled.cu_seqlens, filled.cu_seqlens_padded, filled.max_seqlen
+        num_tokens, bounds = filled.num_tokens, cu_seqlens_padded[: filled.num_sequences + 1]
+    if layout.zigzag:
+        indices = context_parallel_indices(bounds, cp_size=cp_size, cp_rank=cp_rank)
+    else:
+        indices = contiguous_indices(num_tokens, cp_size=cp_size, cp_rank=cp_rank, device=mask.device)
+    return _Cut(
+        indices=indices,
+        padding_mask=mask[indices],
+        cu_seqlens=cu_seqlens,
+        cu_seqlens_padded=cu_seqlens_padded,
+        max_seqlen=max_seqlen,
+        num_tokens=num_tokens,
+    )
 
 
 def _send_over_tp(place: Place, part: _Part | None, names: Sequence[str]) -> None:
@@ -240,29 +347,35 @@ def _send_over_tp(place: Place, part: _Part | None, names: Sequence[str]) -> Non
         place.tp.broadcast_integers([], 0, "metadata over TP")
         return
     boundaries = [*part.cu_seqlens.tolist(), *part.cu_seqlens_padded.tolist()]
-    place.tp.broadcast_integers([part.max_seqlen, part.local_cp_size, *boundaries], 0, "metadata over TP")
+    sources = [] if part.dataset_ids is None else part.dataset_ids.tolist()
+    integers = [part.max_seqlen, part.local_cp_size, len(sources), *boundaries, *sources]
+    place.tp.broadcast_integers(integers, 0, "metadata over TP")
     if names:
         place.tp.broadcast(to_bytes([part.tensors], names), 0, "tokens over TP")
 
 
-def _receive_over_tp(place: Place, names: Sequence[str]) -> _Part:
+def _receive_over_tp(place: Place, names: Sequence[str], layout: _Layout) -> _Part:
     torch = require("torch", extra="torch")
     integers = place.tp.broadcast_integers(None, 0, "metadata over TP")
     if not integers:
         message = f"rank {place.tp.global_ranks[0]}, which reads for this tensor-parallel group, failed"
         raise BuildError(message, hint="look at the log of that rank")
-    max_seqlen, local_cp_size, *boundaries = integers
-    both = torch.tensor(boundaries, dtype=torch.int32, device=place.device).view(2, -1)
-    indices = _indices(place, both[1], local_cp_size)
+    max_seqlen, local_cp_size, num_sources, *numbers = integers
+    stop = len(numbers) - num_sources
+    both = torch.tensor(numbers[:stop], dtype=torch.int32, device=place.device).view(2, -1)
+    sources = torch.tensor(numbers[stop:], dtype=torch.int64, device=place.device) if num_sources else None
+    cut = _cut(place, layout, both[0], both[1], max_seqlen, local_cp_size)
     tensors: Mapping[str, Any] = {}
     if names:
-        data = torch.empty(num_bytes([len(indices)], names), dtype=torch.uint8)
-        (tensors,) = from_bytes(place.tp.broadcast(data, 0, "tokens over TP"), [len(indices)], names)
+        data = torch.empty(num_bytes([len(cut.indices)], names), dtype=torch.uint8)
+        received = place.tp.broadcast(data, 0, "tokens over TP").to(place.device)
+        (tensors,) = from_bytes(received, [len(cut.indices)], names)
     return _Part(
         tensors=tensors,
-        padding_mask=padding_mask_of(both[0], both[1])[indices],
+        cut=cut,
         cu_seqlens=both[0],
         cu_seqlens_padded=both[1],
         max_seqlen=max_seqlen,
         local_cp_size=local_cp_size,
+        dataset_ids=sources,
     )

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tokenloom.numbers import checked_integer
+from tokenloom.packing.static_shapes import StaticShape, partition_mode
 from tokenloom.setting_types import check_types
 
 
 class PackingSettings(Protocol):
     """What is asked of a configuration; `PackingConfig` has it, and so has Megatron's `TransformerConfig`.
 
-    `sequence_parallel` and `pipeline_model_parallel_layout` may be missing: then False and None.
+    `sequence_parallel`, `pipeline_model_parallel_layout`, and the settings of `default_dynamic_cp`, of static shapes
+    and of context parallelism may be missing: then they are as by default in `PackingConfig`.
     """
 
     @property
@@ -45,9 +47,18 @@ class PackingConfig:
             multiples of their number too.
         pipeline_model_parallel_layout: the names of the layers of each stage, `layout[pp_rank][vp_stage]`; a stage with
             "mtp" among them needs whole packs. None: only the first and the last stage do.
+        min_dynamic_context_parallel_size: the fewest ranks that share a pack, with `default_dynamic_cp`.
+        pad_packed_seq_alignment: what the tokens that a rank holds of a pack are filled up to: a multiple, or "max" for
+            `max_seqlen_per_dp_cp_rank`, so that all packs have one shape; None leaves them as long as they are.
+        thd_tail_padding_policy: what is filled up with: "append_dummy_seq", one more sequence, or "extend_last",
+            padding of the last one. None is the former.
+        thd_max_packed_sequences: the most sequences of a pack, that one more included; boundaries are filled up to one
+            more than this. None leaves them as many as they are.
+        cp_partition_mode: what a context-parallel rank holds: "zigzag", two chunks of each sequence, or "contiguous", a
+            piece of the whole pack.
 
     Raises:
-        ConfigError: a number is not positive.
+        ConfigError: a number is not positive, or a word is another one.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -56,6 +67,11 @@ class PackingConfig:
     microbatch_group_size_per_vp_stage: int | None = None
     sequence_parallel: bool = False
     pipeline_model_parallel_layout: Any = None
+    min_dynamic_context_parallel_size: int = 1
+    pad_packed_seq_alignment: int | str | None = None
+    thd_tail_padding_policy: str | None = None
+    thd_max_packed_sequences: int | None = None
+    cp_partition_mode: str = "zigzag"
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -63,10 +79,14 @@ class PackingConfig:
             "max_seqlen_per_dp_cp_rank",
             "virtual_pipeline_model_parallel_size",
             "microbatch_group_size_per_vp_stage",
+            "min_dynamic_context_parallel_size",
+            "thd_max_packed_sequences",
         ):
             value = getattr(self, name)
             if value is not None:
                 checked_integer(name, value, at_least=1)
+        StaticShape.of(self)
+        partition_mode(self)
 
 
 def stages_with_tokens(config: PackingSettings, *, pp_rank: int, pp_size: int) -> list[bool]:

@@ -18,15 +18,20 @@ from tokenloom.optional import require
 class PackedSeqParams:
     """What attention is told about a pack; Megatron's attention takes it for its own class of this name.
 
-    Lengths are those of whole sequences, not of this rank's part of them; all four arrays of boundaries are the padded
-    ones, because that is where sequences lie.
+    Lengths are those of whole sequences, not of this rank's part of them. All four arrays of boundaries are the padded
+    ones, because that is where sequences lie; of packs that are filled up to a shape, the first two count without
+    padding, and `pad_between_seqs` says so.
 
     Attributes:
         qkv_format: "thd", tokens × heads × width without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
-        max_seqlen_q, max_seqlen_kv: the longest padded sequence, in tokens.
+        max_seqlen_q, max_seqlen_kv: the longest padded sequence, in tokens; what the shape allows, where it says how
+            many sequences there are.
         local_cp_size: ranks that share this pack, where that differs between packs; else None.
         cp_group: the process group of those ranks; else None.
+        total_tokens: what this rank holds, of packs that are filled up to any number of sequences; else None.
+        pad_between_seqs: True of packs that are filled up to a shape; else None.
+        cp_partition_mode: "zigzag" or "contiguous", as in `PackingConfig`.
     """
 
     qkv_format: str | None = None
@@ -38,6 +43,21 @@ class PackedSeqParams:
     max_seqlen_kv: int | None = None
     local_cp_size: int | None = None
     cp_group: Any = None
+    total_tokens: int | None = None
+    pad_between_seqs: bool | None = None
+    cp_partition_mode: str = "zigzag"
+
+
+@dataclass(slots=True, kw_only=True)
+class SourcedPackedSeqParams(PackedSeqParams):
+    """What attention is told about a pack of several datasets or sources, and which these are, for a `SourceMeter`.
+
+    Attributes:
+        dataset_ids: int64[num_sequences] tensor, the dataset of a blend, or source of a run, that each sequence is
+            from; -1 of one that does not say, and of what fills a pack up. No attention looks at it.
+    """
+
+    dataset_ids: Any
 
 
 def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: int) -> Any:
@@ -85,6 +105,19 @@ def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: i
     chunk = chunks[sequences]
     chunks_before = torch.where(within < chunk, cp_rank, 2 * cp_size - 2 - cp_rank)
     return boundaries[sequences] + within + chunk * chunks_before
+
+
+def contiguous_indices(num_tokens: int, *, cp_size: int, cp_rank: int, device: Any = None) -> Any:
+    """Returns where in a pack the tokens of one context-parallel rank lie, if each has a piece of the whole: int64.
+
+    Raises:
+        ConfigError: the tokens are no multiple of the ranks.
+    """
+    if num_tokens % cp_size:
+        message = f"expected a pack of a multiple of {cp_size} tokens, found {num_tokens}"
+        raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
+    share = num_tokens // cp_size
+    return require("torch", extra="torch").arange(cp_rank * share, (cp_rank + 1) * share, device=device)
 
 
 @cache

@@ -1,8 +1,6 @@
-"""From the batches that each data-parallel rank reads to packs on the ranks that work on them, by communication.
+"""What moves between ranks: lengths, sub-samples, the metadata of packs, and the iterators over what came of them.
 
-Once per global batch: fetch, gather the lengths, plan, exchange the sub-samples, pack, and tell the ranks that read
-nothing. Planning and all sums are in integers, metadata travels as 64-bit integers, and no rank returns before all have
-what they need: a rank that fails or dies in between fails all, with its cause.
+The steps of `pipeline.py`, one function each. All sums are in integers, and metadata travels as 64-bit integers.
 """
 
 from __future__ import annotations
@@ -14,14 +12,11 @@ import numpy as np
 
 from tokenloom.distributed.collectives import Channel, ConsequenceError
 from tokenloom.distributed.meeting import Attempt
-from tokenloom.distributed.steps import do_together
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import InputError
 from tokenloom.optional import require
-from tokenloom.packing.batch import METADATA, Pack, build_packed_microbatches, refuse_iterator
-from tokenloom.packing.config import PackingSettings, stages_with_tokens
-from tokenloom.packing.groups import Place, place_of
+from tokenloom.packing.batch import METADATA, Pack
+from tokenloom.packing.config import PackingSettings
 from tokenloom.packing.plan import Int64s
-from tokenloom.packing.planning import Planned, describe_lengths, plan_global_batch, sums_of
 from tokenloom.packing.subsamples import SubSample, from_bytes, num_bytes, take_apart, to_bytes
 
 _END = object()
@@ -50,100 +45,6 @@ class GlobalBatch(NamedTuple):
     """int64, by id, without padding."""
 
 
-def wrap_data_iterator(
-    data_iterator: Any, config: PackingSettings, num_microbatches: int, pg_collection: Any = None
-) -> Wrapped:
-    """Schedules and exchanges one global batch; all ranks of the run must call this together.
-
-    The sub-samples of all data-parallel ranks together are planned anew, and each goes to the ranks that work on it.
-    Which are in the global batch does not change. A sub-sample is padded to a multiple of 2 × the ranks that share it,
-    beyond the padding that its iterator says it has.
-
-    Args:
-        data_iterator: yields what `take_apart` describes: mappings with tokens, labels, loss_mask, position_ids,
-            original_seq_len and padded_seq_len, or lists of them. Only rank 0 of a tensor-parallel group on the first
-            and the last pipeline stage has one (and on a stage with multi-token prediction), with virtual stages in a
-            list of one per stage. It is the same on context-parallel ranks. What a middle stage holds is not read.
-        config: a `PackingConfig`, or what has its attributes.
-        num_microbatches: how many items are taken from each iterator.
-        pg_collection: a `ProcessGroups`, or what has its attributes; None where there is one process only.
-
-    Returns:
-        (iterator, number of microbatches, sum of lengths, sum of squared lengths), lengths without padding, exact. The
-        iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
-        and cu_seqlens_padded int32[n + 1], max_seqlen; on stages without tokens the last three only. It is a list with
-        virtual stages, and None on tensor-parallel ranks other than 0.
-
-    Raises:
-        ConfigError: an iterator is missing, or where none may be; a sub-sample is too long; it cannot be planned.
-        InputError: the iterator ended, or yields something else.
-        BuildError: in a run of several ranks, any of this happened on some rank, which the message names, or one died.
-        DivergenceError: ranks that must hold the same data hold lengths that differ.
-    """
-    place = place_of(pg_collection)
-    stages = stages_with_tokens(config, pp_rank=place.pp.rank, pp_size=place.pp.size)
-
-    def schedule() -> tuple[GlobalBatch, Planned] | None:
-        if place.tp.rank != 0:
-            refuse_iterator(place, data_iterator)
-            return None
-        if not any(stages):
-            return None
-        fetching = Attempt(lambda: _fetch(_iterator_of_stage(data_iterator, stages), num_microbatches))
-        fetched = _gather_lengths(fetching, place.dp)
-        return fetched, plan_global_batch(fetched.padded_seqlens, config, place)
-
-    def exchange() -> Wrapped:
-        packs, scalars = None, (0, 0, 0)
-        if scheduled is not None:
-            fetched, planned = scheduled
-            packs = _exchange_and_pack(fetched, planned, place)
-            scalars = (planned.plan.num_microbatches, *sums_of(fetched.original_seqlens))
-        if place.tp.rank == 0:
-            packs, *told = broadcast_to_pp_group(packs, *scalars, place.pp.group, place.device)
-            scalars = (told[0], told[1], told[2])
-        count, total, squares = broadcast_scalars(scalars, place.tp.group, place.device)
-        return create_data_iterator(packs, place.tp.group, config, stages), count, total, squares
-
-    scheduled = do_together(
-        "scheduling a global batch",
-        schedule,
-        groups=place.groups,
-        breaks=(),  # who fails to fetch says so in the gathering; plans fail on all alike
-        compare=lambda result: None if result is None else describe_lengths(result[0].original_seqlens),
-    )
-    return do_together(
-        "exchanging sub-samples",
-        exchange,
-        groups=place.groups,
-        compare=lambda result: f"{result[1]} microbatches of {result[2]} tokens",
-    )
-
-
-def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
-    """Returns the iterator that this rank reads: of its first virtual stage with tokens, or the only one."""
-    given = data_iterator
-    if isinstance(given, list):
-        if len(given) != len(stages):
-            message = f"expected a list of {len(stages)} data iterators, one per virtual stage, found {len(given)}"
-            raise ConfigError(message)
-        given = next((given[stage] for stage, needs in enumerate(stages) if needs and given[stage] is not None), None)
-    if given is None:
-        message = "expected a data iterator on rank 0 of a tensor-parallel group on a stage with tokens, found None"
-        raise ConfigError(message, hint="build the data on the first and the last stage of the pipeline")
-    return given
-
-
-def _exchange_and_pack(fetched: GlobalBatch, planned: Planned, place: Place) -> list[Pack]:
-    lane = [dp_rank * place.cp.size + place.cp.rank for dp_rank in range(place.dp.size)]
-    samples = _exchange(fetched, [np.unique(np.concatenate(planned.ids(rank))) for rank in lane], place.dp)
-    grouped = [
-        [samples[number] | {"padded_seq_len": int(planned.padded_lengths[number])} for number in ids.tolist()]
-        for ids in planned.ids(place.rank)
-    ]
-    return build_packed_microbatches(grouped, place.device, cp_sizes=planned.cp_sizes(place))
-
-
 def get_batch_and_global_seqlens(data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any) -> GlobalBatch:
     """Returns the sub-samples of the next items, and the lengths of those of all data-parallel ranks. Collective.
 
@@ -155,26 +56,31 @@ def get_batch_and_global_seqlens(data_iterator: Iterator[Any], num_microbatches:
     Raises:
         InputError: the iterator ended, or yields something else. Other ranks of the group then raise too.
     """
-    return _gather_lengths(Attempt(lambda: _fetch(data_iterator, num_microbatches)), Channel(dp_group))
+    return gather_lengths(Attempt(lambda: fetch(data_iterator, num_microbatches)), Channel(dp_group))[0]
 
 
-def _gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBatch:
-    """Gathers the lengths, or the word that a rank could not fetch: then all raise, and nobody waits for it."""
+def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> tuple[GlobalBatch, Int64s]:
+    """Gathers the lengths, or the word that a rank could not fetch: then all raise, and nobody waits for it.
+
+    Returns:
+        The global batch, and the dataset or source of each sub-sample by id: int64, -1 where it says none.
+    """
     batch = fetching.result or []
     rows = np.array(
-        [[sample["original_seq_len"], sample["padded_seq_len"]] for sample in batch], dtype=np.int64
-    ).reshape(-1, 2)
-    failure = np.full((1, 2), -1, dtype=np.int64)
+        [[sample["original_seq_len"], sample["padded_seq_len"], sample.get("dataset_id", -1)] for sample in batch],
+        dtype=np.int64,
+    ).reshape(-1, 3)
+    failure = np.full((1, 3), -1, dtype=np.int64)
     gathered = dp.all_gather_rows(rows if fetching.error is None else failure, "lengths over DP")
     if fetching.error is not None:
         raise fetching.error
-    failed = [dp.global_ranks[rank] for rank, theirs in enumerate(gathered) if (theirs < 0).any()]
+    failed = [dp.global_ranks[rank] for rank, theirs in enumerate(gathered) if (theirs[:, 0] < 0).any()]
     if failed:
         message = f"rank {failed[0]} failed to fetch its part of the global batch"
         raise ConsequenceError(message, hint="look at the log of that rank")
     lengths = np.concatenate(gathered)
     offsets = np.cumsum([0, *map(len, gathered)], dtype=np.int64)
-    return GlobalBatch(
+    fetched = GlobalBatch(
         batch=batch,
         global_id_seqlens=list(enumerate(lengths[:, 1].tolist())),
         global_ids_this_rank=np.arange(offsets[dp.rank], offsets[dp.rank + 1]),
@@ -182,16 +88,32 @@ def _gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBa
         padded_seqlens=np.ascontiguousarray(lengths[:, 1]),
         original_seqlens=np.ascontiguousarray(lengths[:, 0]),
     )
+    return fetched, np.ascontiguousarray(lengths[:, 2])
 
 
-def _fetch(data_iterator: Iterator[Any], num_microbatches: int) -> list[SubSample]:
+def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequence[str] = ()) -> list[SubSample]:
+    """Returns the sub-samples of the next items.
+
+    Args:
+        data_iterator: needs `__next__` only.
+        num_microbatches: how many items are taken.
+        required: what each sub-sample must hold.
+
+    Raises:
+        InputError: the iterator ended, yields something else, or a sub-sample lacks what is required.
+    """
     items: list[Any] = []
     while len(items) < num_microbatches and (item := next(data_iterator, _END)) is not _END:
         items.append(item)
     if len(items) < num_microbatches:
         message = f"expected {num_microbatches} items in a global batch, but the data iterator ended after {len(items)}"
         raise InputError(message)
-    return list(take_apart(items))
+    samples = list(take_apart(items))
+    missing = [name for name in required if any(name not in sample for sample in samples)]
+    if missing:
+        message = f"{', '.join(f'`{name}`' for name in missing)} missing in sub-samples, which the scheduler requires"
+        raise InputError(message, hint="change `get_required_sample_keys` of the scheduler")
+    return samples
 
 
 def reroute_samples_to_dcp_ranks(
@@ -234,12 +156,16 @@ def reroute_samples_to_dcp_ranks(
         padded_seqlens=padded,
         original_seqlens=padded if original_seqlens is None else original_seqlens,
     )
+    numbers = np.array([[sample.get("dataset_id", -1)] for sample in batch], dtype=np.int64).reshape(-1, 1)
+    sources = np.concatenate(dp.all_gather_rows(numbers, "sources over DP"))[:, 0]
     wanted = [np.unique([number for ranks in sample_id_groups for number in ranks[rank]]) for rank in lane]
-    return _exchange(fetched, wanted, dp)
+    return exchange_samples(fetched, sources, wanted, dp)
 
 
-def _exchange(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Returns the sub-samples `wanted[dp.rank]` by id; `wanted` has what each rank of dp works on, ascending."""
+def exchange_samples(
+    fetched: GlobalBatch, sources: Int64s, wanted: Sequence[Int64s], dp: Channel
+) -> dict[int, SubSample]:
+    """Returns the sub-samples `wanted[dp.rank]` by id; `wanted` has what each works on, ascending."""
     torch = require("torch", extra="torch")
     batch, offsets = fetched.batch, fetched.offsets
 
@@ -264,6 +190,8 @@ def _exchange(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> di
         for number, tensors in zip(ids, from_bytes(data, row), strict=True):
             tensors["original_seq_len"] = int(fetched.original_seqlens[number])
             tensors["padded_seq_len"] = int(fetched.padded_seqlens[number])
+            if sources[number] >= 0:
+                tensors["dataset_id"] = int(sources[number])
             kept[number] = tensors
     return kept
 

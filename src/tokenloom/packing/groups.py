@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tokenloom.distributed.collectives import Channel
 from tokenloom.distributed.ranks import current_ranks
@@ -83,16 +83,41 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
     return next(group for ranks, group in zip(all_ranks, made, strict=True) if dist.get_rank() in ranks)
 
 
+class Ranked(Protocol):
+    """A group of which no more than the number of its ranks, and this process's rank, is known."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def rank(self) -> int:
+        """This process's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where this process stands in a group of which there is no process group at hand."""
+
+    size: int
+    rank: int
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The channels of this process, and what follows from its ranks."""
+    """The channels of this process, and what follows from its ranks.
+
+    `cp_of_size` is None where it is not known which groups there are. `given_device` is where tensors belong, if that
+    does not follow from the groups.
+    """
 
     dp: Channel
-    cp: Channel
+    cp: Ranked
     tp: Channel
     pp: Channel
     dp_cp_group: Any
-    cp_of_size: Mapping[int, Any]
+    cp_of_size: Mapping[int, Any] | None
+    given_device: Any = None
 
     @property
     def groups(self) -> tuple[Any, ...]:
@@ -109,11 +134,21 @@ class Place:
         """This process's rank among dp × cp, as plans count it."""
         return self.dp.rank * self.cp.size + self.cp.rank
 
+    def rank_among(self, cp_size: int) -> int:
+        """Returns this process's rank among those that share a pack, so many."""
+        group = None if self.cp_of_size is None else self.cp_of_size.get(cp_size)
+        found: int = self.rank % cp_size if group is None else group.rank()
+        return found
+
     @property
     def device(self) -> Any:
         """Where tensors of this process belong."""
-        channels = (self.dp, self.cp, self.tp, self.pp)
-        return next((channel.device for channel in channels if channel.group is not None), self.dp.device)
+        if self.given_device is not None:
+            return self.given_device
+        channels = [self.dp, self.cp, self.tp, self.pp]
+        return next(
+            (one.device for one in channels if isinstance(one, Channel) and one.group is not None), self.dp.device
+        )
 
 
 def place_of(pg_collection: Any) -> Place:
@@ -133,7 +168,8 @@ def place_of(pg_collection: Any) -> Place:
     except AttributeError as error:
         message = f"expected process groups with the attributes dp, cp, dp_cp, tp and pp: {error}"
         raise ConfigError(message) from error
-    place = Place(dp, cp, tp, pp, dp_cp, getattr(pg_collection, "cp_of_size", None) or {})
+    whole = next((group for group in (dp_cp, dp.group, cp.group) if group is not None), None)
+    place = Place(dp, cp, tp, pp, whole, getattr(pg_collection, "cp_of_size", None) or {})
     if dp_cp is not None and (dp_cp.size(), dp_cp.rank()) != (place.num_ranks, place.rank):
         message = (
             f"expected rank dp * {cp.size} + cp = {place.rank} of {place.num_ranks} in the group dp_cp, "
@@ -141,3 +177,20 @@ def place_of(pg_collection: Any) -> Place:
         )
         raise ConfigError(message, hint="make the group with context parallelism inside data parallelism")
     return place
+
+
+def place_in(dp_group: Any, tp_group: Any, pp_group: Any, dp_cp_group: Any, dev: Any = None) -> Place:
+    """Returns the place of this process in groups that are given one by one; None is this process alone.
+
+    Context-parallel ranks are those of dp_cp that are not told apart by dp.
+
+    Raises:
+        ConfigError: the number of ranks of dp_cp is no multiple of those of dp.
+    """
+    dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
+    if dp_cp.size % dp.size:
+        message = f"expected the group dp_cp to have a multiple of the {dp.size} ranks of dp, found {dp_cp.size}"
+        raise ConfigError(message)
+    cp_size = dp_cp.size // dp.size
+    cp = Standing(cp_size, dp_cp.rank % cp_size)
+    return Place(dp, cp, Channel(tp_group), Channel(pp_group), dp_cp.group, None, dev)

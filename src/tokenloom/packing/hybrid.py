@@ -68,6 +68,8 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
     The settings are those of `BasePackingScheduler`; groups are formed among all dp × cp ranks.
     """
 
+    is_dynamic_cp = True
+
     @property
     def group_sizes(self) -> tuple[int, ...]:
         """The numbers of ranks that a group can have, smallest first."""
@@ -112,6 +114,7 @@ class _Batch:
         for size in self.sizes[:-1]:
             self.needs[lengths > size * scheduler.tokens_per_rank(size)] = 2 * size
         self.num_long = int(np.count_nonzero(self.needs > 1))
+        self.room = scheduler.room_of(lengths[self.num_long :], self.capacity)
 
     def _costs(self, lengths: Int64s, size: int) -> Int64s:
         return in_units(checked_costs(self.model, lengths, size), self.exponent) if len(lengths) else lengths
@@ -121,7 +124,7 @@ class _Batch:
     def groups_and_packs(self) -> tuple[list[Step], Int64s] | None:
         """Returns the groups of each step and the packs of the short ones; None if they cannot occupy all ranks."""
         short = Task(
-            lengths=self.lengths[self.num_long :],
+            lengths=self.room,
             costs=self.costs[self.num_long :],
             capacity=self.capacity,
             num_ranks=self.num_ranks,

@@ -14,13 +14,17 @@ from numpy.typing import ArrayLike
 
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.overrides import Shortcut
 from tokenloom.packing.batch import Pack, build_packed_microbatches, pack_metadata
 from tokenloom.packing.config import PackingSettings, stages_with_tokens
 from tokenloom.packing.exchange import Wrapped, create_data_iterator
 from tokenloom.packing.groups import Place, place_of
 from tokenloom.packing.plan import Int64s
-from tokenloom.packing.planning import Planned, describe_lengths, plan_global_batch, sums_of
+from tokenloom.packing.planning import Planned, describe_lengths, describe_plan, plan_global_batch, sums_of
+from tokenloom.packing.schedulers import make_scheduler
 from tokenloom.packing.subsamples import SubSample, take_apart
+
+_RUN = Shortcut(None, skips=("run",))
 
 
 class SizedDataset(Protocol):
@@ -72,7 +76,13 @@ def wrap_dataset(
     def read() -> tuple[Wrapped, str]:
         ids = _positions_by_rank(positions, place.dp.size, micro_batch_size)
         lengths, padded = _lengths_at(dataset, ids)
-        planned = plan_global_batch(padded, config, place)
+        scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
+        if (own := _RUN.skipped(scheduler)) is not None:
+            message = f"`{own}` overrides what `wrap_dataset` does not ask"
+            raise ConfigError(
+                message, hint="call `wrap_data_iterator`, or override `get_groups_and_subsamples` instead"
+            )
+        planned = plan_global_batch(padded, config, place, scheduler)
         packs = None
         if place.tp.rank == 0 and any(stages):
             packs = _read_packs(dataset, ids, (lengths, padded), planned, place)
@@ -80,7 +90,7 @@ def wrap_dataset(
             packs = _metadata_of_packs(lengths, planned, place)
         iterator = create_data_iterator(packs, place.tp.group, config, stages)
         wrapped = (iterator, planned.plan.num_microbatches, *sums_of(lengths))
-        return wrapped, ": ".join(map(describe_lengths, (ids, lengths, padded)))
+        return wrapped, ": ".join([*map(describe_lengths, (ids, lengths, padded)), describe_plan(planned.plan)])
 
     wrapped, _ = do_together("reading a global batch", read, compare=lambda result: result[1])
     return wrapped

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
 
 Int64s = NDArray[np.int64]
 
@@ -118,6 +123,63 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
         packs=packs,
         cp_sizes=cp_sizes,
     )
+
+
+def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
+    """Returns the plan that a scheduler of a user gives as lists; sub-samples lie in packs in the order of the lists.
+
+    Args:
+        groups: by microbatch and rank, the sub-samples, 0 to num_subsamples - 1; ranks that share a pack have equal
+            lists.
+        num_subsamples: of the global batch.
+        num_ranks: dp × cp.
+        cp_size: ranks that share each pack; None where neighbours with equal lists do.
+
+    Raises:
+        ConfigError: a sub-sample is missing or in several packs, a rank has none, or ranks that share a pack are not
+            neighbours in a block of their own.
+    """
+    ids: list[int] = []
+    offsets = [0]
+    packs = np.empty((len(groups), num_ranks), dtype=np.int64)
+    cp_sizes = np.empty_like(packs)
+    for microbatch, ranks in enumerate(groups):
+        rows = [list(map(int, row)) for row in ranks]
+        if len(rows) != num_ranks or not all(rows):
+            found = f"{len(rows)} ranks" if len(rows) != num_ranks else f"none on rank {rows.index([])}"
+            message = f"expected sub-samples for each of {num_ranks} ranks in microbatch {microbatch}, found {found}"
+            raise ConfigError(message)
+        first = 0
+        while first < num_ranks:
+            size = _num_sharing(rows, first) if cp_size is None else cp_size
+            if first % size or any(row != rows[first] for row in rows[first : first + size]):
+                message = (
+                    f"expected {size} ranks from rank {first // size * size} on to share a pack in microbatch "
+                    f"{microbatch}, found {rows[first // size * size : first // size * size + size]}"
+                )
+                raise ConfigError(message, hint="a scheduler that chooses how many share a pack sets `is_dynamic_cp`")
+            packs[microbatch, first : first + size] = len(offsets) - 1
+            cp_sizes[microbatch, first : first + size] = size
+            ids += rows[first]
+            offsets.append(len(ids))
+            first += size
+    if sorted(ids) != list(range(num_subsamples)):
+        counts, valid = Counter(ids), range(num_subsamples)
+        wrong = next(number for number in [*valid, *sorted(counts)] if counts[number] != (number in valid))
+        message = f"expected each of {num_subsamples} sub-samples in one pack, found {wrong} in {counts[wrong]}"
+        raise ConfigError(message)
+    return PackPlan(
+        num_ranks=num_ranks,
+        ids=np.array(ids, dtype=np.int64),
+        pack_offsets=np.array(offsets, dtype=np.int64),
+        packs=packs,
+        cp_sizes=cp_sizes,
+    )
+
+
+def _num_sharing(rows: Sequence[list[int]], first: int) -> int:
+    """Returns how many ranks from one on have equal lists."""
+    return next((rank for rank in range(first, len(rows)) if rows[rank] != rows[first]), len(rows)) - first
 
 
 def stable_order(values: Int64s) -> Int64s:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.config import PackingSettings
 from tokenloom.packing.groups import Place
-from tokenloom.packing.hybrid import HybridCostBalancedScheduler
 from tokenloom.packing.plan import Int64s, PackPlan
-from tokenloom.packing.schedulers import scheduler_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,11 @@ class Planned:
         """Returns the sub-samples of a rank by microbatch."""
         return [self.plan.ids_of(microbatch, rank) for microbatch in range(self.plan.num_microbatches)]
 
+    def longest_part(self) -> int:
+        """Returns the most tokens that a rank holds of a pack."""
+        tokens = np.add.reduceat(self.padded_lengths[self.plan.ids], self.plan.pack_offsets[:-1])
+        return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
+
     def cp_sizes(self, place: Place) -> list[int] | None:
         """Returns the ranks that share each pack of this rank; None if all packs of the plan are shared by cp ranks."""
         if (self.plan.cp_sizes == place.cp.size).all():
@@ -35,42 +39,56 @@ class Planned:
         return sizes
 
 
-def plan_global_batch(lengths: Int64s, config: PackingSettings, place: Place) -> Planned:
-    """Returns the plan of the scheduler that the configuration names.
+class PlansPacks(Protocol):
+    """What planning asks of a scheduler."""
+
+    @property
+    def is_dynamic_cp(self) -> bool:
+        """Whether it chooses the ranks that share a pack anew for each."""
+
+    @property
+    def max_seqlen_per_dp_cp_rank(self) -> int:
+        """The most tokens of a pack that one rank holds."""
+
+    def plan(self, lengths: Int64s, /) -> PackPlan:
+        """Returns the plan of a global batch."""
+
+
+def plan_global_batch(lengths: Int64s, config: PackingSettings, place: Place, scheduler: PlansPacks) -> Planned:
+    """Returns the plan of a scheduler, and what each sub-sample is padded to in it.
+
+    Where a scheduler chooses how many ranks share a sub-sample, it sees lengths as they come; if packs with the padding
+    that its choice asks for are then too long, it plans once more, with lengths that any choice can cut.
 
     Args:
         lengths: int64[num_subsamples], what each takes up at least: the padded lengths that the data come with.
         config: settings.
         place: the process groups.
+        scheduler: the scheduler.
 
     Raises:
-        ConfigError: there is no such scheduler, it cannot plan these lengths, or its plan needs a group that is
-            missing.
+        ConfigError: it cannot plan these lengths, or its plan needs a group that is missing.
     """
-    scheduler = _scheduler(config, place)
     per_rank = place.tp.size if getattr(config, "sequence_parallel", False) else 1
-    # Groups that are chosen for each sub-sample leave room for their own padding.
-    known_cp_size = 1 if isinstance(scheduler, HybridCostBalancedScheduler) else place.cp.size
-    plan = scheduler.plan(_align(lengths, _chunks(known_cp_size) * per_rank))
-    missing = set(np.unique(plan.cp_sizes).tolist()) - {1, place.cp.size, *place.cp_of_size}
-    if missing:
+    known_cp_size = 1 if scheduler.is_dynamic_cp else place.cp.size
+    planned = _planned(scheduler.plan(_align(lengths, _chunks(known_cp_size) * per_rank)), lengths, per_rank)
+    if scheduler.is_dynamic_cp and planned.longest_part() > scheduler.max_seqlen_per_dp_cp_rank:
+        sizes = {2**k for k in range(1, place.num_ranks.bit_length())} | {place.num_ranks}
+        planned = _planned(scheduler.plan(_align(lengths, 2 * math.lcm(*sizes) * per_rank)), lengths, per_rank)
+    needed = set(np.unique(planned.plan.cp_sizes).tolist())
+    if place.cp_of_size is not None and (missing := needed - {1, place.cp.size, *place.cp_of_size}):
         message = f"expected process groups of {sorted(missing)} context-parallel ranks for this plan, found none"
         raise ConfigError(message, hint="name all sizes in `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
+    return planned
+
+
+def _planned(plan: PackPlan, lengths: Int64s, per_rank: int) -> Planned:
+    """Returns a plan with the padding that it asks for."""
     pack_sizes = np.empty(plan.num_packs, dtype=np.int64)
     pack_sizes[plan.packs] = plan.cp_sizes
     sizes = np.empty_like(lengths)
     sizes[plan.ids] = np.repeat(pack_sizes, np.diff(plan.pack_offsets))
     return Planned(plan, _align(lengths, np.where(sizes > 1, 2 * sizes, 1) * per_rank))
-
-
-def _scheduler(config: PackingSettings, place: Place) -> BasePackingScheduler:
-    name = config.sequence_packing_scheduler
-    if name not in scheduler_map:
-        message = f"expected a scheduler among {', '.join(sorted(scheduler_map))}, found {name!r}"
-        raise ConfigError(message)
-    has_stages = config.virtual_pipeline_model_parallel_size is not None
-    multiple = config.microbatch_group_size_per_vp_stage if has_stages else None
-    return scheduler_map[name](config.max_seqlen_per_dp_cp_rank, place.cp.size, place.dp.size, multiple)
 
 
 def _chunks(cp_size: int) -> int:
@@ -87,6 +105,14 @@ def sums_of(lengths: Int64s) -> tuple[int, int]:
     """Returns the sum of lengths and the sum of their squares, exact at any size."""
     counted: list[int] = lengths.tolist()
     return sum(counted), sum(length * length for length in counted)
+
+
+def describe_plan(plan: PackPlan) -> str:
+    """Returns a short text that differs where plans differ."""
+    digest = hashlib.sha256()
+    for part in (plan.ids, plan.pack_offsets, plan.packs, plan.cp_sizes):
+        digest.update(np.ascontiguousarray(part).data)
+    return f"{plan.num_packs} packs in {plan.num_microbatches} microbatches, {digest.hexdigest()[:16]}"
 
 
 def describe_lengths(lengths: Int64s) -> str:

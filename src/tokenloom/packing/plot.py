@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
-from tokenloom.packing.report import PADDED, PackReport
+from tokenloom.packing.report import PADDED, PackingQuality, PackReport
 from tokenloom.storage.publishing import write_report
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -19,7 +19,13 @@ SUFFIXES = (".png", ".svg", ".pdf")
 _UNDATED: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """What keeps the time of writing out of a file."""
 
-_COLOURS = {PADDED: "#8c8c8c", "dp_balanced": "#d1495b", "cost_balanced": "#00798c", "hybrid_cost_balanced": "#edae49"}
+_COLOURS = {
+    PADDED: "#8c8c8c",
+    "dp_balanced": "#d1495b",
+    "default_dynamic_cp": "#8d5a97",
+    "cost_balanced": "#00798c",
+    "hybrid_cost_balanced": "#edae49",
+}
 
 
 def plot_pack_report(report: PackReport, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -52,6 +58,10 @@ def plot_pack_report(report: PackReport, path: str | os.PathLike[str], *, overwr
     write_report(os.fspath(path), picture.getvalue(), overwrite=overwrite)
 
 
+def _colour(row: PackingQuality) -> str:
+    return _COLOURS.get(row.scheduler, "#4c6a2d")
+
+
 def _draw_lengths(axes: Any, report: PackReport) -> None:
     shortest, longest = int(report.lengths[-1]), int(report.lengths[0])
     bins = np.geomspace(shortest, longest + 1, 40)
@@ -67,7 +77,14 @@ def _draw_steps(axes: Any, report: PackReport) -> None:
             share = (np.arange(row.num_microbatches) + 0.5) / row.num_microbatches
             label = f"{row.scheduler}: {row.num_microbatches} microbatches"
             values = sorted(row.step_imbalance, reverse=True)
-            axes.plot(share, values, marker=".", markersize=4, color=_COLOURS[row.scheduler], label=label)
+            axes.plot(
+                share,
+                values,
+                marker=".",
+                markersize=4,
+                color=_colour(row),
+                label=label,
+            )
     axes.axhline(1.0, color="black", linestyle=":", linewidth=1)
     axes.set(yscale="log", xlim=(0, 1), xlabel="microbatches, worst first", ylabel="slowest rank / mean")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -79,8 +96,21 @@ def _draw_steps(axes: Any, report: PackReport) -> None:
 def _draw_rows(axes: Any, report: PackReport) -> None:
     rows = [row for row in report.rows if row.refused is None][::-1]
     for place, row in enumerate(rows):
-        axes.barh(place, 1 / row.relative_time, height=0.38, align="edge", color=_COLOURS[row.scheduler])
-        axes.barh(place, row.fill, height=-0.38, align="edge", color=_COLOURS[row.scheduler], alpha=0.45)
+        axes.barh(
+            place,
+            1 / row.relative_time,
+            height=0.38,
+            align="edge",
+            color=_colour(row),
+        )
+        axes.barh(
+            place,
+            row.fill,
+            height=-0.38,
+            align="edge",
+            color=_colour(row),
+            alpha=0.45,
+        )
         axes.text(
             1 / row.relative_time + 0.02, place + 0.19, f"busy {1 / row.relative_time:.1%}", va="center", fontsize=8
         )

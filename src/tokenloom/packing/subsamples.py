@@ -11,7 +11,8 @@ from tokenloom.optional import require
 
 SubSample = dict[str, Any]
 """1-D tensors of one length under the names in `DTYPES`, and the integers `original_seq_len` (tokens without padding)
-and `padded_seq_len`. The tensors have either length; what lies beyond the original one is padding."""
+and `padded_seq_len`. The tensors have either length; what lies beyond the original one is padding. And `dataset_id`,
+where its item says that: the number of the dataset of a blend, or the source of a run, that it is from."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
 """The tensors of a sub-sample and of a pack. Wide ones first, so that a run of bytes keeps each aligned."""
@@ -25,7 +26,8 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
     An item is a mapping with the tensors of `DTYPES`, or a list of such. The tensors may have a leading axis of 1. It
     is one sub-sample with its lengths in `original_seq_len` and `padded_seq_len` (both are the length of the tensors
     where they are missing), or, with `cu_seqlens`, several in a row: boundaries of the padded sub-samples, with those
-    of the originals in `cu_seqlens_original` where they differ. Other entries are left out.
+    of the originals in `cu_seqlens_original` where they differ. `dataset_id`, if there is one, is that of all, or has
+    a number for each. Other entries are left out.
 
     Raises:
         InputError: a tensor is missing, has another shape than its item's tokens, or fewer elements than is said.
@@ -49,7 +51,8 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
         if len(tensor) != size:
             message = f"expected `{name}` as long as the {size} tokens, found {len(tensor)} elements in {where}"
             raise InputError(message)
-    for start, original, padded in _bounds(item, size):
+    bounds = list(_bounds(item, size))
+    for (start, original, padded), source in zip(bounds, _sources(item, len(bounds), where), strict=True):
         if not 0 <= original <= padded or start + original > size:
             message = (
                 f"expected at least {start + original} tokens and no more than are left after padding, "
@@ -57,7 +60,7 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
             )
             raise InputError(message)
         cut = {name: tensor[start : start + original] for name, tensor in tensors.items()}
-        yield {**cut, "original_seq_len": original, "padded_seq_len": padded}
+        yield {**cut, "original_seq_len": original, "padded_seq_len": padded, **source}
 
 
 def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]]:
@@ -73,6 +76,17 @@ def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]
     ):
         if stop > start:  # boundaries are filled up by repeating the last
             yield start, original_stop - original_start, stop - start
+
+
+def _sources(item: Mapping[str, Any], count: int, where: str) -> Sequence[Mapping[str, int]]:
+    """Returns what each sub-sample of an item has of its dataset: nothing, or its number."""
+    if "dataset_id" not in item:
+        return [{}] * count
+    numbers = require("torch", extra="torch").as_tensor(item["dataset_id"]).reshape(-1).tolist()
+    if len(numbers) not in (1, count):
+        message = f"expected one `dataset_id`, or {count} for the sub-samples of {where}, found {len(numbers)}"
+        raise InputError(message)
+    return [{"dataset_id": number} for number in (numbers * count if len(numbers) == 1 else numbers)]
 
 
 def _row(value: Any, dtype: str, what: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.left_out import LeftOut, left_out_of, none_left_out, num_left_out
 from tokenloom.inputs.parsing import ParsedBlock, Texts
 from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.bundles import parse_bundle
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
+from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.tokenizers.engine_pool import EnginePool
 from tokenloom.tokenizers.engines import EngineChoice
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
@@ -47,6 +49,7 @@ class Column:
         document_ends: int64[num_documents], the number of sequences before each document's end.
         roles: which tokens are prompts, and which answers; None where the recipe has no roles.
         modes: int8[num_sequences], of multimodal data; None otherwise.
+        hashes: uint64[num_documents, 2], of the texts under this key as they stood in the input; None if not asked for.
     """
 
     tokens: NDArray[Any]
@@ -54,6 +57,7 @@ class Column:
     document_ends: NDArray[np.int64]
     roles: PartsOfSequences | None = None
     modes: NDArray[np.int8] | None = None
+    hashes: DocumentHashes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,8 @@ class TokenizedBlock:
         num_documents: number of documents in each of them.
         num_blank_lines: lines of nothing but white space.
         bad_lines: records without a document.
+        left_out: the records that gave no document, which are the blank lines and the bad ones, from the first record
+            of the blocks on: all others gave a document each, in their order.
         num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
         hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
         numbers: further ones of the recipe, by name, which are added up.
@@ -75,10 +81,16 @@ class TokenizedBlock:
     num_documents: int
     num_blank_lines: int
     bad_lines: list[BadLine]
+    left_out: LeftOut = field(default_factory=none_left_out)
     num_doubled: int = 0
     hashes: DocumentHashes | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
     largest_token: int | None = None
+
+    @property
+    def num_records(self) -> int:
+        """Records of the blocks, blank and bad ones included."""
+        return self.num_documents + num_left_out(self.left_out)
 
 
 class BlockTokenizer:
@@ -90,8 +102,10 @@ class BlockTokenizer:
         keys: keys of the texts in each record.
         dtype: dtype of the tokens.
         document_tokens: put at the beginning and the end of each document; None for none.
+        template_tokens: put around each text before that; None for none.
         splitter: cuts each text into sentences, a sequence each; None leaves texts whole.
-        hash_documents: whether to hash each document.
+        hash_documents: whether to hash each document, its texts under all keys together.
+        hash_texts: whether to hash the text of each document under each key.
         num_workers: threads that will call; see `EnginePool`.
 
     Raises:
@@ -106,8 +120,10 @@ class BlockTokenizer:
         keys: Sequence[str],
         dtype: np.dtype[Any],
         document_tokens: DocumentTokens | None = None,
+        template_tokens: TemplateTokens | None = None,
         splitter: SentenceSplitter | None = None,
         hash_documents: bool = False,
+        hash_texts: bool = False,
         num_workers: int,
     ) -> None:
         self._keys = keys
@@ -117,8 +133,10 @@ class BlockTokenizer:
             if number is not None and number >= tokenizer.vocab_size:
                 message = f"expected an id below {tokenizer.vocab_size} to add to documents, got {number}"
                 raise ConfigError(message)
+        self._template_tokens = TemplateTokens() if template_tokens is None else template_tokens
         self._splitter = splitter
         self._hash_documents = hash_documents
+        self._hash_texts = hash_texts
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
@@ -138,27 +156,37 @@ class BlockTokenizer:
             RefusedTextError: the tokenizer or the splitter refuses a text.
             TokenizerError: the engines disagree.
         """
-        hashes = hash_documents(parsed.columns, parsed.num_documents) if self._hash_documents else None
+        num_documents = parsed.num_documents
+        hashes = hash_documents(parsed.columns, num_documents) if self._hash_documents else None
         columns: list[Column] = []
         num_doubled = 0
         for texts in parsed.columns:
             cut = texts if self._splitter is None else split_texts(texts, self._splitter)
             encoded = self._engines.encode(cut.texts, num_bytes=num_bytes, number=number)
-            column, doubled = self._column(encoded, cut.document_ends)
+            column, doubled = self._column(self._template_tokens.add(encoded), cut.document_ends)
+            if self._hash_texts:
+                is_all = hashes is not None and len(parsed.columns) == 1
+                column = replace(column, hashes=hashes if is_all else hash_documents([texts], num_documents))
             columns.append(column)
             num_doubled += doubled
         return TokenizedBlock(
             columns=tuple(columns),
-            num_documents=parsed.num_documents,
+            num_documents=num_documents,
             num_blank_lines=parsed.num_blank_lines,
             bad_lines=parsed.bad_lines,
+            left_out=parsed.left_out,
             num_doubled=num_doubled,
             hashes=hashes,
         )
 
     def rejected(self, bad_line: BadLine) -> TokenizedBlock:
         """Returns what comes out of blocks with nothing but a bad record."""
-        empty = ParsedBlock(columns=tuple(Texts(texts=[]) for _ in self._keys), num_documents=0, bad_lines=[bad_line])
+        empty = ParsedBlock(
+            columns=tuple(Texts(texts=[]) for _ in self._keys),
+            num_documents=0,
+            bad_lines=[bad_line],
+            left_out=left_out_of([0]),
+        )
         return self.tokenize(empty, num_bytes=0, number=0)
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:

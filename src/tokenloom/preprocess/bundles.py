@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.left_out import joined_left_out, num_left_out
 from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_block
 from tokenloom.inputs.utf8_texts import joined_texts
 
@@ -37,6 +38,7 @@ def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
         num_documents=sum(each.num_documents for each in parsed),
         num_blank_lines=sum(each.num_blank_lines for each in parsed),
         bad_lines=[bad_line for each in parsed for bad_line in each.bad_lines],
+        left_out=joined_left_out((each.left_out, each.num_documents + num_left_out(each.left_out)) for each in parsed),
     )
 
 

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import RefusedTextError
 from tokenloom.indexed.roles import PartKind
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.left_out import left_out_of
+from tokenloom.inputs.parsing import Texts
 from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.blocks import Column, PartsOfSequences, TokenizedBlock
 from tokenloom.preprocess.rendering import RenderedBlock, Renderer
+from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.spans import SpanEncoder
 
 
@@ -24,13 +28,17 @@ class ConversationTokenizer:
         encoder: makes ids of these.
         dtype: dtype of the tokens.
         eod: ends each sequence whose last token it is not already.
+        hash_texts: whether to hash the texts of each document, as they are rendered.
     """
 
-    def __init__(self, render: Renderer, encoder: SpanEncoder, *, dtype: np.dtype[Any], eod: int) -> None:
+    def __init__(
+        self, render: Renderer, encoder: SpanEncoder, *, dtype: np.dtype[Any], eod: int, hash_texts: bool = False
+    ) -> None:
         self._render = render
         self._encoder = encoder
         self._dtype = dtype
         self._eod = eod
+        self._hash_texts = hash_texts
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns the tokens and roles of a block.
@@ -44,9 +52,15 @@ class ConversationTokenizer:
 
     def rejected(self, bad_line: BadLine) -> TokenizedBlock:
         """Returns what comes out of a block with nothing but a bad record."""
-        return self._tokenized(
-            RenderedBlock(sequences=[], owners=[], num_documents=0, num_blank_lines=0, bad_lines=[bad_line]), number=0
+        rendered = RenderedBlock(
+            sequences=[],
+            owners=[],
+            num_documents=0,
+            num_blank_lines=0,
+            bad_lines=[bad_line],
+            left_out=left_out_of([0]),
         )
+        return self._tokenized(rendered, number=0)
 
     def _tokenized(self, rendered: RenderedBlock, *, number: int) -> TokenizedBlock:
         encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=number)
@@ -69,22 +83,30 @@ class ConversationTokenizer:
         part_starts[last_part - part_counts + 1] = 0
         kept = part_stops > part_starts  # a part may come to no token of its own
         owner = np.repeat(np.arange(len(lengths)), part_counts)
+        owners = np.array(rendered.owners, dtype=np.int64)
+        document_ends = np.searchsorted(owners, np.arange(rendered.num_documents), side="right").astype(np.int64)
         column = Column(
             tokens=tokens.astype(self._dtype),
             lengths=lengths.astype(np.int32),
-            document_ends=np.searchsorted(
-                np.array(rendered.owners, dtype=np.int64), np.arange(rendered.num_documents), side="right"
-            ),
+            document_ends=document_ends,
             roles=PartsOfSequences(
                 counts=np.bincount(owner[kept], minlength=len(lengths)).astype(np.int64),
                 stops=part_stops[kept].astype(np.int32),
                 kinds=kinds[kept],
             ),
+            hashes=self._hashes(rendered, document_ends),
         )
         return TokenizedBlock(
             columns=(column,),
             num_documents=rendered.num_documents,
             num_blank_lines=rendered.num_blank_lines,
             bad_lines=rendered.bad_lines,
+            left_out=rendered.left_out,
             numbers={"num_answer_tokens": int((part_stops - part_starts)[kinds != PartKind.prompt].sum())},
         )
+
+    def _hashes(self, rendered: RenderedBlock, document_ends: NDArray[np.int64]) -> DocumentHashes | None:
+        if not self._hash_texts:
+            return None
+        texts = [sequence.text for sequence in rendered.sequences]
+        return hash_documents([Texts(texts=texts, document_ends=document_ends)], rendered.num_documents)

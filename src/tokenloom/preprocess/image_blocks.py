@@ -23,6 +23,8 @@ from tokenloom.errors import InputError
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.left_out import left_out_of
+from tokenloom.inputs.parsing import Texts
 from tokenloom.inputs.records import (
     BadLine,
     NumberedRecord,
@@ -33,14 +35,12 @@ from tokenloom.inputs.records import (
     too_long,
 )
 from tokenloom.preprocess.blocks import Column, TokenizedBlock
+from tokenloom.preprocess.selection import hash_documents
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.tokenizers.failures import in_words, refusals, require_sound
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 _TEXT_SUFFIX = ".txt"
-
-_BYTES_AT_ONCE = 256 << 10
-_MOST_AT_ONCE = 16
 
 FILE_NUMBERS = "file_numbers"
 """The sum of `ImageTokenizer.file_number` over all records, among the numbers of a block."""
@@ -108,6 +108,7 @@ class ImageTokenizer:
         eod: ends each text that has tokens; None for nothing.
         pad_length: texts are cut off, or filled up with `eod`, to have so many tokens; None to leave them.
         max_text_bytes: longer texts in files of their own are bad ones.
+        hash_texts: whether to hash each text.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class ImageTokenizer:
         eod: int | None,
         pad_length: int | None,
         max_text_bytes: int,
+        hash_texts: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = tokenizer.vocab_size
@@ -129,39 +131,45 @@ class ImageTokenizer:
         self._eod = eod
         self._pad_length = pad_length
         self._max_text_bytes = max_text_bytes
+        self._hash_texts = hash_texts
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns both sequences of each record of some blocks, or why there are none."""
         sequences: list[NDArray[np.int32]] = []
+        texts: list[str] = []
         bad_lines: list[BadLine] = []
+        left_out: list[int] = []
         numbers = Counter[str]()
-        num_blank_lines, largest_token = 0, -1
-        for block in bundle:
-            for record in records_of(block, loads=json.loads):
-                if record.is_blank:
-                    num_blank_lines += 1
-                    continue
-                numbers[FILE_NUMBERS] += self.file_number(record.value)
-                try:
-                    tokens, item = self._pair(record.value, numbers)
-                except UnusableLineError as error:
-                    bad_lines.append(bad_line(block, record, str(error)))
-                except InputError as error:
-                    bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
-                else:
-                    sequences += [tokens, item]
-                    largest_token = max(largest_token, int(tokens.max(initial=-1)))
+        largest_token = -1
+        records = ((block, record) for block in bundle for record in records_of(block, loads=json.loads))
+        for number, (block, record) in enumerate(records):
+            left_out.append(number)
+            if record.is_blank:
+                continue
+            numbers[FILE_NUMBERS] += self.file_number(record.value)
+            try:
+                text, tokens, item = self._pair(record.value, numbers)
+            except UnusableLineError as error:
+                bad_lines.append(bad_line(block, record, str(error)))
+            except InputError as error:
+                bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
+            else:
+                left_out.pop()
+                sequences += [tokens, item]
+                texts += [text] if self._hash_texts else []
+                largest_token = max(largest_token, int(tokens.max(initial=-1)))
         return _made(
             sequences,
-            num_blank_lines=num_blank_lines,
+            texts if self._hash_texts else None,
             bad_lines=bad_lines,
+            left_out=left_out,
             largest_token=None if largest_token < 0 else largest_token,
             numbers=numbers,
         )
 
     def rejected(self, bad: BadLine) -> TokenizedBlock:
         """Returns what comes out of a block with nothing but a bad record."""
-        return _made([], bad_lines=[bad])
+        return _made([], [] if self._hash_texts else None, bad_lines=[bad], left_out=[0])
 
     def file_number(self, value: Any) -> int:
         """Returns a number that most likely changes with the image of a record; 0 for a record without one."""
@@ -198,8 +206,8 @@ class ImageTokenizer:
                 raise UnusableLineError(reason)
         return os.path.join(self._folder, value[self._image_key])
 
-    def _pair(self, value: Any, numbers: Counter[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Returns the text and the image of a record, and counts them."""
+    def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
+        """Returns the text of a record, its tokens and its image, and counts them."""
         image_path = self._image_path(value)
         is_file = isinstance(value, FilePair)
         text = _read_text(value.text_path, self._max_text_bytes) if is_file else value[self._text_key]
@@ -212,7 +220,7 @@ class ImageTokenizer:
         numbers["num_text_tokens"] += len(tokens)
         numbers["num_image_bytes"] += len(image)
         numbers["num_truncated"] += self._pad_length is not None and length > self._pad_length
-        return np.array(tokens, dtype=np.int32), item
+        return text, np.array(tokens, dtype=np.int32), item
 
     def _tokenize(self, text: str) -> list[int]:
         with refusals(f"tokenizer `{self._tokenizer.path}`"):
@@ -224,25 +232,28 @@ class ImageTokenizer:
 
 def _made(
     sequences: list[NDArray[np.int32]],
+    hashed: list[str] | None,
     *,
-    num_blank_lines: int = 0,
     bad_lines: list[BadLine],
+    left_out: list[int],
     largest_token: int | None = None,
     numbers: Mapping[str, int] = MappingProxyType({}),
 ) -> TokenizedBlock:
-    """Returns the block of texts and images, in turn."""
+    """Returns the block of texts and images, in turn, with the hashes of some texts."""
     num_documents = len(sequences) // 2
     column = Column(
         tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
         lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
         document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
         modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
+        hashes=None if hashed is None else hash_documents([Texts(texts=hashed)], num_documents),
     )
     return TokenizedBlock(
         columns=(column,),
         num_documents=num_documents,
-        num_blank_lines=num_blank_lines,
+        num_blank_lines=len(left_out) - len(bad_lines),
         bad_lines=bad_lines,
+        left_out=left_out_of(left_out),
         largest_token=largest_token,
         numbers=numbers,
     )
@@ -345,11 +356,6 @@ def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, .
             first, num_bytes = number, 0
         num_bytes += size
     yield (_slice(folder, pairs, first, len(pairs)),)
-
-
-def pairs_at_once(num_pairs: int, num_bytes: int) -> int:
-    """Returns how many pairs a thread should take at once, of which some have so many bytes: more of small ones."""
-    return min(_MOST_AT_ONCE, max(1, _BYTES_AT_ONCE * num_pairs // max(1, num_bytes)))
 
 
 def _slice(folder: str, pairs: Sequence[PairBlock], start: int, stop: int) -> InputSlice:

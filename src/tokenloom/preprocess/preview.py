@@ -10,6 +10,7 @@ import numpy as np
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.sentences import SentenceSplitter
+from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_IDS = 8
@@ -49,6 +50,7 @@ def preview_documents(
     tokenizer: TextTokenizer,
     *,
     document_tokens: DocumentTokens | None = None,
+    template_tokens: TemplateTokens | None = None,
     splitter: SentenceSplitter | None = None,
 ) -> list[DocumentPreview]:
     """Returns what becomes of documents, each a text or a list of texts; by the tokenizer's own library.
@@ -57,6 +59,7 @@ def preview_documents(
         documents: few: all that is made of them is returned.
         tokenizer: names the ids.
         document_tokens: added to each; None for none.
+        template_tokens: put around each text before that; None for none.
         splitter: cuts texts into sentences; None leaves them whole.
 
     Raises:
@@ -69,18 +72,24 @@ def preview_documents(
         ('hi<eod>', (104, 105, 256), 3)
     """
     policy = DocumentTokens() if document_tokens is None else document_tokens
-    return [_preview(document, tokenizer, policy, splitter) for document in documents]
+    template = TemplateTokens() if template_tokens is None else template_tokens
+    return [_preview(document, tokenizer, policy, template, splitter) for document in documents]
 
 
 def _preview(
-    document: str | Sequence[str], tokenizer: TextTokenizer, policy: DocumentTokens, splitter: SentenceSplitter | None
+    document: str | Sequence[str],
+    tokenizer: TextTokenizer,
+    policy: DocumentTokens,
+    template: TemplateTokens,
+    splitter: SentenceSplitter | None,
 ) -> DocumentPreview:
     originals = [encodable(text) for text in ([document] if isinstance(document, str) else document)]
     texts = originals if splitter is None else [part for text in originals for part in splitter.split(text)]
     encoded = tokenizer.encode_texts(texts)
-    lengths = encoded.lengths[encoded.lengths > 0].astype(np.int32)
+    framed = template.add(encoded)
+    lengths = framed.lengths[framed.lengths > 0].astype(np.int32)
     tokens, lengths, num_doubled = policy.add(
-        encoded.tokens.astype(np.int64), lengths, np.array([len(lengths)], dtype=np.int64)
+        framed.tokens.astype(np.int64), lengths, np.array([len(lengths)], dtype=np.int64)
     )
     ids = tokens.tolist()
     rows = [row.tolist() for row in np.split(tokens, np.cumsum(lengths)[:-1])]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import PartKind
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.left_out import LeftOut, left_out_of
 from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, records_of
 from tokenloom.preprocess.chat_templates import ChatTemplate
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
@@ -41,13 +42,14 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedBlock:
-    """The sequences of a block as text; `owners` names the document of each."""
+    """The sequences of a block as text; `owners` names the document of each, `left_out` the records that gave none."""
 
     sequences: list[Rendered]
     owners: list[int]
     num_documents: int
     num_blank_lines: int
     bad_lines: list[BadLine]
+    left_out: LeftOut
 
 
 class Renderer:
@@ -67,10 +69,12 @@ class Renderer:
         sequences: list[Rendered] = []
         owners: list[int] = []
         bad_lines: list[BadLine] = []
+        left_out: list[int] = []
         num_blank_lines = num_documents = 0
-        for record in records_of(block):
+        for number, record in enumerate(records_of(block)):
             if record.is_blank:
                 num_blank_lines += 1
+                left_out.append(number)
                 continue
             try:
                 if isinstance(record.value, UnusableLineError):
@@ -78,6 +82,7 @@ class Renderer:
                 found = self._sequences(read_record(record.value, self._schema))
             except UnusableLineError as error:
                 bad_lines.append(bad_line(block, record, str(error)))
+                left_out.append(number)
                 continue
             owners += [num_documents] * len(found)
             sequences += found
@@ -88,6 +93,7 @@ class Renderer:
             num_documents=num_documents,
             num_blank_lines=num_blank_lines,
             bad_lines=bad_lines,
+            left_out=left_out_of(left_out),
         )
 
     def texts(self, block: Block | None) -> list[str]:

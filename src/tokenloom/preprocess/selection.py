@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.parsing import Texts
-from tokenloom.inputs.utf8_texts import utf8_of
+from tokenloom.inputs.utf8_texts import encodable, utf8_of
 
 DocumentHashes = NDArray[np.uint64]
 """uint64[num_documents, 2]: 128 bits of BLAKE2b of the texts of each document."""
@@ -48,12 +48,31 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
         state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for texts, stops in zip(encoded, ends, strict=True):
             num_texts = stops[index] - (stops[index - 1] if index else 0)
-            state.update(num_texts.to_bytes(8, "little"))
+            state.update(_eight_bytes(num_texts))
             for data in islice(texts, num_texts):
-                state.update(len(data).to_bytes(8, "little"))
+                state.update(_eight_bytes(len(data)))
                 state.update(data)
         digests.append(state.digest())
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(num_documents, 2)
+
+
+def hash_of_text(text: str | bytes) -> DocumentHashes:
+    """Returns the hash of a document that is one text, as `hash_documents` makes it: uint64[2].
+
+    Args:
+        text: the text as it stands in the input, or its UTF-8; nothing is added to it, and no newline taken from it.
+
+    Example:
+        >>> [hex(half) for half in hash_of_text("one text").tolist()]
+        ['0x28cae114a8d50ed1', '0x720f96af2c019d21']
+    """
+    data = text if isinstance(text, bytes) else encodable(text).encode()
+    digest = hashlib.blake2b(b"".join([*map(_eight_bytes, (1, len(data))), data]), digest_size=_DIGEST_BYTES).digest()
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+def _eight_bytes(number: int) -> bytes:
+    return number.to_bytes(8, "little")
 
 
 def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> NDArray[np.int8]:

@@ -25,6 +25,7 @@ from tokenloom import errors
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address
 from tokenloom.storage.client import ObjectClient
+from tokenloom.storage.endpoint import believe_endpoints
 from tokenloom.storage.secrets import query_of, redacted, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.stores import store_modules
@@ -202,4 +203,5 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal sends them to all; it ends with the process that it serves
     descriptor, settings = sys.argv[1:]
+    believe_endpoints()
     _Server(socket.socket(fileno=int(descriptor)), ObjectStorageSettings(**json.loads(settings))).run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from typing import Any
 
 from tokenloom.storage.versions import read_at_most
@@ -24,12 +25,15 @@ class UnusableJsonError(ValueError):
     """Some bytes are no JSON, or more of it than anybody needs. Callers word it, with the file."""
 
 
-def parse_json(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
+def parse_json(
+    data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
+) -> Any:
     """Returns the value that some JSON holds.
 
     Args:
         data: UTF-8, or text.
         most_bytes: more is refused.
+        object_hook: takes each object as soon as it is whole, inner ones first, and returns what stands for it.
 
     Raises:
         UnusableJsonError: it is no JSON, larger than that, deeper than `MOST_DEPTH`, or has a number of thousands of
@@ -39,7 +43,7 @@ def parse_json(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
         message = f"expected at most {most_bytes} bytes, found {len(data)}"
         raise UnusableJsonError(message)
     try:
-        value = json.loads(data)
+        value = json.loads(data, object_hook=object_hook)
     except RecursionError:
         raise UnusableJsonError(_TOO_DEEP) from None
     except MemoryError:
@@ -48,7 +52,7 @@ def parse_json(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
     except ValueError as error:  # also of UTF-8, and of numbers with too many digits
         raise UnusableJsonError(str(error)) from error
     openings = (data.count(b"["), data.count(b"{")) if isinstance(data, bytes) else (data.count("["), data.count("{"))
-    if sum(openings) > MOST_DEPTH and _is_deeper(value, MOST_DEPTH):
+    if sum(openings) > MOST_DEPTH and is_deeper(value, MOST_DEPTH):
         raise UnusableJsonError(_TOO_DEEP)
     return value
 
@@ -79,7 +83,7 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
 _TOO_DEEP = f"expected at most {MOST_DEPTH} arrays and objects in each other, found more"
 
 
-def _is_deeper(value: Any, most: int) -> bool:
+def is_deeper(value: Any, most: int) -> bool:
     """Whether containers lie in each other more often; level by level, so that depth costs no stack."""
     level = [value]
     for _ in range(most):

@@ -146,6 +146,7 @@ class ObjectStorage:
                 count_and_attempt,
                 deadline_seconds=self.settings.deadline_seconds,
                 on_retry=lambda: book().add(source, retries=1),
+                most_retries=self.settings.retries,
                 may_be_denied=may_be_denied,
                 stopping=self._stopping,
             )

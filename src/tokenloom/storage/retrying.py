@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+_SILENT_SECONDS = 3.0
 
 
 def patiently(
@@ -24,15 +25,19 @@ def patiently(
     *,
     deadline_seconds: float,
     on_retry: Callable[[], None],
+    most_retries: int | None = None,
     may_be_denied: bool = False,
     stopping: threading.Event | None = None,
 ) -> T:
     """Returns what an attempt returns, trying again after pauses that double, with jitter, until the deadline.
 
+    That it takes longer than some seconds is logged as a warning, once, with the reason.
+
     Args:
         attempt: raises `UnavailableError` for what may pass; any other error is final.
         deadline_seconds: time from now, after which no attempt begins.
         on_retry: called before each further attempt.
+        most_retries: further attempts at most; None for as many as the deadline allows.
         may_be_denied: whether a denied access is final. Without, it may pass too: where access was granted before, an
             expired token or a busy server is likelier than wrong credentials.
         stopping: set when nobody waits for the result any more.
@@ -45,6 +50,7 @@ def patiently(
     started = time.monotonic()
     pause = _FIRST_PAUSE_SECONDS
     num_attempts = 1
+    has_warned = False
     while True:
         try:
             return attempt()
@@ -52,9 +58,14 @@ def patiently(
             delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
             elapsed = time.monotonic() - started
             is_leaving = stopping.is_set()
-            if is_leaving or elapsed + delay > deadline_seconds:
+            if is_leaving or elapsed + delay > deadline_seconds or num_attempts - 1 == most_retries:
                 raise _given_up(error, num_attempts, elapsed) from error
-            logger.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
+            is_slow = not has_warned and elapsed + delay > _SILENT_SECONDS
+            has_warned = has_warned or is_slow
+            level, hint = (logging.WARNING, f" ({error.hint})" if error.hint else "") if is_slow else (logging.INFO, "")
+            logger.log(
+                level, "attempt %d failed and is repeated in %.2f s: %s%s", num_attempts, delay, error.message, hint
+            )
         stopping.wait(delay)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         num_attempts += 1

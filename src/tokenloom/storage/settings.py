@@ -26,6 +26,7 @@ class ObjectStorageSettings:
         concurrency: requests at once.
         timeout_seconds: most time for one request.
         deadline_seconds: most time for one read, with all its retries.
+        retries: most times that one read is tried again; None for as often as fits into its deadline.
 
     Raises:
         ConfigError: a number is not above 0, or no block fits the cache.
@@ -38,6 +39,7 @@ class ObjectStorageSettings:
     concurrency: int = 32
     timeout_seconds: float = 30.0
     deadline_seconds: float = 120.0
+    retries: int | None = None
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
@@ -45,6 +47,8 @@ class ObjectStorageSettings:
         check_local_folder("cache_path", self.cache_path)
         for name in ("cache_bytes", "block_bytes", "read_ahead_bytes", "concurrency"):
             checked_integer(name, getattr(self, name), at_least=1)
+        if self.retries is not None:
+            checked_integer("retries", self.retries, at_least=0)
         for name in ("timeout_seconds", "deadline_seconds"):
             checked_number(name, getattr(self, name), above=0)
         if self.block_bytes > self.cache_bytes:

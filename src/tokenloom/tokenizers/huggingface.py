@@ -42,6 +42,9 @@ _WELL_KNOWN_ROLES = {
 
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
+VOCABULARY = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*[,}]')
+"""How an object begins that is no tokenizer but a list of ids by token."""
+
 
 class HuggingFaceTokenizer(TokenRoles):
     """Text to token ids and back, by `tokenizers`; what it answers is the truth that faster engines are held to.
@@ -166,6 +169,26 @@ class HuggingFaceTokenizer(TokenRoles):
         """Returns the id of each token of the vocabulary, None for a text that is none."""
         return [self.backend.token_to_id(token) for token in tokens]
 
+    def template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns the special tokens that the file puts before and behind a text, where they are asked for.
+
+        Raises:
+            TokenizerError: they do not stand around it, whatever it is.
+        """
+        probes = ("a", "0", ".", "a 0.", "")
+        plain = [self.backend.encode(text, add_special_tokens=False).ids for text in probes]
+        whole = [self.backend.encode(text, add_special_tokens=True) for text in probes]
+        for ids, encoding in zip(plain, whole, strict=True):
+            if not ids:
+                continue
+            first = encoding.special_tokens_mask.index(0)
+            before, after = encoding.ids[:first], encoding.ids[first + len(ids) :]
+            if [each.ids for each in whole] != [[*before, *each, *after] for each in plain]:
+                break
+            return tuple(before), tuple(after)
+        message = f"tokenizer `{self.path}`: its special tokens do not stand before and behind texts"
+        raise TokenizerError(message, hint="its `post_processor` decides where")
+
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, uint32; the library lets other threads run."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -275,8 +298,8 @@ class HuggingFace(TokenizerKind):
     file_name = TOKENIZER_FILE
 
     def is_told_by(self, data: bytes) -> bool:
-        """Whether it is a JSON object."""
-        return data.lstrip().startswith(b"{")
+        """Whether it is a JSON object, and not one of ids by token alone."""
+        return data.lstrip().startswith(b"{") and not VOCABULARY.match(data)
 
     def load(self, path: str, data: bytes, options: TokenizerOptions) -> HuggingFaceTokenizer:
         """Returns the tokenizer of a file; see `TokenizerKind`."""

@@ -74,6 +74,8 @@ KINDS: Registry[TokenizerKind] = Registry(
         "tiktoken": "tokenloom.tokenizers.tiktoken_ranks:TIKTOKEN",
         "byte": "tokenloom.tokenizers.plain:BYTE",
         "null": "tokenloom.tokenizers.plain:NULL",
+        "gpt2": "tokenloom.tokenizers.vocabulary_files:GPT2",
+        "wordpiece": "tokenloom.tokenizers.vocabulary_files:WORDPIECE",
     },
 )
 """Kinds by the name that a user chooses. Where content or name of a file tells several, the first one here counts."""

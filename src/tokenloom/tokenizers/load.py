@@ -23,7 +23,8 @@ def load_tokenizer(
 ) -> TextTokenizer:
     """Returns a tokenizer of a file, or of a folder with one; or one that needs no file. Nothing is ever downloaded.
 
-    - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens.
+    - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens. Of GPT-2, its
+      `vocab.json` with the `merges.txt` beside; of BERT, its `vocab.txt`.
     - SentencePiece: a `.model`.
     - tiktoken: a rank file. `NAME.json` or `NAME.toml` beside it, NAME being the whole name of the file, holds what
       `TiktokenDescription` lists; the rank files that OpenAI publishes are known by their content.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.contents import FileChecksum, PairFacts
+from tokenloom.indexed.manifest.contents import PairFacts
 from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.soundness import checksum_problem
 from tokenloom.indexed.tally import PairTally
@@ -44,9 +44,9 @@ class ManifestAudit:
         return None if self._manifest is None or self._holds_modes() else self._manifest.tokenizer.vocab_size
 
     @property
-    def roles(self) -> FileChecksum | None:
-        """What it says of the roles beside the pair."""
-        return None if self._manifest is None else self._manifest.pair.roles
+    def facts(self) -> PairFacts | None:
+        """What it says of the pair, and of the files beside it."""
+        return None if self._manifest is None else self._manifest.pair
 
     def add_tokens(self, tokens: NDArray[Any]) -> None:
         """Takes note of the tokens that come next."""

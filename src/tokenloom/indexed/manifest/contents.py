@@ -11,7 +11,6 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -61,6 +60,7 @@ class PairFacts:
         index_start_crc32: checksum of the `.idx` file's header and first 1,000 lengths, which readers have at hand
             anyway; see `index_start_crc32`.
         roles: facts about the `.roles` file; None if there is none, or it was written before manifests told of it.
+        origins, hashes: facts about the `.origins` and the `.hashes` file; None where there are none.
         copied_tokens: what is known of tokens that come from other pairs, see `CopiedTokens`; None if they do not.
     """
 
@@ -73,7 +73,14 @@ class PairFacts:
     index: FileChecksum
     index_start_crc32: Crc32
     roles: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
+    origins: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
+    hashes: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
     copied_tokens: CopiedTokens | None = field(default=None, metadata=MAY_BE_MISSING)
+
+    @property
+    def beside(self) -> dict[str, FileChecksum | None]:
+        """Facts about the files beside the pair, by name; see `indexed/sidecars.py`."""
+        return {"roles": self.roles, "origins": self.origins, "hashes": self.hashes}
 
     def __post_init__(self) -> None:
         """Checks that the numbers fit together."""
@@ -221,6 +228,8 @@ def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Mani
         manifests: manifests of the pairs, in their order; at least one; `check_one_tokenizer` has passed them.
         pair: the facts of the result. Documents that are not in it went elsewhere.
     """
+    from importlib.metadata import version  # ten milliseconds, which readers need not wait for
+
     first = manifests[0]
     ledger = sum((each.ledger for each in manifests[1:]), first.ledger)
     num_elsewhere = ledger.num_kept - pair.num_documents

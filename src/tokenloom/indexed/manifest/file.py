@@ -39,7 +39,8 @@ _HEAD = re.compile(
     rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
     rb'    "num_documents": [0-9]+,\n    "num_sequences": [0-9]+,\n    "num_tokens": [0-9]+,\n'
     rb'    "largest_token": (null|-?[0-9]{1,19}),\n    "tokens": \{[^}]*\},\n    "index": \{[^}]*\},\n'
-    rb'    "index_start_crc32": "([0-9a-f]{8})"(?:,\n    "roles": \{[^}]*\})?(?:,\n    "copied_tokens": "[a-z]+")?\n'
+    rb'    "index_start_crc32": "([0-9a-f]{8})"(?:,\n    "(?:roles|origins|hashes)": \{[^}]*\})*'
+    rb'(?:,\n    "copied_tokens": "[a-z]+")?\n'
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '

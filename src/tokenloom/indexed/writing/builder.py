@@ -26,6 +26,7 @@ from tokenloom.indexed.writing.appended import checked_document_ends, stored_as
 from tokenloom.indexed.writing.checked_inputs import open_checked
 from tokenloom.indexed.writing.concatenate import put_piece
 from tokenloom.indexed.writing.index_writer import write_records
+from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
@@ -87,6 +88,7 @@ class IndexedDatasetBuilder:
         self._add = self._records.add
         self._tally = PairTally(self.dtype) if checksums else None
         self._copied_tokens: CopiedTokens | None = None
+        self._appended = AppendedSidecars()
         self._durable = durable
         self._overwrite = overwrite
         self._exclusive = exclusive
@@ -201,8 +203,8 @@ class IndexedDatasetBuilder:
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
         """Appends a whole dataset: its documents as they are, its bytes by a kernel-level copy.
 
-        Every row of its index, and its roles, are checked first; its tokens are not read, as the manifest of the result
-        says.
+        Every row of its index, and what lies beside it, are checked first; origins and hashes go with the documents.
+        Its tokens are not read, as the manifest of the result says.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -213,9 +215,9 @@ class IndexedDatasetBuilder:
         prefix, arrays = dataset.path_prefix, dataset.index.arrays
         if dataset.dtype != self.dtype:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
-            raise DatasetFormatError(
-                message, hint="datasets of one dtype only can be merged; tokenize one of them again"
-            )
+            hint = "datasets of one dtype only can be merged; tokenize one of them again"
+            raise DatasetFormatError(message, hint=hint)
+        self._appended.append(dataset, first_document=self.num_documents)
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()
         try:
@@ -231,10 +233,8 @@ class IndexedDatasetBuilder:
     def _note_copied(self, dataset: IndexedDataset) -> None:
         """Takes note of what is known of tokens that were copied."""
         manifest = manifest_of(dataset)
-        if manifest is None or "unverified" in (self._copied_tokens, manifest.pair.copied_tokens):
-            self._copied_tokens = "unverified"
-        else:
-            self._copied_tokens = "inherited"
+        unverified = manifest is None or "unverified" in (self._copied_tokens, manifest.pair.copied_tokens)
+        self._copied_tokens = "unverified" if unverified else "inherited"
 
     def finalize(
         self, idx_path: str | os.PathLike[str], *, manifest: Callable[[PairFacts], Manifest] | None = None
@@ -281,14 +281,14 @@ class IndexedDatasetBuilder:
             self._bin_file.sync()
             pending = PendingDataset(prefix=prefix_of(path), tokens=self._bin_file, index=index_file)
             index = MappedFile(index_file.readable_path)
-            checksum = None
+            beside = self._appended.write(pending.prefix, self.num_documents, index, durable=self._durable)
+            stack.callback(beside.discard)
             if roles is not None:
                 tokens = MappedFile(self._bin_file.readable_path)
-                pending.roles, checksum = roles.write(self.num_sequences, tokens, index)
-                stack.callback(pending.roles.discard)
+                beside.add("roles", roles.write(self.num_sequences, tokens, index))
+            pending.add_beside(beside.files)
             if manifest is not None:
-                facts = replace(self._facts(index), roles=checksum)
-                pending.manifest = manifest_bytes(manifest(facts))
+                pending.manifest = manifest_bytes(manifest(beside.facts(self._facts(index))))
             stack.pop_all()
         return pending
 

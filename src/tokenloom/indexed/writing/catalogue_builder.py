@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import numpy as np
 
@@ -18,10 +17,10 @@ from tokenloom.indexed.opening import inputs_stay
 from tokenloom.indexed.tally import PairTally
 from tokenloom.indexed.writing.checked_inputs import check_output, checked_inputs
 from tokenloom.indexed.writing.concatenate import tell_nothing_to_do
-from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
 from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
-from tokenloom.indexed.writing.outputs import PendingDataset, is_published, publish_datasets
+from tokenloom.indexed.writing.outputs import PendingDataset, has_same_sidecars, is_published, publish_datasets
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
@@ -43,7 +42,8 @@ def build_catalogue(
     The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md. Its prefix is as
     good as that of a pair. Pairs below the folder of the catalogue are named from there, so that the folder can be
     moved; others by their whole path or address. A pair that changes later is an error when it is read. Catalogues
-    among the inputs are resolved to their pairs; roles and manifests beside the inputs are joined if all have them.
+    among the inputs are resolved to their pairs. What lies beside the inputs is joined: roles, hashes of documents and
+    manifests if all have them, origins if any has.
 
     Every row of the inputs is checked, and rows pass in blocks, one input after the other.
 
@@ -84,7 +84,7 @@ def build_catalogue(
         raise ConfigError(message, hint="choose another output prefix, or remove the pair")
     with OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
         pending = _write(prefixes, target, multimodal=multimodal, progress=progress, verify=verify)
-        if not overwrite and is_published(pending):
+        if not overwrite and is_published(pending) and has_same_sidecars(target, pending.sidecars):
             pending.discard()
             tell_nothing_to_do(notice, target)
         else:
@@ -105,7 +105,7 @@ def _write(
     inputs = [ConcatenatedPart(prefix=prefix_of(prefix)) for prefix in prefixes]
     catalogue = Catalogue([part for each in inputs for part in recorded[each.prefix]])
     content = catalogue.pack(target)
-    roles = ConcatenatedRoles(inputs, target, multimodal=multimodal)
+    joining = JoinedSidecars(inputs, target, multimodal=multimodal)
     manifest = combined_manifest(
         [each.prefix for each in inputs],
         multimodal=multimodal,
@@ -137,13 +137,11 @@ def _write(
         rows.finish()
         pending = PendingDataset(prefix=target, tokens=file, index=index)
         written_index = MappedFile(index.readable_path)
-        joined = roles.write(header.num_sequences, catalogue.source(target, mmap=True), written_index)
-        if joined is not None:
-            pending.roles = joined[0]
-            stack.callback(joined[0].discard)
+        joined = joining.write(header.num_sequences, catalogue.source(target, mmap=True), written_index)
+        stack.callback(joined.discard)
+        pending.add_beside(joined.files)
         if manifest is not None:
-            facts = replace(tally.facts_with(written_index), roles=None if joined is None else joined[1])
-            pending.manifest = manifest_bytes(manifest(facts))
+            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts_with(written_index))))
         stack.pop_all()
     return pending
 

@@ -12,7 +12,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.soundness import check_index, check_roles, check_tokens
+from tokenloom.indexed.sidecars import check_sidecars
+from tokenloom.indexed.soundness import check_index, check_tokens
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.extents import ExtentSource
 
@@ -81,7 +82,7 @@ def checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = 
 
 
 def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
-    """Returns a dataset, every row of whose index is sound, and all of whose roles; they are those of its manifest.
+    """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them.
 
     Args:
         prefix: prefix of the dataset.
@@ -95,9 +96,9 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
-    check_roles(dataset)
-    if isinstance(dataset.bin_reader, ExtentSource):
-        dataset.bin_reader.check()
+    check_sidecars(dataset)
+    if isinstance(dataset.byte_source, ExtentSource):
+        dataset.byte_source.check()
     if tokens:
         check_tokens(dataset)
     return dataset

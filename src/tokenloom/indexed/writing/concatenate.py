@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,20 +18,26 @@ from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_o
 from tokenloom.indexed.manifest.contents import Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.roles import roles_path
 from tokenloom.indexed.tally import PairTally
 from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
-from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
 from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, FilePiece, Piece, Selection
-from tokenloom.indexed.writing.outputs import PendingDataset, existing_path, holds, is_same_file, publish_datasets
+from tokenloom.indexed.writing.outputs import (
+    PendingDataset,
+    existing_path,
+    has_same_sidecars,
+    holds,
+    is_same_file,
+    publish_datasets,
+)
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.publishing import exists_error
-from tokenloom.storage.resolve import exists, open_pending
+from tokenloom.storage.resolve import open_pending
 from tokenloom.storage.versions import check_version, open_regular
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,8 +60,9 @@ def write_concatenated(
 ) -> IndexedDataset:
     """Writes the documents of all parts, in order, as one pair, and returns it opened.
 
-    Nothing appears before all is written; a failure leaves everything as it was. Roles beside the inputs, see
-    FORMAT.md, are joined too if all have them. Memory: blocks of rows, and for roles 8 bytes per sequence.
+    Nothing appears before all is written; a failure leaves everything as it was. What lies beside the
+    inputs, see FORMAT.md, is joined too: roles and hashes if all have them, origins if any has. Memory: blocks of rows,
+    and for roles 8 bytes per sequence.
 
     A dataset that is there already is compared with the parts; if it holds them, there is nothing to do.
 
@@ -139,22 +145,21 @@ def is_there(parts: Sequence[ConcatenatedPart], target: str, *, dtype: np.dtype[
         raise exists_error(path) from error
     header = _header(parts, dtype, multimodal=multimodal)
     num_bytes = sum(_num_bytes(part, multimodal=multimodal) for part in parts)
-    if found.catalogue is not None or found.index.header != header or found.bin_reader.num_bytes != num_bytes:
+    if found.catalogue is not None or found.index.header != header or found.byte_source.num_bytes != num_bytes:
         raise exists_error(path)
-    roles = ConcatenatedRoles(parts, target, multimodal=multimodal)
+    joining = JoinedSidecars(parts, target, multimodal=multimodal, durable=False)
     index = open_pending(idx_path(target), durable=False)
-    joined = None
     try:
         _write_rows(parts, index, header, multimodal=multimodal)
-        is_same = is_same_file(index) and holds(found.bin_reader, _contents(parts))
+        is_same = is_same_file(index) and holds(found.byte_source, _contents(parts))
         if is_same:
-            joined = roles.write(len(found), found.bin_reader, found.index_source())
-            has_roles = exists(roles_path(target))
-            is_same = not has_roles if joined is None else has_roles and is_same_file(joined[0])
+            joined = joining.write(len(found), found.byte_source, found.index_source())
+            try:
+                is_same = has_same_sidecars(target, joined.files)
+            finally:
+                joined.discard()
     finally:
         index.discard()
-        if joined is not None:
-            joined[0].discard()
     if not is_same:
         raise exists_error(path)
     return True
@@ -185,7 +190,7 @@ def write_pending(
 
     Nothing has a name yet: `publish_datasets` makes it appear.
     """
-    roles = ConcatenatedRoles(parts, target, multimodal=multimodal)
+    joining = JoinedSidecars(parts, target, multimodal=multimodal, durable=durable)
     tally = None if manifest is None else PairTally(dtype)
     with ExitStack() as stack:
         tokens = open_pending(bin_path(target), durable=durable)
@@ -213,13 +218,11 @@ def write_pending(
             _compare(tokens, parts)
         pending = PendingDataset(prefix=target, tokens=tokens, index=index)
         written_index = MappedFile(index.readable_path)
-        joined = roles.write(header.num_sequences, MappedFile(tokens.readable_path), written_index)
-        if joined is not None:
-            pending.roles = joined[0]
-            stack.callback(joined[0].discard)
+        joined = joining.write(header.num_sequences, MappedFile(tokens.readable_path), written_index)
+        stack.callback(joined.discard)
+        pending.add_beside(joined.files)
         if manifest is not None and tally is not None:
-            facts = tally.facts_with(written_index)
-            pending.manifest = manifest_bytes(manifest(replace(facts, roles=None if joined is None else joined[1])))
+            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts_with(written_index))))
         stack.pop_all()
     return pending
 

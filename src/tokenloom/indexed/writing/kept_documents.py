@@ -198,4 +198,4 @@ def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Pi
             continue
         first = sections[number].start + offset
         for at in range(first, first + count, _READ_BYTES):
-            yield dataset.bin_reader.read(at, min(_READ_BYTES, first + count - at))
+            yield dataset.byte_source.read(at, min(_READ_BYTES, first + count - at))

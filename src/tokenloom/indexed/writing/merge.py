@@ -79,7 +79,8 @@ def merge_datasets(
     """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
     All inputs are opened and checked before the first byte is written. Token bytes are copied by the operating system,
-    rows pass in blocks; roles and manifests beside the inputs are joined too if all have them.
+    rows pass in blocks. What lies beside the inputs is joined too: roles, hashes of documents and manifests if all have
+    them, origins if any has.
 
     With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
     of them. They are cut between documents; one that is larger by itself is alone. All appear together in the end.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest.file import manifest_path
-from tokenloom.indexed.roles import roles_path
+from tokenloom.indexed.sidecars import SIDECARS, sidecar_paths
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, PendingLink
 from tokenloom.storage.copies import PendingObject
@@ -41,7 +41,7 @@ def dataset_paths(prefix: str) -> list[str]:
         bin_path(prefix),
         catalogue_path(prefix),
         manifest_path(prefix),
-        roles_path(prefix),
+        *sidecar_paths(prefix),
     ]
 
 
@@ -76,7 +76,7 @@ class PendingDataset:
         tokens: the `.bin` file, or the catalogue in place of it.
         index: the `.idx` file.
         manifest: the contents of the manifest; None for none.
-        roles: the `.roles` file; None for none.
+        roles, origins, hashes: the files beside it, see `SIDECARS`; None for none.
         beside: further files that appear with it.
         replaced: paths of further files that belong to what it replaces.
     """
@@ -86,16 +86,27 @@ class PendingDataset:
     index: AnyPending
     manifest: bytes | None = None
     roles: AnyPending | None = None
+    origins: AnyPending | None = None
+    hashes: AnyPending | None = None
     beside: Sequence[AnyPending] = ()
     replaced: Sequence[str] = ()
     _record: AnyPending | None = field(default=None, init=False, repr=False)
+
+    @property
+    def sidecars(self) -> dict[str, AnyPending | None]:
+        """The files beside it, by name."""
+        return {"roles": self.roles, "origins": self.origins, "hashes": self.hashes}
+
+    def add_beside(self, files: Mapping[str, AnyPending]) -> None:
+        """Takes files that go beside it, by name."""
+        self.roles, self.origins, self.hashes = (files.get(name) for name in ("roles", "origins", "hashes"))
 
     def files(self, *, durable: bool) -> list[AnyPending]:
         """Returns all files in the order in which they appear, the index last."""
         if self.manifest is not None and self._record is None:
             self._record = open_pending(manifest_path(self.prefix), durable=durable)
             self._record.write(self.manifest)
-        chosen = (self.tokens, self.roles, *self.beside, self._record, self.index)
+        chosen = (self.tokens, *self.sidecars.values(), *self.beside, self._record, self.index)
         return [file for file in chosen if file is not None]
 
     def seal(self, *, durable: bool = True) -> None:
@@ -105,7 +116,7 @@ class PendingDataset:
 
     def discard(self) -> None:
         """Gives all of it up; harmless when repeated, and once it is published."""
-        for file in (self.tokens, self.roles, *self.beside, self._record, self.index):
+        for file in (self.tokens, *self.sidecars.values(), *self.beside, self._record, self.index):
             if file is not None:
                 file.discard()
 
@@ -197,6 +208,20 @@ def is_published(pending: PendingDataset) -> bool:
     files = [file for file in (pending.index, pending.tokens, pending.roles) if file is not None]
     if not all(exists(file.path) and is_same_file(file) for file in files):
         raise exists_error(path)
+    return True
+
+
+def has_same_sidecars(prefix: str, files: Mapping[str, AnyPending | None]) -> bool:
+    """Whether the same files lie beside a dataset, and no others.
+
+    Args:
+        prefix: prefix of the dataset.
+        files: what should lie there, by name.
+    """
+    for sidecar in SIDECARS:
+        file, is_there = files.get(sidecar.name), exists(sidecar.path(prefix))
+        if is_there != (file is not None) or (file is not None and not is_same_file(file)):
+            return False
     return True
 
 

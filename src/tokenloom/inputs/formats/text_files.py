@@ -123,6 +123,7 @@ class TextFiles(RecordFormat):
     title = "text"
     suffixes = (".txt", ".text")
     may_begin_with_anything = True
+    unit = "file"
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
         """Refuses keys other than `text`; see `RecordFormat`."""

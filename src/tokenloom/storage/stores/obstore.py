@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,12 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tokenloom.errors import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.client import ObjectClient, as_folder, missing, reason_of, replaced
+from tokenloom.storage.endpoint import VARIABLES, Endpoint, check_endpoint, s3_endpoint
 from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -30,7 +29,8 @@ _MOST_SIGNED_STORES = 128
 """Kept for addresses with queries, which have one each; the oldest goes first."""
 
 _ENDPOINTS = (
-    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_METADATA_ENDPOINT"),
+    *VARIABLES,
+    "AWS_METADATA_ENDPOINT",
     *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL"),
 )
 """Variables that name a server; the library reads some by itself, and would print them."""
@@ -50,16 +50,20 @@ class ObstoreClient:
 
     Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Where those
     name no S3 key and boto3 is installed, boto3 finds the credentials: profiles, single sign-on, roles.
+
+    Raises:
+        ConfigError, UnavailableError: the endpoint of S3 is none, or cannot be reached, see `storage/endpoint.py`.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
         self._library = require("obstore", extra="s3")
+        endpoint, self._hint = _endpoint_and_hint(address)
         self._exceptions = require("obstore.exceptions", extra="s3")
         timeout = timedelta(seconds=settings.timeout_seconds)
         options = {"timeout": timeout, "connect_timeout": timeout}
         self._options = options
-        self._store = _make_store(address, options, max_retries=0)
-        self._writer = _make_store(address, options, max_retries=_UPLOAD_RETRIES)
+        self._store = _make_store(address, endpoint, options, max_retries=0)
+        self._writer = _make_store(address, endpoint, options, max_retries=_UPLOAD_RETRIES)
         self._signed = lru_cache(_MOST_SIGNED_STORES)(self._make_signed)
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
@@ -153,12 +157,22 @@ class ObstoreClient:
             if "status code: 416" in reason:  # beyond the end that the object had when it was opened
                 raise replaced(address) from clean_cause(error)
             message = f"`{address}` cannot be reached: {reason}"
-            raise UnavailableError(message) from clean_cause(error)
+            raise UnavailableError(message, hint=self._hint) from clean_cause(error)
 
 
-def _make_store(address: ObjectAddress, options: dict[str, Any], *, max_retries: int) -> Any:
+def _endpoint_and_hint(address: ObjectAddress) -> tuple[Endpoint | None, str | None]:
+    """Returns the server of S3 that is named, which can be one, and what to do where requests do not reach it."""
     for variable in _ENDPOINTS:
         endpoint_of(variable)
+    if address.scheme != "s3":
+        return None, None
+    if (endpoint := s3_endpoint()) is None:
+        return None, f"no endpoint is named, so Amazon's was asked; another is named by {VARIABLES[1]}"
+    check_endpoint(endpoint)
+    return endpoint, f"check the endpoint, {endpoint}, and the network"
+
+
+def _make_store(address: ObjectAddress, endpoint: Endpoint | None, options: dict[str, Any], *, max_retries: int) -> Any:
     stores = require("obstore.store", extra="s3")
     retries = {"max_retries": max_retries}
     if address.scheme in ("http", "https"):
@@ -167,12 +181,11 @@ def _make_store(address: ObjectAddress, options: dict[str, Any], *, max_retries:
         return stores.GCSStore(address.bucket, client_options=options, retry_config=retries)
     if address.scheme == "az":
         return stores.AzureStore(address.bucket, client_options=options, retry_config=retries)
-    endpoint = endpoint_of("AWS_ENDPOINT_URL_S3") or endpoint_of("AWS_ENDPOINT_URL")
-    if endpoint is not None and _is_loopback(endpoint):
+    if endpoint is not None and endpoint.is_loopback:
         options = {**options, "allow_http": True}
     return stores.S3Store(
         address.bucket,
-        **({} if endpoint is None else {"endpoint": endpoint}),
+        **({} if endpoint is None else {"endpoint": endpoint.url}),
         client_options=options,
         retry_config=retries,
         credential_provider=_boto3_credentials(),
@@ -197,11 +210,3 @@ def _boto3_credentials() -> Any | None:
     if session.get_credentials() is None:
         return None
     return require("obstore.auth.boto3", extra="s3").Boto3CredentialProvider(session)
-
-
-def _is_loopback(endpoint: str) -> bool:
-    host = urlsplit(endpoint).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

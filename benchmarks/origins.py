@@ -1,0 +1,85 @@
+"""What origins take: bytes per document, and the time to find records of documents and documents of records.
+
+Numbers are the median of several looks, of 10,000 random documents each, with checksums compared (`first`) and again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
+
+ASKED = 10_000
+
+
+def records_kept(num_documents: int, share: float, rng: np.random.Generator) -> Origins:
+    """Returns the origins of so many documents of a file of lines, a share of which was kept at random."""
+    num_records = int(num_documents / share)
+    file = OriginFile(path="crawl/0007.jsonl", num_bytes=1 << 40, version="1700000000000000000", unit="line")
+    whole = Origins.from_runs([file], OriginRuns.of([(0, 1, num_records)]))
+    return whole if share == 1 else whole.select(rng.random(num_records) < share)
+
+
+def a_file_each(num_documents: int) -> Origins:
+    """Returns the origins of documents that are a file each."""
+    files = [
+        OriginFile(path=f"books/{number:09}.txt", num_bytes=1000 + 7919 * number % 9973, unit="file")
+        for number in range(num_documents)
+    ]
+    ones = np.ones(num_documents, dtype=np.int64)
+    numbers = np.arange(num_documents, dtype=np.int32)
+    return Origins.from_runs(files, OriginRuns(file_numbers=numbers, first_records=ones, num_documents=ones))
+
+
+def measured(origins: Origins, folder: Path, repeats: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
+    """Returns seconds to locate documents, again, seconds to find the documents of a record, and bytes of the file."""
+    file, checksum = write_origins(origins, str(folder / "pair"), index_start_crc32=0)
+    file.discard()
+    first, again, back = [], [], []
+    for _ in range(repeats):
+        fresh = Origins.from_runs(origins.files, origins.pieces())
+        documents = rng.integers(0, origins.num_documents, ASKED)
+        for seconds in (first, again):
+            started = time.perf_counter()
+            files, records = fresh.locate(documents)
+            seconds.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        assert documents[0] in fresh.documents_of(int(files[0]), int(records[0]))
+        back.append(time.perf_counter() - started)
+    return statistics.median(first), statistics.median(again), statistics.median(back), checksum.num_bytes
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int, default=100_000_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    num_files = min(options.documents, 1_000_000)
+    cases = {
+        "plain JSON lines": lambda: records_kept(options.documents, 1, rng),
+        "1 % left out": lambda: records_kept(options.documents, 0.99, rng),
+        "half of them": lambda: records_kept(options.documents, 0.5, rng),
+        "a file each": lambda: a_file_each(num_files),
+    }
+    print(f"{'':18} {'documents':>12} {'runs':>12} {'bytes/doc':>10} {'locate ms':>10} {'again ms':>9} {'back ms':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in cases.items():
+            origins = make()
+            first, again, back, num_bytes = measured(origins, Path(folder), options.repeats, rng)
+            print(
+                f"{name:18} {origins.num_documents:>12,} {origins.num_runs:>12,} "
+                f"{num_bytes / origins.num_documents:>10.6f} "
+                f"{first * 1e3:>10.1f} {again * 1e3:>9.1f} {back * 1e3:>8.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Origins beside a pair: read, found forwards and backwards, chosen, and written again as they were."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+
+import numpy as np
+from tests.indexed.origins import add_origins, files_of, records_of
+from tests.indexed.pairs import write_pair
+
+from fuzz.inputs import Bytes, Scratch
+from tokenloom.errors import TokenloomError
+from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY
+from tokenloom.indexed.origins import OriginRuns, Origins, origin_problems, read_origins
+from tokenloom.indexed.origins_file import HEADER_BYTES
+
+_SCRATCH = Scratch()
+_RUNS = OriginRuns.of([(number % 3 - 1, 1 + 7 * number % 400, 1 + number % 2) for number in range(BLOCK_RUNS + 8)])
+_NUM_DOCUMENTS = int(_RUNS.num_documents.sum())
+_PREFIX = write_pair(_SCRATCH.path / "pair", [[[1]]] * _NUM_DOCUMENTS)
+_CRC = slice(12, 16)
+
+
+def _written(runs: OriginRuns) -> bytes:
+    add_origins(_PREFIX, Origins.from_runs(files_of("a.jsonl", "b.jsonl"), runs))
+    return (_SCRATCH.path / "pair.origins").read_bytes()
+
+
+_GOOD = _written(_RUNS)
+
+
+def check(data: bytes) -> None:
+    """Data: whether checksums are put right, the file."""
+    source = Bytes(data)
+    is_right = source.flag()
+    content = bytearray(source.rest())
+    if is_right:
+        _put_right(content)
+    _SCRATCH.write("pair.origins", bytes(content))
+    problems = list(origin_problems(_PREFIX))
+    with suppress(TokenloomError):
+        origins = read_origins(_PREFIX)
+        assert origins is not None
+        _use(origins, is_sound=not problems)
+
+
+def _put_right(content: bytearray) -> None:
+    """Gives header and blocks the checksums of what is there, as far as it can be taken apart."""
+    if len(content) < HEADER_BYTES:
+        return
+    num_runs, _, packed_bytes = struct.unpack_from("<QQQ", content, 32)
+    directory_at = len(content) - -(-num_runs // BLOCK_RUNS) * ENTRY.itemsize
+    if directory_at - packed_bytes < HEADER_BYTES:
+        return
+    entries = np.frombuffer(bytes(content[directory_at:]), dtype=ENTRY).copy()
+    at = HEADER_BYTES
+    for number, entry in enumerate(entries):
+        size = min(BLOCK_RUNS, num_runs - BLOCK_RUNS * number) * int(entry["widths"].sum())
+        entries["crc32"][number] = zlib.crc32(content[at : at + size])
+        at += size
+    content[directory_at:] = entries.tobytes()
+    content[_CRC] = bytes(4)
+    content[_CRC] = struct.pack("<I", zlib.crc32(content[:HEADER_BYTES] + content[directory_at - packed_bytes :]))
+
+
+def _use(origins: Origins, *, is_sound: bool) -> None:
+    asked = np.arange(0, origins.num_documents, 3)
+    try:
+        files, records = origins.locate(asked)
+    except TokenloomError:
+        assert not is_sound
+        raise
+    assert is_sound or len(asked) < origins.num_documents
+    assert ((files >= 0) == (records >= 1)).all()
+    for document, file, record in zip(asked[:20].tolist(), files.tolist(), records.tolist(), strict=False):
+        if file >= 0:
+            found = origins.documents_of(file, record)
+            assert document in found
+            assert (np.diff(found) > 0).all()
+    runs = origins.runs()
+    expected = records_of(runs)
+    assert len(expected) == origins.num_documents
+    again = Origins.from_runs(origins.files, runs)
+    assert records_of(again.runs()) == expected, "packed and unpacked, they are others"
+    kept = asked % 2 == 0
+    chosen = again.select(np.isin(np.arange(origins.num_documents), asked[kept]))
+    assert records_of(chosen.runs()) == [expected[document] for document in asked[kept]]
+
+
+def seeds() -> Iterable[bytes]:
+    yield b"\0" + _GOOD
+    yield b"\1" + _GOOD
+    yield b"\1" + _written(OriginRuns.of([(0, 1, _NUM_DOCUMENTS)]))
+    yield b"\1" + _written(OriginRuns.of([(0, 2, 5), (1, 1 << 40, _NUM_DOCUMENTS - 5)]))

@@ -1,0 +1,98 @@
+// The tokens of several mapped files whose sequences are numbered one after the other; each is given when it is needed.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "../gpt.hpp"
+#include "../source_sections.hpp"
+#include "arrays.hpp"
+#include "watch.hpp"
+
+namespace tokenloom {
+
+class TokenSections {
+ public:
+  // firsts: [num_sections + 1], the first sequence of each section, and how many there are.
+  TokenSections(const std::vector<std::int64_t>& firsts, int dtype_code) : firsts_(firsts), dtype_code_(dtype_code) {
+    if (firsts.empty() || firsts.front() != 0 || !std::is_sorted(firsts.begin(), firsts.end()))
+      throw nb::value_error("firsts must rise from 0");
+    for (std::size_t i = 0; i + 1 < firsts.size(); ++i) sections_.push_back(std::make_unique<Opened>());
+    with_token_type(dtype_code, [&](auto zero) { itemsize_ = sizeof(zero); });
+  }
+
+  TokenSections(const TokenSections&) = delete;
+  TokenSections& operator=(const TokenSections&) = delete;
+
+  std::int64_t num_sequences() const { return firsts_.back(); }
+  int dtype_code() const { return dtype_code_; }
+
+  // Gives the tokens of a section; with the GIL held.
+  void open(std::size_t number, Array<const std::uint8_t> bytes, Array<const std::int64_t> pointers) {
+    if (number >= sections_.size()) throw nb::index_error("there is no such section");
+    if (static_cast<std::int64_t>(pointers.size()) != firsts_[number + 1] - firsts_[number])
+      throw nb::value_error("pointers must be as many as the sequences of the section");
+    Opened& section = *sections_[number];
+    if (section.is_open) return;
+    section.bytes = std::move(bytes);
+    section.pointers = std::move(pointers);
+    section.tokens = {section.bytes.data(), static_cast<std::int64_t>(section.bytes.size()),
+                      as_unaligned(section.pointers), itemsize_};
+    section.watch.add(section.pointers.data(), section.pointers.nbytes());
+    section.watch.add(section.bytes.data(), section.bytes.size());
+    section.is_open.store(true, std::memory_order_release);
+  }
+
+  // What one call reads with; it knows which files that were.
+  class Cursor {
+   public:
+    explicit Cursor(const TokenSections& sections) : sections_(sections) {}
+
+    const std::uint8_t* at(const Span& span) {
+      const auto& firsts = sections_.firsts_;
+      if (last_ == kNone || span.sequence < firsts[last_] || span.sequence >= firsts[last_ + 1]) {
+        last_ = static_cast<std::size_t>(std::upper_bound(firsts.begin(), firsts.end(), span.sequence) - firsts.begin()) - 1;
+        const Opened& section = *sections_.sections_.at(last_);
+        if (!section.is_open.load(std::memory_order_acquire)) {
+          const auto needed = static_cast<std::int64_t>(last_);
+          last_ = kNone;
+          throw SectionNeeded{needed};
+        }
+        if (std::find(touched_.begin(), touched_.end(), last_) == touched_.end()) touched_.push_back(last_);
+      }
+      return sections_.sections_[last_]->tokens.at({span.sequence - firsts[last_], span.start, span.length});
+    }
+
+    // Throws DamagedFile if a file that was read is not what it was.
+    void check() const {
+      for (const std::size_t number : touched_) sections_.sections_[number]->watch.check();
+    }
+
+   private:
+    static constexpr std::size_t kNone = SIZE_MAX;
+    const TokenSections& sections_;
+    std::size_t last_ = kNone;
+    std::vector<std::size_t> touched_;
+  };
+
+ private:
+  struct Opened {
+    Array<const std::uint8_t> bytes;
+    Array<const std::int64_t> pointers;
+    MappedTokens tokens;
+    Watch watch;
+    std::atomic<bool> is_open{false};
+  };
+
+  std::vector<std::int64_t> firsts_;
+  int dtype_code_;
+  std::int64_t itemsize_ = 0;
+  std::vector<std::unique_ptr<Opened>> sections_;
+};
+
+}  // namespace tokenloom

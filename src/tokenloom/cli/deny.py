@@ -1,0 +1,205 @@
+"""`tokenloom deny`: take documents out of a run from a step on, and say what that changes."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from tokenloom.cli.dealing import add_ranks, check_dealing, has_batch_sizes, topology_of
+from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, counted, lengths_of, position_of, refuse_usage
+from tokenloom.cli.stopping import say
+from tokenloom.cli.values import whole_number
+from tokenloom.cli.when import HEADING, line_of
+from tokenloom.loading.topology import Topology
+from tokenloom.run.audit.source_origins import records_may_be_elsewhere
+from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.deny import Denial, Denied, Documents, deny_documents
+from tokenloom.run.document_names import record_name
+from tokenloom.run.lock_file import lock_path, read_lock
+
+_MOST_SHOWN = 10
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "deny",
+        help="take documents out of a run from a step on, and list what that changes",
+        description="Deny documents from a position on, which training has not read yet: they become padding without "
+        "loss, and all else stays where it is. Adds a [[denied]] to run.toml and locks the run anew; both files change "
+        "or none. Prints the steps that change, and digests that show that nothing else moved. --json prints one "
+        "object: path, written, position, reason, documents, already_denied, held_out and no_document (names), "
+        "unknown_pairs (prefixes that do not know their input), listed_until, num_positions, num_tokens, changed and "
+        "seen (spans as `trace --json` has them; seen is null without --since-start), digest and order_without_denials "
+        "(before and after), and diff.",
+    )
+    add_run_path(parser)
+    group = parser.add_argument_group("what is denied (one or more of these)")
+    group.add_argument(
+        "--document", action="append", default=[], metavar="NAME:N", help="document N, from 0, of source NAME"
+    )
+    group.add_argument(
+        "--record", action="append", default=[], metavar="FILE:N", help="what line or row N, from 1, of FILE became"
+    )
+    group.add_argument("--documents-file", metavar="FILE", help="a list of both, one a line")
+    group.add_argument("--reason", metavar="TEXT", help="why; kept in run.toml")
+    add_position(parser, prefix="from", samples="from-position", what="from where on (needed)")
+    add_ranks(parser)
+    group = parser.add_argument_group("what is printed")
+    until = group.add_mutually_exclusive_group()
+    until.add_argument("--until-position", type=whole_number, metavar="N", help="list changes before position N")
+    until.add_argument("--until-step", type=whole_number, metavar="N", help="list changes before step N")
+    group.add_argument(
+        "--since-start", action="store_true", help="also at which steps before that the documents were trained on"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Denies, and prints what that changes."""
+    check_dealing(options)
+    if not (options.document or options.record or options.documents_file):
+        refuse_usage(options, "say what is denied: --document, --record or --documents-file")
+    if options.until_step is not None and not has_batch_sizes(options):
+        refuse_usage(options, "a step needs --global-batch-size or --batch-size-schedule")
+    lock = read_lock(lock_path(options.run_path))
+    position = position_of(options, lengths_of(lock))
+    if position is None:
+        refuse_usage(options, "say from where on: --from-step or --from-position")
+    topology = topology_of(options, lock)
+    until: int | None = options.until_position
+    if options.until_step is not None:
+        assert topology is not None  # looked at before
+        until = topology.batch_sizes.position_of_step(options.until_step)
+    names = [source.name for source in lock.sources]
+    denial = Denial(
+        position=position,
+        documents=(*options.document, *(record_name(record, names) for record in options.record)),
+        file=options.documents_file,
+        reason=options.reason,
+    )
+    denied = deny_documents(
+        options.run_path, denial, until=until, since_start=options.since_start, write=not options.dry_run
+    )
+    if options.json:
+        print(json.dumps(_described(denied, denial, topology, options)))
+    else:
+        _print(denied, denial, topology, options)
+    if unknown := denied.amended.locked.unknown_pairs:
+        say(records_may_be_elsewhere(unknown))
+    return 0 if denied.nothing_else_moved else 1
+
+
+def _described(
+    denied: Denied, denial: Denial, topology: Topology | None, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Returns all of it for programs."""
+    return {
+        "path": options.run_path,
+        "written": not options.dry_run,
+        "position": denial.position,
+        "reason": denial.reason,
+        "documents": _names(denied, denied.documents),
+        "already_denied": _names(denied, denied.again),
+        "held_out": _names(denied, denied.held_out),
+        "no_document": list(denied.empty_records),
+        "unknown_pairs": list(denied.amended.locked.unknown_pairs),
+        "listed_until": denied.stop,
+        "num_positions": len(np.unique(denied.changed.positions)),
+        "num_tokens": int(denied.changed.lengths.sum()),
+        "changed": list(_with_steps(denied.changed, topology).rows()),
+        "seen": None if denied.seen is None else list(_with_steps(denied.seen, topology).rows()),
+        "digest": dict(zip(("before", "after"), denied.digests, strict=True)),
+        "order_without_denials": dict(zip(("before", "after"), denied.order_digests, strict=True)),
+        "diff": _diff(denied, options),
+    }
+
+
+def _print(denied: Denied, denial: Denial, topology: Topology | None, options: argparse.Namespace) -> None:
+    print(*_diff(denied, options), sep="\n", end="\n\n")
+    position, (before, after) = denial.position, denied.digests
+    what = "to be denied" if options.dry_run else "denied"
+    print(f"{what} from position {position:,} on: {_count(denied.documents)}")
+    for what, documents in (
+        ("denied already", denied.again),
+        ("held out, so never trained on; padding in what is held out, too", denied.held_out),
+    ):
+        if documents:
+            _print_wrapped(f"of these {_count(documents)} {what}: {_some(_names(denied, documents))}")
+    if denied.empty_records:
+        _print_wrapped(
+            f"{counted(len(denied.empty_records), 'record')} gave no document, or went into other data: "
+            f"{_some(list(denied.empty_records))}"
+        )
+    end = denied.amended.locked.lock.segments[-1].num_samples is None or denied.stop < _end_of(denied)
+    where = f" before position {denied.stop:,}" if end else ""
+    print(f"\n{_changes(denied.changed, topology)} {'would become' if options.dry_run else 'become'} padding{where}")
+    _print_table(denied.changed, topology)
+    if denied.seen is not None:
+        print(f"\nbefore that, {_changes(denied.seen, topology)} were trained on, or are about to be")
+        _print_table(denied.seen, topology)
+    print(f"\norder before position {position:,}: digest {before[:16]} before, {after[:16]} after")
+    before, after = denied.order_digests
+    print(f"without denials, up to position {denied.stop:,}: {before[:16]} before, {after[:16]} after")
+    print("nothing else moves" if denied.nothing_else_moved else "SOMETHING ELSE MOVES: the digests differ")
+
+
+def _changes(table: SpanTable, topology: Topology | None) -> str:
+    """Returns how much there is in a table."""
+    words = f"{counted(int(table.lengths.sum()), 'token')} in {counted(len(np.unique(table.positions)), 'position')}"
+    if topology is None or not len(table):
+        return words
+    steps = np.unique(topology.steps(table.positions))
+    return f"{words} of {counted(len(steps), 'step')}"
+
+
+def _print_table(table: SpanTable, topology: Topology | None) -> None:
+    if not len(table):
+        return
+    print(HEADING)
+    for row in _with_steps(table.take(np.arange(min(len(table), _MOST_SHOWN))), topology).rows():
+        print(line_of({**row, "seen": None, "denied": False}))
+    if len(table) > _MOST_SHOWN:
+        print(f"… and {len(table) - _MOST_SHOWN:,} more spans; --json prints all")
+
+
+def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
+    return table if topology is None else table.with_steps(topology)
+
+
+def _end_of(denied: Denied) -> int:
+    last = denied.amended.locked.lock.segments[-1]
+    assert last.num_samples is not None
+    return last.start + last.num_samples
+
+
+def _names(denied: Denied, documents: Documents) -> list[str]:
+    sources = denied.amended.locked.lock.sources
+    return [
+        f"{sources[source].name}:{document}" for source, chosen in documents.items() for document in chosen.tolist()
+    ]
+
+
+def _count(documents: Documents) -> str:
+    return counted(sum(len(chosen) for chosen in documents.values()), "document")
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _print_wrapped(text: str) -> None:
+    print(textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+
+
+def _diff(denied: Denied, options: argparse.Namespace) -> list[str]:
+    before, after = (text.splitlines() for text in (denied.amended.before, denied.amended.after))
+    names = f"{options.run_path} before", f"{options.run_path} after"
+    return list(difflib.unified_diff(before, after, *names, n=1, lineterm=""))

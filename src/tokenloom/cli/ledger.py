@@ -1,0 +1,173 @@
+"""`tokenloom ledger`: where the tokens of a run went up to a position."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tokenloom.cli.run_common import (
+    WIDTH,
+    add_position,
+    add_run_path,
+    counted,
+    lengths_of,
+    name_of,
+    position_of,
+    refuse_usage,
+    short,
+    stage_of,
+)
+from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
+from tokenloom.run.run import Run
+
+_MOST_ROWS = 12
+_QUIET_SECONDS = 5.0
+_NAME = 16
+_HEADINGS = ("source", "samples", "in", "with loss", "without", "never", "left")
+_WIDTHS = (_NAME, 9, 9, 9, 9, 9, 9)
+
+_WITHOUT = (
+    ("EOD masked", "eod_masked"),
+    ("prompt", "prompt"),
+    ("denied", "denied"),
+    ("padding id in the data", "pad_id"),
+    ("first token of a pass or text", "first_token"),
+    ("cut off by fill in the middle", "rearranged"),
+    ("conversations truncated", "truncated"),
+    ("with or without loss: not counted", "not_counted"),
+)
+_NEVER = (
+    ("dropped tail", "dropped_tail"),
+    ("dropped conversations", "dropped_conversations"),
+    ("given up at another sequence length", "given_up"),
+)
+_LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
+_SLOTS = (
+    ("with loss", "with_loss"),
+    ("EOD masked", "eod_masked"),
+    ("prompt", "prompt"),
+    ("denied", "denied"),
+    ("label is the padding id", "pad_id"),
+    ("last token, without a label", "no_label"),
+    ("padding", "padding"),
+    ("not counted", "not_counted"),
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "ledger",
+        help="where the tokens of a run went up to a step",
+        description="Where the tokens of a run went before a step: per stage and source how many its passes hold, "
+        "which of them were seen with loss, which without and why, which are never seen, and which are left; and what "
+        "filled the samples. All comes to a balance of 0; the exit status is 1 if it does not. Data are "
+        "looked into only where they decide what has loss. --json prints run, position, balance, total, sources and "
+        "stages.",
+    )
+    add_run_path(parser)
+    what = "up to where (default: the whole run)"
+    add_position(parser, prefix="until", samples="until-position", what=what)
+    parser.add_argument(
+        "--no-reading", action="store_true", help="count nothing for which data would have to be looked into"
+    )
+    parser.add_argument("--all", action="store_true", help=f"all sources, not {_MOST_ROWS} of a stage")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the ledger; returns 1 if it does not balance."""
+    opened = Run.open(options.run_path)
+    position = position_of(options, lengths_of(opened.lock))
+    if position is None and opened.num_samples is None:
+        refuse_usage(options, "a run without an end needs --until-step or --until-position")
+    progress = _Progress()
+    found = opened.ledger(until=position, reads_data=not options.no_reading, report=progress.add)
+    if options.json:
+        print(json.dumps({"run": opened.identity, **found.as_json()}))
+    else:
+        _print(options.run_path, found, None if options.all else _MOST_ROWS)
+    return 1 if found.balance else 0
+
+
+class _Progress:
+    """Says on stderr how many samples were looked into, where that takes long."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._said = time.monotonic()
+
+    def add(self, count: int) -> None:
+        self._count += count
+        if time.monotonic() - self._said > _QUIET_SECONDS:
+            self._said = time.monotonic()
+            print(f"looked into {self._count:,} samples", file=sys.stderr)
+
+
+def _print(path: str, ledger: RunLedger, most: int | None) -> None:
+    print(f"{path}: {counted(ledger.position, 'sample')} of {counted(len(ledger.sources), 'source')}; tokens:")
+    for stage in ledger.stages:
+        print(f"\n{stage_of(stage.stage)}, positions {stage.start:,} to {stage.stop:,}")
+        _print_row(_HEADINGS)
+        _print_rows(stage.sources, most)
+    print("\nthe whole run up to there")
+    _print_row(_HEADINGS)
+    _print_rows(ledger.sources, most)
+    total = ledger.total.as_json()
+    tokens, slots = total["tokens"], total["slots"]
+    print("\ntokens of the passes that were begun")
+    _print_sum("in the passes", tokens["offered"], always=True)
+    _print_sum("read by two samples, of long documents", tokens["read_twice"])
+    _print_sum("seen with loss", -tokens["with_loss"], always=True)
+    for words, name in (*_WITHOUT, *_NEVER, *_LEFT):
+        _print_sum(words, -tokens[name])
+    print("slots of the samples")
+    _print_sum(f"in {counted(total['samples'], 'sample')}", slots["all"], always=True)
+    for words, name in _SLOTS:
+        _print_sum(words, -slots[name], always=name == "with_loss")
+    print(f"balance {ledger.balance}")
+
+
+def _print_rows(rows: Sequence[tuple[str, LedgerRow]], most: int | None) -> None:
+    ranked = sorted(rows, key=lambda each: -each[1].seen)
+    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    for name, row in shown:
+        _print_row(tuple(_cells(name, row)))
+        _print_reasons(row)
+    if rest := ranked[len(shown) :]:
+        _print_row(tuple(_cells(f"{len(rest):,} others", summed(row for _, row in rest))))
+
+
+def _cells(name: str, row: LedgerRow) -> Iterator[str]:
+    tokens = row.as_json()["tokens"]
+    yield name
+    yield short(row.counts.samples)
+    yield short(tokens["brought"] + tokens["offered"] + tokens["read_twice"])
+    yield short(tokens["with_loss"])
+    for names in (_WITHOUT, _NEVER, _LEFT):
+        yield short(sum(tokens[name] for _, name in names))
+
+
+def _print_reasons(row: LedgerRow) -> None:
+    tokens = row.as_json()["tokens"]
+    words = [f"{words} {tokens[name]:,}" for words, name in (*_WITHOUT, *_NEVER, *_LEFT) if tokens[name]]
+    if words:
+        print(textwrap.fill("; ".join(words), WIDTH, initial_indent="    ", subsequent_indent="    "))
+
+
+def _print_row(cells: Sequence[str]) -> None:
+    """Prints a row: the first cell to the left and cut off, the others to the right."""
+    line = f"  {name_of(cells[0], width=_NAME):<{_NAME}}" + "".join(
+        f" {cell:>{width}}" for cell, width in zip(cells[1:], _WIDTHS[1:], strict=True)
+    )
+    print(line.rstrip())
+
+
+def _print_sum(words: str, number: int, *, always: bool = False) -> None:
+    if number or always:
+        print(f"  {words:<42} {number:>+30,}")

@@ -1,0 +1,57 @@
+"""`tokenloom run check`: whether the data of a run are what was locked."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from tokenloom.cli import console
+from tokenloom.cli.run_common import add_run_path, counted
+from tokenloom.run.check import check_sources
+from tokenloom.run.run import Run
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "check",
+        help="compare the data with run.lock",
+        description="Compare the data of a run with its lock: sizes, counts, the start of each index, and the "
+        "checksums in manifests; with --full, checksums of all bytes. The exit status is 1 if anything differs. --json "
+        "prints path, run, num_pairs, full and problems.",
+    )
+    add_run_path(parser)
+    parser.add_argument("--full", action="store_true", help="read all data and compare checksums")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints what is wrong, and returns 1 if anything is."""
+    opened = Run.open(options.run_path)
+    lock = opened.lock
+    num_pairs = sum(len(source.pairs) for source in lock.sources)
+    num_bytes = sum(
+        pair.num_tokens * np.dtype(pair.dtype).itemsize + pair.idx_bytes for each in lock.sources for pair in each.pairs
+    )
+    with console.byte_progress("checking", total=num_bytes if options.full else None) as advance:
+        problems = check_sources(lock, full=options.full, progress=advance)
+    wrong = [problem for problem in problems if not problem.is_unknown]
+    unknown = len(problems) - len(wrong)
+    if options.json:
+        found = [dataclasses.asdict(problem) for problem in problems]
+        head = {"path": options.run_path, "run": opened.identity, "num_pairs": num_pairs, "full": options.full}
+        print(json.dumps({**head, "problems": found}))
+        return 1 if wrong else 0
+    for problem in problems:
+        print(f"{'unknown' if problem.is_unknown else 'problem'}: {problem.message}", file=sys.stderr)
+    what = "every byte" if options.full else "sizes, counts and manifests"
+    said = f"{counted(num_pairs, 'pair')} of {counted(len(lock.sources), 'source')}, {what}: "
+    said += counted(len(wrong), "problem") if wrong else "ok"
+    print(f"run {opened.identity}")
+    print(said + (f", {counted(unknown, 'file')} without a checksum to compare with" if unknown else ""))
+    return 1 if wrong else 0

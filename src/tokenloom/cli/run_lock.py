@@ -1,0 +1,183 @@
+"""`tokenloom run lock`: from what run.toml asks for to exactly which data that is."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from tokenloom.cli.run_common import (
+    add_position,
+    add_run_path,
+    counted,
+    lengths_of,
+    name_of,
+    position_of,
+    shares_of,
+    short,
+    stage_of,
+)
+from tokenloom.cli.stopping import say
+from tokenloom.run.audit.source_origins import records_may_be_elsewhere
+from tokenloom.run.digest import order_digest
+from tokenloom.run.lock import LockedSegment, RunLock
+from tokenloom.run.lock_changes import lock_changes
+from tokenloom.run.lock_file import lock_path, read_lock_if_there
+from tokenloom.run.locking import LockedRun, lock_run
+
+_MOST_LINES = 20
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "lock",
+        help="write run.lock: which data the run reads",
+        description="Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says "
+        "what has changed, and the first position that holds another sample than before; what was consumed cannot, or "
+        "nothing is written. --json prints path, written, consumed, digest, num_samples, num_sources, "
+        "num_pairs, num_tokens, segments, changes, exhausted, stopped and moved.",
+    )
+    add_run_path(parser)
+    add_position(parser, prefix="consumed", samples="consumed-samples", what="how far training has come")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Locks, and prints what that changed."""
+    path = lock_path(options.run_path)
+    consumed = position_of(options, lengths_of(read_lock_if_there(path)))
+    locked = lock_run(options.run_path, consumed=consumed, write=not options.dry_run)
+    if options.json:
+        print(json.dumps({"path": path, "written": not options.dry_run, **described(locked)}))
+    else:
+        print_locked(locked, path=path, is_written=not options.dry_run)
+    return 0
+
+
+def described(locked: LockedRun) -> dict[str, Any]:
+    """Returns what locking came to, for JSON."""
+    lock, old = locked.lock, locked.old
+    changes = None if old is None else lock_changes(old, lock)
+    return {
+        "consumed": lock.consumed,
+        "digest": order_digest(lock, lock.consumed),
+        "num_samples": _end_of(lock),
+        "num_sources": len(lock.sources),
+        "num_pairs": sum(len(source.pairs) for source in lock.sources),
+        "num_tokens": _num_tokens(lock),
+        "segments": [_segment(lock, segment) for segment in lock.segments],
+        "changes": None
+        if changes is None
+        else {
+            "new_pairs": [
+                {"source": data.source, "prefix": pair.prefix, "num_tokens": pair.num_tokens, "since": pair.since}
+                for data in changes.new_data
+                for pair in data.pairs
+            ],
+            "new_sources": [data.source for data in changes.new_data if data.is_new],
+            "gone": list(changes.gone),
+            "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
+            "num_denied": changes.num_denied,
+            "settings": list(changes.others),
+        },
+        "exhausted": [dataclasses.asdict(each) for each in locked.exhausted],
+        "stopped": locked.is_stopped,
+        "no_document": list(locked.empty_records),
+        "unknown_pairs": list(locked.unknown_pairs),
+        "moved": None if locked.moved is None else dataclasses.asdict(locked.moved),
+    }
+
+
+def print_locked(locked: LockedRun, *, path: str, is_written: bool) -> None:
+    """Prints what locking came to, and what changed."""
+    lock = locked.lock
+    pairs = sum(len(source.pairs) for source in lock.sources)
+    end = _end_of(lock)
+    print(
+        f"{'wrote' if is_written else 'would write'} {path}: {counted(len(lock.sources), 'source')}, "
+        f"{counted(pairs, 'pair')}, {short(_num_tokens(lock))} tokens; "
+        f"{'samples without end' if end is None else counted(end, 'sample')}"
+    )
+    if locked.old is None:
+        _print_lines([_segment_line(lock, segment) for segment in lock.segments])
+    for each in locked.exhausted:
+        what = {"stop": "the run ends there", "renormalise": "others are read on", "repeat": "it is read on"}
+        print(
+            f"  {name_of(each.source)} has been read `max_passes` times at position {each.position:,}: "
+            f"{what[each.on_exhausted]}"
+        )
+    _print_lines(f"{name}, which is denied, gave no document" for name in locked.empty_records)
+    if locked.unknown_pairs:
+        say(records_may_be_elsewhere(locked.unknown_pairs))
+    if locked.old is None:
+        return
+    _print_changes(locked.old, lock)
+    if locked.moved is not None:
+        moved = locked.moved
+        print(f"  first position that moved: {moved.position:,}")
+        print(f"    was     {moved.before}\n    is now  {moved.after}")
+    else:
+        print("  no position moved")
+    if lock.consumed:
+        print(f"  consumed: {lock.consumed:,} positions, as they were: digest {order_digest(lock, lock.consumed)[:16]}")
+
+
+def _print_changes(old: RunLock, lock: RunLock) -> None:
+    changes = lock_changes(old, lock)
+    stages = {segment.stage for segment in old.segments}
+    if not changes:
+        print("  nothing changed")
+    _print_lines(
+        f"{'new source' if data.is_new else 'new data of'} {name_of(data.source)}: {counted(len(data.pairs), 'pair')}, "
+        f"{short(data.num_tokens)} tokens, from position {data.since:,} on"
+        for data in changes.new_data
+    )
+    _print_lines(f"source {name_of(name)} is gone" for name in changes.gone)
+    _print_lines(
+        f"{'changed' if segment.stage in stages else 'new'} {_segment_line(lock, segment)}"
+        for segment in changes.new_segments
+    )
+    if changes.num_denied:
+        print(f"  {counted(changes.num_denied, 'document')} denied")
+    if changes.others:
+        print(f"  changed: {', '.join(changes.others)}")
+
+
+def _print_lines(lines: Any) -> None:
+    """Prints the first lines, and how many there are more."""
+    for number, line in enumerate(lines := list(lines)):
+        if number == _MOST_LINES:
+            print(f"  … and {len(lines) - number:,} more; --json prints all")
+            return
+        print(f"  {line}")
+
+
+def _segment_line(lock: RunLock, segment: LockedSegment) -> str:
+    stop = "∞" if segment.num_samples is None else f"{segment.start + segment.num_samples - 1:,}"
+    return (
+        f"{stage_of(segment.stage)}: positions {segment.start:,} to {stop} of "
+        f"{segment.sequence_length:,} tokens\n{shares_of(lock, segment)}"
+    )
+
+
+def _segment(lock: RunLock, segment: LockedSegment) -> dict[str, Any]:
+    weights = {lock.sources[source].name: weight for source, weight in segment.weights}
+    return {
+        "stage": segment.stage,
+        "start": segment.start,
+        "num_samples": segment.num_samples,
+        "sequence_length": segment.sequence_length,
+        "weights": weights,
+    }
+
+
+def _end_of(lock: RunLock) -> int | None:
+    last = lock.segments[-1]
+    return None if last.num_samples is None else last.start + last.num_samples
+
+
+def _num_tokens(lock: RunLock) -> int:
+    return sum(pair.num_tokens for source in lock.sources for pair in source.pairs)

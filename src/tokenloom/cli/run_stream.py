@@ -1,0 +1,77 @@
+"""`tokenloom run stream`: read the batches of a run as fast as they come."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of
+from tokenloom.cli.stream import print_statistics
+from tokenloom.cli.values import count
+from tokenloom.errors import ConfigError
+from tokenloom.loading.read_ahead import loader_statistics
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.run import Run
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "stream",
+        help="read the batches of a run as fast as they come, and tell what that took",
+        description="Read batches of a run from a position on as fast as they come. Prints throughput, how long the "
+        "loop waited and, for data in object storage, what was fetched. --json prints position, num_batches, "
+        "num_samples, num_tokens, seconds, wait_seconds and longest_wait_seconds.",
+    )
+    add_run_path(parser)
+    add_position(parser, prefix="at", samples="position", what="where to begin (default 0)")
+    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
+    parser.add_argument("--batches", type=count, default=1000, metavar="N", help="stop after N batches (default 1000)")
+    parser.add_argument("--holdout", action="store_true", help="read what is held out instead")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads, and prints throughput and waits."""
+    opened = Run.open(options.run_path)
+    start = position_of(options, lengths_of(opened.lock)) or 0
+    dataset = opened.holdout() if options.holdout else opened.dataset()
+    if start + options.micro_batch_size > len(dataset):
+        message = f"expected a batch of {options.micro_batch_size} samples from position {start} on, found "
+        message += f"{max(0, len(dataset) - start)} samples there"
+        raise ConfigError(message)
+    sampler = MegatronPretrainingSampler(len(dataset), start, options.micro_batch_size, 0, 1)
+    loader = ThreadLoader(dataset, sampler)
+    num_batches = num_tokens = 0
+    started = time.perf_counter()
+    for batch in islice(loader, options.batches):
+        num_batches += 1
+        num_tokens += int(np.prod(batch["tokens"].shape))
+    seconds = time.perf_counter() - started
+    wait = loader.wait
+    if options.json:
+        told = {
+            "position": start,
+            "num_batches": num_batches,
+            "num_samples": num_batches * options.micro_batch_size,
+            "num_tokens": num_tokens,
+            "seconds": seconds,
+            "wait_seconds": wait.total_seconds,
+            "longest_wait_seconds": wait.longest_seconds,
+        }
+        print(json.dumps(told))
+        return 0
+    print(
+        f"{num_batches:,} batches of {options.micro_batch_size} samples from position {start:,} on: {num_tokens:,} "
+        f"tokens in {seconds:.2f} s\n{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s; "
+        f"waited {wait.total_seconds:.2f} s in all, {wait.longest_seconds:.3f} s for the slowest batch"
+    )
+    if statistics := loader_statistics(loader):
+        print_statistics(statistics)
+    return 0

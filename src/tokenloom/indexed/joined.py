@@ -1,0 +1,201 @@
+"""Several pairs as one low-level dataset, each of which is opened when the first of its sequences is asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import DatasetFormatError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import DType, bin_path
+from tokenloom.indexed.token_source import mapped_bytes
+from tokenloom.kernels import SourceDocuments, TokenSections, make_token_sections
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.settings import ObjectStorageSettings
+
+Int64s = NDArray[np.int64]
+
+Lengths = Callable[[int, IndexedDataset], NDArray[np.int32]]
+"""Takes the number of a pair, and the pair; returns what its sequences count as, int32[num_sequences]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairToJoin:
+    """A pair, as it is known before it is opened.
+
+    Attributes:
+        prefix: its prefix.
+        num_sequences: its sequences.
+        check: called with the pair once it is open; raises if it is not the one that was meant.
+    """
+
+    prefix: str
+    num_sequences: int
+    check: Callable[[IndexedDataset], None]
+
+
+class JoinedPairs:
+    """The sequences of several pairs, numbered one after the other; what datasets of spans ask of a low-level dataset.
+
+    Safe from several threads and after a fork. Not picklable: who holds one makes it anew.
+
+    Args:
+        pairs: the pairs, in order.
+        dtype: the dtype of the tokens of all.
+        mmap: whether to map tokens.
+        object_storage: how to read data in object storage.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[PairToJoin],
+        *,
+        dtype: np.dtype[Any],
+        mmap: bool = True,
+        object_storage: ObjectStorageSettings | None = None,
+    ) -> None:
+        self.pairs = list(pairs)
+        self.dtype = dtype
+        self.mmap = mmap
+        self._object_storage = object_storage
+        counts = [pair.num_sequences for pair in self.pairs]
+        self._firsts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.array(counts, dtype=np.int64))])
+        self._opened: dict[int, IndexedDataset] = {}
+        self._listeners: list[tuple[SourceDocuments, Lengths]] = []
+        self._lock = threading.RLock()
+        self.sections: TokenSections | None = None
+        """The tokens of those that are open, for kernels; None where tokens are not mapped."""
+        if mmap and not any(is_remote(pair.prefix) for pair in self.pairs):
+            self.sections = make_token_sections(counts, dtype_code=DType.code_from_dtype(dtype))
+
+    def __len__(self) -> int:
+        """The number of sequences of all pairs."""
+        return int(self._firsts[-1])
+
+    @property
+    def num_open(self) -> int:
+        """How many of the pairs are open."""
+        return len(self._opened)
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
+
+    def tell(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
+        """Has the lengths of pairs told to a kernel, of those that are open and of those to come.
+
+        Args:
+            documents: who is told.
+            lengths: says what is told instead of tokens per sequence; it must not ask for other pairs.
+        """
+        told = lengths or _tokens
+        with self._lock:
+            self._listeners.append((documents, told))
+            for number, pair in self._opened.items():
+                self._tell(documents, told, number, pair)
+
+    def open(self, number: int) -> IndexedDataset:
+        """Returns a pair, which is opened if it is not yet.
+
+        Raises:
+            DatasetNotFoundError: it is not there.
+            DatasetFormatError: it is damaged.
+            ChangedFileError: it is not the one that was meant.
+        """
+        if (pair := self._opened.get(number)) is not None:
+            return pair
+        with self._lock:
+            if (pair := self._opened.get(number)) is not None:
+                return pair
+            meant = self.pairs[number]
+            pair = IndexedDataset(meant.prefix, mmap=self.mmap, object_storage=self._object_storage)
+            meant.check(pair)
+            for documents, lengths in self._listeners:
+                self._tell(documents, lengths, number, pair)
+            if self.sections is not None:
+                data = mapped_bytes(pair.byte_source)
+                assert data is not None  # local and to be mapped
+                self.sections.open(number, data, pair.index.sequence_pointers)
+            self._opened[number] = pair
+            return pair
+
+    def _tell(self, documents: SourceDocuments, lengths: Lengths, number: int, pair: IndexedDataset) -> None:
+        told = lengths(number, pair)
+        try:
+            documents.open(number, told)
+        except IndexError as error:
+            pair.check_index()
+            message = f"`{pair.idx_path}`: {error}"
+            raise DatasetFormatError(message, hint="the index is damaged, or another one than was locked") from error
+
+    def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
+        """Returns the tokens of many spans, back to back: dtype[sum(lengths)]; see `IndexedDataset.gather`."""
+        groups = list(self._by_pair(sequences))
+        if len(groups) == 1:
+            number, _ = groups[0]
+            return self._gather(number, sequences, starts, lengths)
+        out = np.empty(int(lengths.sum()), dtype=self.dtype)
+        begins = np.cumsum(lengths) - lengths
+        for number, chosen in groups:
+            part = self._gather(number, sequences[chosen], starts[chosen], lengths[chosen])
+            ends = np.cumsum(lengths[chosen])
+            for row, end in zip(chosen.tolist(), ends.tolist(), strict=True):
+                size = int(lengths[row])
+                out[int(begins[row]) : int(begins[row]) + size] = part[end - size : end]
+        return out
+
+    def _gather(self, number: int, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
+        tokens: NDArray[Any] = self.open(number).gather(sequences - self._firsts[number], starts, lengths)
+        return tokens
+
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
+        """Returns tokens of one sequence, see `IndexedDataset.get`."""
+        number = self.holding(idx)
+        tokens: NDArray[Any] = self.open(number).get(int(idx) - int(self._firsts[number]), offset, length)
+        return tokens
+
+    def __getitem__(self, idx: int) -> NDArray[Any]:
+        """Returns the tokens of one sequence."""
+        return self.get(idx)
+
+    def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
+        """Announces spans that will be read, see `IndexedDataset.will_need`."""
+        for number, chosen in self._by_pair(sequences):
+            pair = self.open(number)
+            if pair.remote_paths:
+                own = sequences[chosen] - self._firsts[number]
+                pair.will_need(own, starts[chosen], lengths[chosen], block_bytes=block_bytes)
+
+    def holding(self, sequence: int) -> int:
+        """Returns the number of the pair that a sequence lies in."""
+        if not 0 <= sequence < len(self):
+            message = f"sequence {sequence} was asked for, but there are {len(self)}"
+            raise IndexError(message)
+        return int(np.searchsorted(self._firsts, sequence, side="right")) - 1
+
+    def first_of(self, number: int) -> int:
+        """Returns the first sequence of a pair."""
+        return int(self._firsts[number])
+
+    def numbers(self, sequences: Int64s) -> Int64s:
+        """Returns the number of the pair that each sequence lies in: int64[count]."""
+        found: Int64s = np.searchsorted(self._firsts, sequences, side="right") - 1
+        return found
+
+    def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
+        """Yields each pair that some spans lie in, with the spans that do: int64[count]."""
+        if not len(sequences):
+            return
+        numbers = self.numbers(sequences)
+        for number in np.unique(numbers).tolist():
+            yield number, np.flatnonzero(numbers == number)
+
+
+def _tokens(_: int, pair: IndexedDataset) -> NDArray[np.int32]:
+    return pair.sequence_lengths

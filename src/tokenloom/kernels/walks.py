@@ -1,0 +1,147 @@
+"""Kernels of sources whose order is computed: which spans are which window of which walk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import _native
+from tokenloom._native import PackWalkReader, SourceDocuments, TokenSections, WalkReader
+from tokenloom.kernels.arrays import Int64s
+from tokenloom.kernels.permutation import Key, Purpose, derive
+
+NOT_KNOWN = -1
+"""The tokens of a pair whose samples are packs: their number is told, and checked, instead."""
+
+WINDOW_BITS = 40
+"""A sample of a source is named by `walk << WINDOW_BITS | window`."""
+
+SectionNeeded: type[Exception] = _native.SectionNeeded
+"""Raised by readers of walks and fillers: the pair whose number is its argument must be opened first."""
+
+
+def make_source_documents(
+    sections: Sequence[tuple[int, int, int, int]], *, key: tuple[int, int], reads_held: bool
+) -> SourceDocuments:
+    """Returns the documents of a source, pair by pair; `open(number, lengths)` gives the lengths of one.
+
+    Args:
+        sections: of each pair, its documents, the tokens of those that are read (`NOT_KNOWN` where samples are packs),
+            and how many blocks, or how many documents, are held out.
+        key: key of the source.
+        reads_held: whether those held out are read; else all others are.
+    """
+    facts = np.array(sections, dtype=np.int64).reshape(-1, 4)
+    return SourceDocuments(facts, key, reads_held=reads_held)
+
+
+def make_token_sections(num_documents: Sequence[int], *, dtype_code: int) -> TokenSections:
+    """Returns the tokens of the pairs of a source; `open(number, data, pointers)` gives those of one.
+
+    Args:
+        num_documents: of each pair.
+        dtype_code: code of the dtype of all tokens.
+    """
+    return TokenSections([0, *np.cumsum(np.array(num_documents, dtype=np.int64)).tolist()], dtype_code)
+
+
+def make_walk_reader(
+    documents: SourceDocuments,
+    families: Sequence[tuple[int, int, int, int]],
+    *,
+    is_shuffled: bool,
+    window_length: int,
+    extra: int,
+    denied: Sequence[int] = (),
+) -> WalkReader:
+    """Returns what turns numbers of samples into spans of the documents of a source.
+
+    Spans of a denied document have the number -1 - document.
+
+    Args:
+        documents: the documents.
+        families: consecutive walks over the same pairs: first walk, first pair, one past the last, windows of a walk.
+        is_shuffled: whether pairs, blocks and documents come in an order of the walk; else as they lie there.
+        window_length: tokens from one window's start to the next.
+        extra: tokens that a window reads beyond its length, 0 or 1.
+        denied: documents that are not read.
+    """
+    rows: NDArray[np.int64] = np.array(families, dtype=np.int64).reshape(-1, 4)
+    return WalkReader(
+        documents, rows, is_shuffled=is_shuffled, window_length=window_length, extra=extra, denied=list(denied)
+    )
+
+
+def make_pack_walk_reader(
+    documents: SourceDocuments,
+    families: Sequence[tuple[int, int, int, int]],
+    *,
+    is_shuffled: bool,
+    sequence_length: int,
+    extra: int,
+    num_packs: Sequence[int],
+    denied: Sequence[int] = (),
+) -> PackWalkReader:
+    """Returns what turns numbers of samples into spans of the documents of a source: best-fit packs of them.
+
+    Packs are made within groups of 128 blocks of 256 documents of a pair, and are the same in every walk; what is in
+    them is as `pack_documents` has it. Spans of a denied document have the number -1 - document.
+
+    Args:
+        documents: the documents.
+        families: consecutive walks over the same pairs: first walk, first pair, one past the last, packs of a walk.
+        is_shuffled: whether pairs and groups come in an order of the walk; else as they lie there. Packs are permuted
+            among 16 groups anyway.
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+        num_packs: of each pair, see `count_packs_of`.
+        denied: documents that are not read.
+    """
+    rows: NDArray[np.int64] = np.array(families, dtype=np.int64).reshape(-1, 4)
+    return PackWalkReader(
+        documents,
+        rows,
+        is_shuffled=is_shuffled,
+        sequence_length=sequence_length,
+        extra=extra,
+        num_packs=list(num_packs),
+        denied=list(denied),
+    )
+
+
+def count_packs_of(
+    lengths: NDArray[np.int32],
+    *,
+    sequence_length: int,
+    extra: int,
+    key: Key,
+    pair: int,
+    held_blocks: int = 0,
+    held_documents: int = 0,
+    reads_held: bool = False,
+) -> int:
+    """Returns how many packs a walk has of a pair; about 10 ns per document.
+
+    Args:
+        lengths: int32[num_documents], tokens of each.
+        sequence_length: tokens of a sample.
+        extra: tokens that a sample reads beyond its length, 0 or 1.
+        key: key of the source.
+        pair: number of the pair in its source.
+        held_blocks, held_documents: what is held out of it.
+        reads_held: whether that is what is read; else all others are.
+
+    Raises:
+        IndexError: a length is negative.
+    """
+    holdout = derive(key, Purpose.HOLDOUT, pair)
+    return _native.count_section_packs(
+        lengths, holdout, held_blocks, held_documents, reads_held, sequence_length, extra
+    )
+
+
+def sample_numbers(walks: Int64s, windows: Int64s) -> Int64s:
+    """Returns the numbers of samples of a source: int64[count]."""
+    return (walks << WINDOW_BITS) | windows

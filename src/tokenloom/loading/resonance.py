@@ -1,0 +1,183 @@
+"""Whether ranks of a run see other mixtures than its blend has, because both repeat in step.
+
+`MegatronPretrainingSampler` gives a rank every R-th micro-batch of B samples, the same places in each stretch of B * R
+positions. The order of a blend is nearly periodic, too: of two datasets of equal weight it takes one by turns. Where
+one period fits into the other, some ranks read more of a dataset than others all run long, as in the reference. Each
+global batch is right, so the gradient is; what is worked out per rank or micro-batch (balance of experts, losses that
+are averaged by micro-batch, lengths that cost time) is not.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.blending.array_order import ArrayBlendOrder
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.quota import normalize
+from tokenloom.errors import ResonanceWarning
+from tokenloom.loading.balanced_sampler import BalancedSampler
+from tokenloom.loading.samplers import HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler
+from tokenloom.overrides import overrides
+
+_DEALING_ANEW = (BalancedSampler, HybridCPMegatronPretrainingSampler)
+_SAMPLES_PER_RANK = 512
+_LEAST_SAMPLES, _MOST_SAMPLES = 1 << 14, 1 << 18
+_LEAST_DIFFERENCE = 0.1
+"""Of a share; smaller ones are not spoken of."""
+_LEAST_DEVIATIONS = 6.0
+"""Standard deviations of a random order: what differs by less may be chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resonance:
+    """The dataset of which ranks see the most different shares, all run long.
+
+    Attributes:
+        dataset: its number in the blend.
+        name: its path.
+        share: its share of the blend.
+        least, most: the smallest and the largest share of it on a rank.
+        least_rank, most_rank: the ranks that have these.
+        period: positions after which ranks come by turns again: `micro_batch_size * data_parallel_size`.
+        num_ranks: data-parallel ranks.
+    """
+
+    dataset: int
+    name: str
+    share: float
+    least: float
+    most: float
+    least_rank: int
+    most_rank: int
+    period: int
+    num_ranks: int
+
+    def __str__(self) -> str:
+        return (
+            f"`{self.name}` is {self.share:.1%} of the blend, but {self.least:.1%} of what rank {self.least_rank} of "
+            f"{self.num_ranks} reads, and {self.most:.1%} of rank {self.most_rank}, all run long: micro_batch_size * "
+            f"data_parallel_size = {self.period} is in step with the order of the blend"
+        )
+
+
+REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or another micro-batch size"
+
+
+def find_resonance(
+    numbers: NDArray[Any], *, micro_batch_size: int, data_parallel_size: int, names: Sequence[str]
+) -> Resonance | None:
+    """Returns how shares differ most between ranks, or None where they do not, or no more than by chance.
+
+    Shares count as different where they are so in both halves of the positions, which a random order's are not.
+
+    Example:
+        >>> found = find_resonance(
+        ...     np.arange(4000) % 2, micro_batch_size=2, data_parallel_size=3, names=["books", "web"])
+        >>> found is None
+        True
+        >>> print(find_resonance(np.arange(4000) % 2, micro_batch_size=1, data_parallel_size=2, names=["books", "web"]))
+        `books` is 50.0% of the blend, but 0.0% of what rank 1 of 2 reads, and 100.0% of rank 0, all run long: \
+micro_batch_size * data_parallel_size = 2 is in step with the order of the blend
+
+    Args:
+        numbers: integers[num_positions], which dataset gives each of the first positions of a run.
+        micro_batch_size: samples of a rank and micro-batch.
+        data_parallel_size: ranks.
+        names: the datasets.
+    """
+    period = micro_batch_size * data_parallel_size
+    half = len(numbers) // (2 * period) * period
+    if data_parallel_size == 1 or not half:
+        return None
+    ranks = np.arange(half) % period // micro_batch_size
+    parts = (numbers[:half], numbers[half : 2 * half])
+    halves = [_shares(part, ranks, data_parallel_size, len(names)) for part in parts]
+    shares = np.bincount(numbers[: 2 * half], minlength=len(names)) / (2 * half)
+    first, second = (each - shares for each in halves)
+    persistent = np.where(np.sign(first) == np.sign(second), np.minimum(abs(first), abs(second)), 0.0)
+    chance = np.sqrt(shares * (1 - shares) * data_parallel_size / half)
+    persistent[persistent <= np.maximum(_LEAST_DEVIATIONS * chance, _LEAST_DIFFERENCE * shares)] = 0
+    if not persistent.any():
+        return None
+    dataset = int(np.argmax(persistent.max(axis=0)))
+    by_rank = (halves[0][:, dataset] + halves[1][:, dataset]) / 2
+    least, most = int(np.argmin(by_rank)), int(np.argmax(by_rank))
+    return Resonance(
+        dataset=dataset,
+        name=names[dataset],
+        share=float(shares[dataset]),
+        least=float(by_rank[least]),
+        most=float(by_rank[most]),
+        least_rank=least,
+        most_rank=most,
+        period=period,
+        num_ranks=data_parallel_size,
+    )
+
+
+def resonance_of_weights(
+    weights: Sequence[float],
+    *,
+    micro_batch_size: int,
+    data_parallel_size: int,
+    names: Sequence[str],
+    num_samples: int | None = None,
+) -> Resonance | None:
+    """Returns the same for the reference's order of a blend, from its weights alone; takes milliseconds.
+
+    Args:
+        weights: weight of each dataset.
+        micro_batch_size: samples of a rank and micro-batch.
+        data_parallel_size: ranks.
+        names: the datasets.
+        num_samples: samples of the blend; None for many.
+    """
+    count = min(max(_SAMPLES_PER_RANK * data_parallel_size, _LEAST_SAMPLES), _MOST_SAMPLES)
+    count = count if num_samples is None else min(count, num_samples)
+    numbers, _ = kernels.build_blending_indices(np.array(normalize(weights), dtype=np.float64), size=count)
+    return find_resonance(
+        numbers, micro_batch_size=micro_batch_size, data_parallel_size=data_parallel_size, names=names
+    )
+
+
+def warn_of_resonance(dataset: Any, sampler: Any) -> None:
+    """Warns, on the first rank, where a sampler deals a blend in the reference's order in step with it.
+
+    Opens nothing. Samplers that deal in another way, and blends in another order, are not looked at.
+
+    Args:
+        dataset: what is read.
+        sampler: the sampler of this rank.
+    """
+    if not isinstance(sampler, MegatronPretrainingSampler) or isinstance(sampler, _DEALING_ANEW):
+        return
+    if overrides(sampler, "get_start_end_idx") or overrides(sampler, "__iter__"):
+        return
+    if sampler.data_parallel_rank or sampler.data_parallel_size == 1:
+        return
+    if not isinstance(dataset, BlendedDataset) or not isinstance(dataset.order, ArrayBlendOrder):
+        return
+    if dataset.config.mixing_block > 1:
+        return
+    found = resonance_of_weights(
+        dataset.weights,
+        micro_batch_size=sampler.micro_batch_size,
+        data_parallel_size=sampler.data_parallel_size,
+        names=[str(each.dataset_path) for each in dataset.datasets],
+        num_samples=len(dataset),
+    )
+    if found is not None:
+        warnings.warn(f"{found}; {REMEDY}", ResonanceWarning, stacklevel=3)
+
+
+def _shares(numbers: NDArray[Any], ranks: NDArray[np.int64], num_ranks: int, num_datasets: int) -> NDArray[np.float64]:
+    """Returns the share of each dataset on each rank: float64[num_ranks, num_datasets]."""
+    counts = np.bincount(ranks * num_datasets + numbers, minlength=num_ranks * num_datasets)
+    return counts.reshape(num_ranks, num_datasets).astype(np.float64) * (num_ranks / len(numbers))

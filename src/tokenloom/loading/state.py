@@ -1,0 +1,132 @@
+"""Where a run stands, as a state to keep beside the weights: a position, and the digest of the order before it.
+
+Positions are global, so a state says nothing of ranks, micro-batches, batch sizes or threads: any of them may be
+another when the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from tokenloom.datasets.protocols import order_of
+from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_digest import RangeDigest, name_of_run
+from tokenloom.numbers import checked_integer, quoted
+from tokenloom.overrides import Shortcut
+
+_VERSION = 2
+_NAMES = ("run", "position", "digest")
+_POSITION_AFTER = Shortcut("position_after", skips=("__iter__",), asked_by_hooks=True)
+
+
+@runtime_checkable
+class InOrder(Protocol):
+    """A sampler in the order of positions: up to any batch, those of all ranks together are a range of positions."""
+
+    def position_after(self, num_batches: int) -> int:
+        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
+        ...
+
+    def begin_at(self, position: int) -> None:
+        """Has later iterations begin after so many samples; after all of them, they yield nothing.
+
+        Raises:
+            ConfigError: there are fewer samples.
+        """
+        ...
+
+
+def in_order(sampler: Any, dataset: Any) -> InOrder:
+    """Returns the sampler of a loader over a run, if a position says what it has yielded.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if isinstance(sampler, InOrder):
+        hook = _POSITION_AFTER.skipped(sampler)
+        if hook is None:
+            return sampler
+        found = f"`{hook}`, which `position_after` does not know"
+        hint = "override `position_after` and `begin_at` too"
+    else:
+        found = f"{type(sampler).__name__}, of which a position does not say what was read"
+        hint = "use `MegatronPretrainingSampler`, or give the sampler `position_after` and `begin_at`; a run is in a "
+        hint += "random order already"
+    message = f"expected a sampler in the order of positions for a state of {type(dataset).__name__}, found {found}"
+    raise ConfigError(message, hint=hint)
+
+
+def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
+    """Returns the state of a run after so many samples of all ranks: plain values, the same on every rank.
+
+    A `ThreadLoader` that stands there has the same, and as `read` what was read, if it knows that. With torch's
+    DataLoader, count the samples of the batches that you were handed, and make the sampler that goes on with
+    `consumed_of_state`.
+
+    Args:
+        dataset: the dataset of a run.
+        consumed_samples: samples that all ranks have consumed.
+
+    Raises:
+        ConfigError: the dataset does not know its order, or has fewer samples.
+    """
+    consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
+    if (order := order_of(dataset)) is None:
+        message = f"expected a dataset that knows its order, such as that of a run, found {type(dataset).__name__}"
+        raise ConfigError(message, hint="keep the consumed samples themselves")
+    return {"version": _VERSION, **order.order_state(consumed)}
+
+
+def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
+    """Returns what all ranks had read at a state, if it says so.
+
+    Args:
+        state: a state that `consumed_of_state` has accepted.
+
+    Raises:
+        ConfigError: what it says is no digest, or is not of this run up to this position.
+    """
+    if (text := state.get("read")) is None:
+        return None
+    read = RangeDigest.parse(text)
+    if (read.run, read.stop, read.share) != (name_of_run(state["run"]), state["position"], None):
+        message = f"expected a digest up to position {state['position']} of run {name_of_run(state['run'])} as `read` "
+        message += f"of the state of a loader, found {read}"
+        raise ConfigError(message, hint="leave `read` out to begin a new sum there")
+    return read
+
+
+def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
+    """Returns the samples that all ranks had consumed at a state: what the sampler that goes on is made with.
+
+    Args:
+        dataset: the dataset of the run, as it is now.
+        state: what `loader_state`, or `state_dict` of a `ThreadLoader`, returned.
+
+    Raises:
+        ConfigError: it is no such state, or one of another run, of another past, of data that were replaced since, or
+            beyond the end.
+    """
+    if not isinstance(state, Mapping):
+        message = f"expected a mapping as the state of a loader, found {quoted(str(state))}"
+        raise ConfigError(message)
+    if (order := order_of(dataset)) is None:
+        message = f"expected a state of a loader over {type(dataset).__name__}, found that of a run, {dict(state)!r}"
+        raise ConfigError(message, hint="give the loader the dataset of that run")
+    version = state.get("version")
+    if type(version) is not int or version != _VERSION:
+        message = f"expected the state of a loader over a run, version {_VERSION}, found version {version!r}"
+        hint = None
+        if version == 1:
+            hint = "that state is of a dataset that is no run; to go on in a run, give the sampler consumed samples"
+        raise ConfigError(message, hint=hint)
+    if missing := [name for name in _NAMES if name not in state]:
+        message = f"expected `{missing[0]}` in the state of a loader over a run, found {', '.join(map(repr, state))}"
+        raise ConfigError(message)
+    for name in ("run", "digest"):
+        if not isinstance(state[name], str):
+            message = f"expected a text as `{name}` of the state of a loader over a run, found {state[name]!r}"
+            raise ConfigError(message)
+    position = checked_integer("`position` of the state of a loader", state["position"], at_least=0)
+    return order.position_of_state({"run": state["run"], "position": position, "digest": state["digest"]})

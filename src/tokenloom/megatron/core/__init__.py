@@ -1,0 +1,1 @@
+"""`megatron.core`, as far as it is about data."""

@@ -1,0 +1,257 @@
+"""`megatron.core.datasets.blended_megatron_dataset_builder`: the datasets of a run."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, ClassVar
+
+import torch
+
+from tokenloom.blending import builder
+from tokenloom.blending.quota import Quota
+from tokenloom.datasets.splits import split_indices
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
+from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize
+from tokenloom.overrides import Uncalled, class_overrides, overrides
+
+__all__ = [
+    "BlendedDataset",
+    "BlendedMegatronDatasetBuilder",
+    "BlendedMegatronDatasetConfig",
+    "DistributedDataset",
+    "GPTDatasetConfig",
+    "LowLevelDataset",
+    "MegatronDataset",
+    "MidLevelDataset",
+    "Split",
+    "TopLevelDataset",
+    "log_single_rank",
+    "normalize",
+]
+
+logger = logging.getLogger(__name__)
+
+MidLevelDataset = MegatronDataset
+TopLevelDataset = BlendedDataset | MidLevelDataset
+DistributedDataset = TopLevelDataset | LowLevelDataset | torch.utils.data.Dataset[Any]
+
+_HOOKS = (
+    "_build_blended_dataset_splits",
+    "_build_megatron_datasets_parallel",
+    "_build_megatron_dataset_splits",
+    "build_generic_dataset",
+)
+
+Matrix = Sequence[tuple[float, float] | None]
+
+
+class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
+    """`tokenloom.BlendedMegatronDatasetBuilder` in which every hook of the reference is called once it is overridden.
+
+    A class that overrides one of the four methods below builds step by step, as the reference does: rank 0 first, the
+    others after a barrier of `torch.distributed`. Otherwise all ranks build as those of tokenloom do.
+
+    Args and errors are those of that class.
+    """
+
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
+    blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
+
+    def build(self) -> list[Any]:
+        """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.
+
+        Raises:
+            ConfigError: a dataset that a hook built holds fewer samples than were asked of it.
+        """
+        if not any(overrides(self, name) for name in _HOOKS):
+            return super().build()
+        datasets: list[Any] = self._build_blended_dataset_splits()
+        for dataset in datasets:
+            wanted = dataset.size if isinstance(dataset, BlendedDataset) else None
+            if isinstance(dataset, MegatronDataset):
+                wanted = dataset.num_samples
+            if wanted is not None and 0 < len(dataset) < wanted:
+                message = f"expected {wanted} samples of {type(dataset).__name__}, found {len(dataset)}"
+                raise ConfigError(message)
+        return datasets
+
+    @property
+    def _looks_first(self) -> bool:
+        return super()._looks_first and not class_overrides(self.cls, "_build_document_sample_shuffle_indices")
+
+    def _build_blended_dataset_splits(self) -> list[Any]:
+        """Returns the datasets of train, valid and test, built step by step; a class may override it."""
+        if self.config.mock:
+            return self._build_megatron_dataset_splits(None, self._matrix, self.sizes)
+        if self.config.blend is None or (self.config.blend_per_split is not None and any(self.config.blend_per_split)):
+            return [None if quota is None else self._build_alone(quota) for quota in self.quotas]
+        first = next(quota for quota in self.quotas if quota is not None)
+        if first.kind == "single":
+            return self._build_megatron_dataset_splits(first.prefixes[0], self._matrix, self.sizes)
+        asked = [
+            [0 if quota is None else quota.num_samples[number] for quota in self.quotas]
+            for number in range(len(first.prefixes))
+        ]
+        built = self._build_megatron_datasets_parallel(first.prefixes, self._matrix, asked)
+        return [
+            None if quota is None else self._build_blend(quota, datasets)
+            for quota, datasets in zip(self.quotas, built, strict=True)
+        ]
+
+    @property
+    def _matrix(self) -> Matrix:
+        assert self.config.split_matrix is not None
+        return self.config.split_matrix
+
+    def _build_alone(self, quota: Quota) -> Any:
+        """Returns a split that has data of its own."""
+        place = quota.split.value
+        matrix = [quota.bounds if split is quota.split else None for split in Split]
+
+        def alone(size: int | None) -> list[int | None]:
+            return [size if split is quota.split else 0 for split in Split]
+
+        if not quota.is_blend:
+            datasets = [
+                self._build_megatron_dataset_splits(prefix, matrix, alone(quota.size))[place]
+                for prefix in quota.prefixes
+            ]
+            return datasets[0] if quota.kind == "single" else datasets
+        asked = [alone(size) for size in quota.num_samples]
+        return self._build_blend(quota, self._build_megatron_datasets_parallel(quota.prefixes, matrix, asked)[place])
+
+    def _build_blend(self, quota: Quota, datasets: Sequence[Any]) -> Any:
+        """Returns the blend of a split; of datasets that another rank has, nothing."""
+        lengths = [0 if dataset is None else len(dataset) for dataset in datasets]
+        weights, size = quota.blend_arguments(lengths)
+        return self.build_generic_dataset(
+            BlendedDataset,
+            self.is_built_on_rank,
+            not self.config.fast_cache_load,
+            datasets,
+            weights,
+            size,
+            self.config,
+        )
+
+    def _build_megatron_datasets_parallel(
+        self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
+    ) -> list[list[Any]]:
+        """Returns the datasets of each split, by several threads; a class may override it.
+
+        Args:
+            prefixes: prefixes of the data.
+            split: the interval of each split, or None.
+            sizes_per_dataset: samples of each split, for each prefix.
+        """
+
+        apart = False  # the ranks wait here, not for each prefix
+
+        def build() -> list[list[Any]]:
+            with ThreadPoolExecutor(max_workers=self.config.num_dataset_builder_threads) as executor:
+                tasks = [
+                    executor.submit(
+                        copy_context().run, self._build_megatron_dataset_splits, prefix, split, sizes, apart
+                    )
+                    for prefix, sizes in zip(prefixes, sizes_per_dataset, strict=True)
+                ]
+                return [list(datasets) for datasets in zip(*(task.result() for task in tasks), strict=True)]
+
+        datasets: list[list[Any]] = _one_rank_first(build, waits=not self.config.fast_cache_load)
+        return datasets
+
+    def _build_megatron_dataset_splits(
+        self,
+        dataset_path: str | None,
+        split: Matrix,
+        sizes: Sequence[int | None],
+        synchronize_ranks: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+    ) -> list[Any]:
+        """Returns the splits of one prefix; a class may override it.
+
+        Args:
+            dataset_path: the prefix; None for made-up data.
+            split: the interval of each split, or None.
+            sizes: samples of each split.
+            synchronize_ranks: whether rank 0 goes first, and the others wait for it.
+        """
+        if _has_ranks() and not self.is_built_on_rank():
+            for bounds in split:
+                if bounds is not None and synchronize_ranks:
+                    torch.distributed.barrier()
+            return [None] * len(split)
+        low_level = self.cls.build_low_level_dataset(dataset_path, self.config)  # type: ignore[arg-type]
+        num_elements = self.cls.numel_low_level_dataset(low_level)
+        return [
+            None
+            if bounds is None
+            else self.build_generic_dataset(
+                self.cls,
+                self.is_built_on_rank,
+                synchronize_ranks,
+                low_level,
+                dataset_path,
+                split_indices(bounds, num_elements),
+                size,
+                which,
+                self.config,
+            )
+            for which, bounds, size in zip(Split, split, sizes, strict=True)
+        ]
+
+    @staticmethod
+    def build_generic_dataset(
+        cls: Callable[..., Any],
+        is_built_on_rank: Callable[[], bool],
+        synchronize_ranks: bool,  # noqa: FBT001 - the reference's signature
+        *args: Any,
+    ) -> Any:
+        """Returns what a class or function gives for arguments; None where `torch.distributed` has ranks without it.
+
+        Args:
+            cls: the class.
+            is_built_on_rank: whether this rank needs it.
+            synchronize_ranks: whether rank 0 goes first, and the others wait for it.
+            args: the arguments.
+        """
+        return _one_rank_first(
+            lambda: cls(*args) if not _has_ranks() or is_built_on_rank() else None, waits=synchronize_ranks
+        )
+
+
+def _has_ranks() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _one_rank_first(build: Callable[[], Any], *, waits: bool) -> Any:
+    """Returns what is built, on rank 0 before the others where these wait for it."""
+    if not _has_ranks() or not waits:
+        return build()
+    is_first = torch.distributed.get_rank() == 0
+    built = build() if is_first else None
+    torch.distributed.barrier()
+    return built if is_first else build()
+
+
+def _get_size_per_split_per_dataset(
+    normalized_weights: Iterable[float], target_size_per_split: Sequence[int], surplus: float = 0.0
+) -> list[list[int]]:
+    """Returns the samples that each dataset gives to each split, with a share of them more.
+
+    Args:
+        normalized_weights: weight of each dataset, adding up to 1.
+        target_size_per_split: samples of each split.
+        surplus: the share.
+    """
+    return [
+        [math.ceil(math.ceil(size * weight) * (1 + surplus)) for size in target_size_per_split]
+        for weight in normalized_weights
+    ]

@@ -1,0 +1,131 @@
+"""`megatron.core.datasets.blended_megatron_dataset_config`: the settings of a builder."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from tokenloom.datasets import config
+from tokenloom.datasets.config import Blend, checked_blend, is_pairs
+from tokenloom.datasets.splits import SplitMatrix
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize
+from tokenloom.numbers import quoted
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.secrets import admit
+
+__all__ = [
+    "BlendedMegatronDatasetConfig",
+    "Split",
+    "convert_split_vector_to_split_matrix",
+    "log_single_rank",
+    "normalize",
+    "parse_and_normalize_split",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
+    """`tokenloom.BlendedMegatronDatasetConfig`, checked as the reference checks its own, and no further.
+
+    What else is wrong with a setting is said where it is used.
+    """
+
+    def __post_init__(self) -> None:
+        """Checks the settings and computes `mock` and `split_matrix`."""
+        self._check_cache_folder()
+        self._check_cache_options()
+        if self.fast_cache_load and self.blend is not None:
+            message = "`fast_cache_load` and `blend` exclude each other, found both"
+            raise ConfigError(message, hint="name the data of each split in `blend_per_split`")
+        if self.blend_per_split is not None and any(self.blend_per_split):
+            self._check_blend_per_split(self.blend_per_split)
+            return
+        if self.blend is None:
+            self.mock = True
+            self.split = "1,1,1"
+        else:
+            self.blend = _checked(self.blend, "blend")
+            if self.split is None:
+                message = "expected `split` beside `blend`, found none"
+                raise ConfigError(message, hint='such as split="99,1,0"')
+        assert self.split is not None
+        self.split_matrix = convert_split_vector_to_split_matrix(parse_and_normalize_split(self.split))
+
+    def _check_blend_per_split(self, blends: list[Blend | None]) -> None:
+        for name in ("blend", "split"):
+            if getattr(self, name) is not None:
+                message = f"`{name}` and `blend_per_split` exclude each other, found both"
+                raise ConfigError(message)
+        if len(blends) != len(Split):
+            message = f"expected {len(Split)} entries in `blend_per_split`, found {len(blends)}"
+            raise ConfigError(message, hint="use None for a split without data")
+        self.blend_per_split = [
+            None if blend is None else _checked(blend, f"blend_per_split[{number}]")
+            for number, blend in enumerate(blends)
+        ]
+
+
+def _checked(blend: Any, name: str) -> Blend:
+    """Returns a blend as it was given, or that of pairs `[[weight, prefix], …]`; weights are for the builder to check.
+
+    Raises:
+        ConfigError: there is not one weight per prefix.
+    """
+    if is_pairs(blend):
+        return checked_blend(blend, name)
+    prefixes, weights = blend
+    if weights is not None and len(prefixes) != len(weights):
+        message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
+        raise ConfigError(message)
+    if any(isinstance(prefix, str) and is_remote(prefix) for prefix in prefixes):
+        return [admit(prefix) for prefix in prefixes], weights
+    given: Blend = blend
+    return given
+
+
+def parse_and_normalize_split(split: str) -> list[float]:
+    """Returns the shares of train, valid and test, adding up to 1: every run of digits and dots is a weight.
+
+    Example:
+        >>> parse_and_normalize_split("8:1:1")
+        [0.8, 0.1, 0.1]
+
+    Raises:
+        ConfigError: there are more than three weights, or a sign or an exponent, which would be two weights.
+    """
+    if re.search(r"[0-9.][eE]|[-+][0-9.]", split):
+        message = f"expected plain numbers in the split, found {quoted(split)}"
+        raise ConfigError(message, hint="write them without sign and exponent")
+    weights = [float(weight) for weight in re.findall(r"[.0-9]+", split)]
+    weights += [0.0] * (len(Split) - len(weights))
+    if len(weights) != len(Split):
+        message = f"expected 1 to {len(Split)} weights in the split, found {len(weights)} in {quoted(split)}"
+        raise ConfigError(message)
+    return normalize(weights)
+
+
+def convert_split_vector_to_split_matrix(
+    vector_a: Sequence[float], vector_b: Sequence[float] | None = None
+) -> SplitMatrix:
+    """Returns the interval of each split in [0, 1], or None where it is empty.
+
+    Example:
+        >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0])
+        [(0, 0.75), (0.75, 1.0), None]
+        >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0], [0.5, 0.5, 0.0])
+        [(0, 0.5), (0.75, 1.0), None]
+
+    Args:
+        vector_a: share of each split.
+        vector_b: other shares: a split then is what both give it.
+    """
+    first, second = ([*pairwise(accumulate([0, *vector]))] for vector in (vector_a, vector_b or vector_a))
+    both = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True)]
+    return [None if stop <= start else (start, stop) for start, stop in both]

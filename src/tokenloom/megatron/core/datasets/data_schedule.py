@@ -1,0 +1,295 @@
+"""`megatron.core.datasets.data_schedule`: sub-samples of a global batch into packs, as a training loop asks for them.
+
+Groups, settings and numbers of microbatches that are not given are those of Megatron, where it is initialised.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
+    broadcast_scalars,
+    broadcast_tensor,
+    broadcast_to_pp_group,
+    build_packed_microbatches,
+    create_data_iterator,
+    get_batch_and_global_seqlens,
+    get_cp_slice_for_thd,
+    reroute_samples_to_dcp_ranks,
+)
+from tokenloom.megatron.core.datasets.hybrid_cp import BalancedCPScheduler, HybridCPDataLoaderWrapper
+from tokenloom.megatron.core.datasets.parallel_groups import (
+    as_megatrons_params,
+    current_num_microbatches,
+    global_arguments,
+    groups_of_run,
+    own_device,
+    place_of_run,
+    rerunnable,
+    tells_gaps,
+)
+from tokenloom.megatron.core.datasets.thd_padding import (
+    extend_thd_padding_before_cp_slice,
+    get_thd_padding_kwargs,
+    pad_sequence_for_thd,
+    resolve_thd_tail_padding_policy,
+)
+from tokenloom.packing import base, schedulers
+from tokenloom.packing.batch import batch_in, padding_mask_of
+from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
+from tokenloom.packing.groups import place_in
+from tokenloom.packing.pipeline import run_pipeline
+from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
+
+__all__ = [
+    "BalancedCPScheduler",
+    "BasePackingScheduler",
+    "CostBalancedScheduler",
+    "DefaultDynamicCPScheduler",
+    "DpBalancedScheduler",
+    "HybridCPDataLoaderWrapper",
+    "HybridCostBalancedScheduler",
+    "PackingSchedulerEnum",
+    "broadcast_scalars",
+    "broadcast_tensor",
+    "broadcast_to_pp_group",
+    "build_packed_microbatches",
+    "create_data_iterator",
+    "extend_thd_padding_before_cp_slice",
+    "get_batch_and_global_seqlens",
+    "get_batch_on_this_rank_for_sequence_packing",
+    "get_cp_slice_for_thd",
+    "get_thd_padding_kwargs",
+    "pad_sequence_for_thd",
+    "reroute_samples_to_dcp_ranks",
+    "resolve_thd_tail_padding_policy",
+    "scheduler_map",
+    "wrap_data_iterator",
+]
+
+Wrapped = tuple[Any, int, float, float]
+"""(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
+
+
+class _Watched:
+    """An iterator that remembers whether it ended."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+        self.ended = False
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self.ended = True
+            raise
+
+
+class BasePackingScheduler(base.BasePackingScheduler):
+    """A scheduler as the reference's loop runs it: sums are floats, of padded lengths; iterators can be rewound.
+
+    A class of one's own overrides `get_groups_and_subsamples`, or `run`, and takes a place in `scheduler_map`.
+
+    Example:
+        >>> class OneByOne(BasePackingScheduler):
+        ...     def get_groups_and_subsamples(self, sample_id_seqlens):
+        ...         return [[[sample_id]] for sample_id, length in sample_id_seqlens]
+        >>> scheduler_map["one_by_one"] = OneByOne
+        >>> from tokenloom.packing import PackingConfig
+        >>> config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="one_by_one")
+        >>> row = {name: torch.tensor([1, 2, 3]) for name in ("tokens", "labels", "position_ids", "loss_mask")}
+        >>> packs, num_microbatches, total, squares = wrap_data_iterator(iter([row, row]), config, 2)
+        >>> num_microbatches, total, squares
+        (2, 6.0, 18.0)
+        >>> del scheduler_map["one_by_one"]
+    """
+
+    def run(
+        self,
+        data_iterator: Any,
+        num_microbatches: int,
+        dp_group: Any,
+        tp_group: Any,
+        pp_group: Any,
+        dp_cp_group: Any,
+        dev: Any,
+        config: Any,
+    ) -> Wrapped:
+        """Returns what `wrap_data_iterator` returns, of a global batch that this scheduler plans. Collective.
+
+        Raises:
+            StopIteration: this rank's iterator ended.
+        """
+        place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
+        given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
+        watched = [None if one is None else _Watched(one) for one in given]
+        several = isinstance(data_iterator, list)
+        try:
+            found, count, total, squares = run_pipeline(
+                lambda: self, place, watched if several else watched[0], num_microbatches, config, sums_padding=True
+            )
+        except Exception as error:
+            if any(one is not None and one.ended for one in watched):
+                raise StopIteration from error
+            raise
+        iterators = [rerunnable(one) for one in (found if isinstance(found, list) else [found])]
+        stages = config.virtual_pipeline_model_parallel_size or 1
+        return iterators if stages > 1 else iterators[0], count, float(total), float(squares)
+
+
+class DpBalancedScheduler(BasePackingScheduler, schedulers.DpBalancedScheduler):
+    """Packs sub-samples in order until the next would not fit."""
+
+
+class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler):
+    """Chooses how many ranks share a pack anew for each, microbatch by microbatch."""
+
+    _plan = _DefaultDynamicCPScheduler._plan
+
+    @property
+    def max_seq_len_per_rank(self) -> int:
+        """What a rank holds of a pack."""
+        return self.max_seqlen_per_dp_cp_rank
+
+    @property
+    def total_hdp_gpus(self) -> int:
+        """dp × cp ranks."""
+        return self.num_ranks
+
+
+class CostBalancedScheduler(BasePackingScheduler, schedulers.CostBalancedScheduler):
+    """Packs of equal cost; no scheduler of the reference."""
+
+
+class HybridCostBalancedScheduler(BasePackingScheduler, schedulers.HybridCostBalancedScheduler):
+    """Packs of equal cost, with groups of several sizes, from the whole global batch; no scheduler of the reference."""
+
+
+class PackingSchedulerEnum(enum.StrEnum):
+    """The schedulers; each stands for its name, also as a key."""
+
+    DP_BALANCED = "dp_balanced"
+    DEFAULT_DYNAMIC_CP = "default_dynamic_cp"
+    COST_BALANCED = "cost_balanced"
+    HYBRID_COST_BALANCED = "hybrid_cost_balanced"
+
+
+scheduler_map: dict[str, type[base.BasePackingScheduler]] = {
+    PackingSchedulerEnum.DP_BALANCED: DpBalancedScheduler,
+    PackingSchedulerEnum.DEFAULT_DYNAMIC_CP: DefaultDynamicCPScheduler,
+    PackingSchedulerEnum.COST_BALANCED: CostBalancedScheduler,
+    PackingSchedulerEnum.HYBRID_COST_BALANCED: HybridCostBalancedScheduler,
+}
+"""The schedulers by name. What a program adds is used."""
+
+
+def wrap_data_iterator(
+    data_iterator: Any, config: Any = None, num_microbatches: int | None = None, pg_collection: Any = None
+) -> Wrapped:
+    """Schedules and exchanges one global batch; all ranks of the run must call this together.
+
+    Args:
+        data_iterator: yields samples; see `tokenloom.packing.wrap_data_iterator`. It needs `__next__` only.
+        config: has `sequence_packing_scheduler`, `max_seqlen_per_dp_cp_rank`,
+            `virtual_pipeline_model_parallel_size` and `microbatch_group_size_per_vp_stage`; None for the arguments of
+            Megatron's trainer.
+        num_microbatches: how many items are taken; None for what Megatron's calculator says.
+        pg_collection: process groups dp, dp_cp, tp and pp; None for those of Megatron's parallel state.
+
+    Returns:
+        (iterator, number of microbatches, sum of padded lengths, sum of their squares).
+
+    Raises:
+        ConfigError: there is no such scheduler, something is missing, or what the scheduler raises.
+        StopIteration: this rank's iterator ended.
+    """
+    config = global_arguments() if config is None else config
+    num_microbatches = current_num_microbatches() if num_microbatches is None else num_microbatches
+    groups = groups_of_run(pg_collection, "dp", "dp_cp", "tp", "pp")
+    dp_group, tp_group, pp_group, dp_cp_group = (groups[name] for name in ("dp", "tp", "pp", "dp_cp"))
+    place = place_in(dp_group, tp_group, pp_group, dp_cp_group, own_device())
+    name = config.sequence_packing_scheduler
+    if name not in scheduler_map and isinstance(name, str) and name.lower() in scheduler_map:
+        name = name.lower()
+    scheduler = schedulers.make_scheduler(
+        config, cp_size=place.cp.size, dp_size=place.dp.size, schedulers=scheduler_map, name=name
+    )
+    wrapped: Wrapped = scheduler.run(
+        data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, place.device, config
+    )
+    return wrapped
+
+
+def get_batch_on_this_rank_for_sequence_packing(
+    data_iterator: Any,
+    vpp_size: int | None = None,
+    mtp_on_this_rank: bool = False,  # noqa: FBT001, FBT002  the reference's parameters
+    vp_stage: int | None = None,
+    pg_collection: Any = None,
+    config: Any = None,
+    dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the same
+) -> tuple[Any, Any, Any, None, Any, Any, Any]:
+    """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
+
+    Args:
+        data_iterator: yields packs; None unless this is rank 0 of its tensor-parallel group.
+        vpp_size: virtual pipeline stages per rank; None without.
+        mtp_on_this_rank: whether this stage predicts several tokens.
+        vp_stage: this virtual stage.
+        pg_collection: process groups tp, pp and cp; None for those of Megatron's parallel state.
+        config: settings of runs that fill packs up to a shape or share them in contiguous pieces.
+        dynamic_cp: whether packs must say how many ranks share them.
+
+    Returns:
+        (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
+        `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing` does; in programs that have loaded Megatron,
+        packed_seq_params is of its class.
+    """
+    place = place_of_run(pg_collection, "tp", "pp", "cp")
+    watched = _Dynamic(data_iterator) if dynamic_cp and data_iterator is not None else data_iterator
+    stages = None if vp_stage is None else vpp_size
+    batch = batch_in(place, watched, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=tells_gaps())
+    tokens, labels, loss_mask, nothing, position_ids, params, mask = batch
+    return tokens, labels, loss_mask, nothing, position_ids, as_megatrons_params(params), mask
+
+
+class _Dynamic:
+    """Packs that must say how many ranks share them."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+
+    def __next__(self) -> Any:
+        pack = next(self._iterator)
+        if "local_cp_size" not in pack:
+            message = "expected `local_cp_size` in a pack of dynamic context parallelism, found none"
+            raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
+        return pack
+
+
+def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
+    """Returns bool[T], True at padding, from the boundaries of a pack without and with it."""
+    if len(cu_seqlens_padded) < 2:  # no sequence
+        return torch.ones(int(cu_seqlens_padded[-1]), dtype=torch.bool, device=cu_seqlens.device)
+    return padding_mask_of(cu_seqlens, cu_seqlens_padded)
+
+
+def _sanitize_thd_padding_values(batch: dict[str, Any], padding_mask: Any) -> None:
+    """Puts 0 where a pack has padding, in place of the tensors in the mapping.
+
+    Raises:
+        ConfigError: a tensor is no row as long as the mask.
+    """
+    for name in ("tokens", "labels", "loss_mask", "position_ids"):
+        tensor = batch.get(name)
+        if tensor is None:
+            continue
+        if tensor.shape != padding_mask.shape:
+            message = f"expected `{name}` of shape {list(padding_mask.shape)}, found {list(tensor.shape)}"
+            raise ConfigError(message)
+        batch[name] = tensor.masked_fill(padding_mask, 0)

@@ -1,0 +1,64 @@
+"""`megatron.core.datasets.helpers`: index arrays of samples and blends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets.helpers_cpp import (
+    build_blending_indices,
+    build_blocks_mapping,
+    build_exhaustive_blending_indices,
+    build_mapping,
+    build_sample_idx_int32,
+    build_sample_idx_int64,
+)
+
+__all__ = [
+    "build_blending_indices",
+    "build_blocks_mapping",
+    "build_exhaustive_blending_indices",
+    "build_mapping",
+    "build_sample_idx",
+    "build_sample_idx_int32",
+    "build_sample_idx_int64",
+]
+
+
+def build_sample_idx(
+    sizes: NDArray[np.int32],
+    document_indices: NDArray[np.int32],
+    sequence_length: int,
+    num_epochs: int,
+    tokens_per_epoch: int,
+    drop_last_partial_sequence: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+    add_extra_token_to_sequence: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+) -> NDArray[Any]:
+    """Returns where each sample begins, and the last one ends: int32[num_samples + 1, 2], or int64 for longer streams.
+
+    Args:
+        sizes: int32[num_sequences], tokens per sequence.
+        document_indices: int32[num_documents], the stream, as rows of `sizes`.
+        sequence_length: tokens of a sample.
+        num_epochs: passes that the stream holds.
+        tokens_per_epoch: tokens of one pass.
+        drop_last_partial_sequence: whether a last sample that would not be full is left out.
+        add_extra_token_to_sequence: whether a sample reads one token beyond its length.
+
+    Raises:
+        ConfigError: a row lies outside of the stream, as for a last document without tokens.
+    """
+    largest = max(document_indices.shape[0], int(sizes.max()))
+    build = build_sample_idx_int32 if largest <= np.iinfo(np.int32).max else build_sample_idx_int64
+    index: NDArray[Any] = build(
+        *(sizes, document_indices, sequence_length, num_epochs, tokens_per_epoch),
+        drop_last_partial_sequence,
+        1 if add_extra_token_to_sequence else 0,
+    )
+    if index.dtype == np.int32 and not (index.min() >= 0 and index.max() <= largest):
+        message = f"expected rows in [0, {largest}], found {index.min()} to {index.max()}"
+        raise ConfigError(message)
+    return index

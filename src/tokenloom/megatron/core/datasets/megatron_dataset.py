@@ -1,0 +1,45 @@
+"""`megatron.core.datasets.megatron_dataset`: what every dataset of a builder is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from tokenloom.datasets import base
+from tokenloom.datasets.tokenizer import NO_TOKEN as _PAD_TOKEN_ID
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+from tokenloom.megatron.core.datasets.utils import Split
+from tokenloom.overrides import Uncalled
+
+__all__ = [
+    "_PAD_TOKEN_ID",
+    "BlendedMegatronDatasetConfig",
+    "IndexedDataset",
+    "LowLevelDataset",
+    "MegatronDataset",
+    "Split",
+]
+
+LowLevelDataset = IndexedDataset | Iterable[Any]
+
+
+class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+    """`tokenloom.MegatronDataset` as a dataset of torch, in which every hook may be overridden.
+
+    Args and errors are those of that class.
+    """
+
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: Any) -> int:
+        """Returns how many elements of the low-level dataset the splits divide; for a class to define."""
+        raise NotImplementedError
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
+        """Returns the low-level dataset of a path; for a class to define."""
+        raise NotImplementedError

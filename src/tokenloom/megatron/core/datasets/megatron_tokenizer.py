@@ -1,0 +1,116 @@
+"""`megatron.core.datasets.megatron_tokenizer`: the base of tokenizers that users write."""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from numpy.typing import NDArray
+
+__all__ = ["MegatronLegacyTokenizer", "MegatronTokenizer", "logger"]
+
+logger = logging.getLogger(__name__)
+
+
+class MegatronLegacyTokenizer(ABC):
+    """A tokenizer with the attributes that datasets ask for; a subclass writes those that it has.
+
+    Args:
+        tokenizer_paths: files of the tokenizer.
+        tokenizer_options: settings of it.
+
+    Attributes:
+        unique_identifiers: what tells it from another: its class, files and settings; part of the keys of caches.
+        unique_description: the same as indented JSON.
+    """
+
+    def __init__(self, *tokenizer_paths: str, **tokenizer_options: Any) -> None:
+        self.unique_identifiers: OrderedDict[str, Any] = OrderedDict()
+        self.unique_identifiers["class"] = type(self).__name__
+        self.unique_identifiers["tokenizer_path"] = list(tokenizer_paths)
+        self.unique_identifiers.update((name, str(value)) for name, value in tokenizer_options.items())
+        self.unique_description = json.dumps(self.unique_identifiers, indent=4)
+        super().__init__()
+
+    @abstractmethod
+    def tokenize(self, text: str) -> NDArray[Any] | list[int]:
+        """Returns the ids of a text."""
+
+    def detokenize(self, ids: NDArray[Any] | Sequence[int]) -> str:
+        """Returns the text of ids.
+
+        Raises:
+            NotImplementedError: the subclass has no such method.
+        """
+        _refuse(self, "detokenize")
+
+    def offsets(self, ids: list[int], text: str) -> list[int]:
+        """Returns where each id begins in the text.
+
+        Raises:
+            NotImplementedError: the subclass has no such method.
+        """
+        _refuse(self, "offsets")
+
+    @property
+    @abstractmethod
+    def vocab(self) -> Mapping[str, int]:
+        """The id of each token."""
+
+    @property
+    @abstractmethod
+    def inv_vocab(self) -> Mapping[int, str]:
+        """The token of each id."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+
+    @property
+    def cls(self) -> int:
+        """The id that begins a BERT sample; NotImplementedError without one."""
+        _refuse(self, "cls")
+
+    @property
+    def sep(self) -> int:
+        """The id that ends a segment of a BERT sample; NotImplementedError without one."""
+        _refuse(self, "sep")
+
+    @property
+    def pad(self) -> int:
+        """The id that fills up samples; NotImplementedError without one."""
+        _refuse(self, "pad")
+
+    @property
+    def eod(self) -> int:
+        """The id that ends a document; NotImplementedError without one."""
+        _refuse(self, "eod")
+
+    @property
+    def bos(self) -> int:
+        """The id that begins a sequence; NotImplementedError without one."""
+        _refuse(self, "bos")
+
+    @property
+    def eos(self) -> int:
+        """The id that ends a sequence; NotImplementedError without one."""
+        _refuse(self, "eos")
+
+    @property
+    def mask(self) -> int:
+        """The id that stands in for a masked token; NotImplementedError without one."""
+        _refuse(self, "mask")
+
+
+def _refuse(tokenizer: object, name: str) -> NoReturn:
+    message = f"{type(tokenizer).__name__} has no attribute or method {name!r}"
+    raise NotImplementedError(message)
+
+
+MegatronTokenizer = MegatronLegacyTokenizer
+"""The name that it had before."""

@@ -1,0 +1,50 @@
+"""`megatron.core.datasets.multimodal_dataset`: samples with images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tokenloom.datasets import multimodal
+from tokenloom.datasets.tensors import Sample
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset
+
+__all__ = [
+    "GPTDatasetConfig",
+    "MockGPTDataset",
+    "MockMultimodalDataset",
+    "MultimodalDatasetConfig",
+]
+
+
+def _as_it_is(sample: Sample) -> Sample:
+    return sample
+
+
+@dataclass
+class MultimodalDatasetConfig(multimodal.MultimodalDatasetConfig, GPTDatasetConfig):
+    """The settings of multimodal datasets, those of GPT checked as the reference checks them."""
+
+    preprocess_func: Callable[[Sample], Sample] | None = _as_it_is
+
+
+class MockMultimodalDataset(multimodal.MockMultimodalDataset, MockGPTDataset):
+    """Samples of `MockGPTDataset`, each with a black image: float32[3, image_h, image_w] under "image"."""
+
+    config: MultimodalDatasetConfig
+
+    @property
+    def item_hook(self) -> str | None:
+        """What only `dataset[k]` asks: a function that samples are preprocessed by, or a hook of GPT datasets."""
+        if self.config.preprocess_func not in (None, _as_it_is):
+            return "preprocess_func"
+        return super(multimodal.MockMultimodalDataset, self).item_hook
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors, as `preprocess_func` leaves it."""
+        sample = MockGPTDataset.__getitem__(self, idx)
+        if "image" not in sample:  # of one that hooks have made
+            sample["image"] = torch.zeros((3, self.config.image_h, self.config.image_w), dtype=torch.float32)
+        return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)

@@ -1,0 +1,163 @@
+"""`megatron.core.datasets.object_storage_utils`: datasets in object stores."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch.distributed
+
+from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.storage.atomic import publish_bytes
+from tokenloom.storage.resolve import exists, map_whole
+
+__all__ = [
+    "MSC_PREFIX",
+    "S3_PREFIX",
+    "ObjectStorageConfig",
+    "S3Client",
+    "S3Config",
+    "cache_index_file",
+    "dataset_exists",
+    "get_index_cache_path",
+    "get_object_storage_access",
+    "is_object_storage_path",
+    "parse_s3_path",
+]
+
+S3_PREFIX = "s3://"
+MSC_PREFIX = "msc://"
+
+
+@dataclass
+class ObjectStorageConfig:
+    """How a dataset in an object store is read.
+
+    Attributes:
+        path_to_idx_cache: local folder for what is kept of the store.
+        bin_chunk_nbytes: the most that is read at once.
+    """
+
+    path_to_idx_cache: str
+    bin_chunk_nbytes: int = 256 * 1024 * 1024
+
+
+S3Config = ObjectStorageConfig
+"""The name that it had before."""
+
+
+class S3Client(Protocol):
+    """What the reference asks of a client of boto3; here, stores are read without it."""
+
+    def download_file(self, Bucket: str, Key: str, Filename: str) -> None:
+        """Writes an object to a local file."""
+
+    def upload_file(self, Filename: str, Bucket: str, Key: str) -> None:
+        """Writes a local file to an object."""
+
+    def head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
+        """Returns what a store says of an object."""
+
+    def get_object(self, Bucket: str, Key: str, Range: str) -> dict[str, Any]:
+        """Returns a range of an object."""
+
+    def close(self) -> None:
+        """Ends the client."""
+
+
+def is_object_storage_path(path: str) -> bool:
+    """Whether a path begins with `s3://` or `msc://`."""
+    return _is_s3_path(path) or _is_msc_path(path)
+
+
+def get_index_cache_path(idx_path: str, object_storage_config: ObjectStorageConfig) -> str:
+    """Returns where the local copy of an index file lies: bucket and key below `path_to_idx_cache`.
+
+    Raises:
+        ConfigError: the path is none of an object store.
+    """
+    _check_address(idx_path)
+    return os.path.join(object_storage_config.path_to_idx_cache, _remove_msc_prefix(_remove_s3_prefix(idx_path)))
+
+
+def parse_s3_path(path: str) -> tuple[str, str]:
+    """Returns bucket and key of an address; the key of a bucket alone is empty.
+
+    Raises:
+        ConfigError: the path does not begin with `s3://`, or has that twice.
+    """
+    rest = _remove_s3_prefix(path)
+    if not _is_s3_path(path) or S3_PREFIX in rest:
+        message = f"expected `{S3_PREFIX}BUCKET/KEY`, found `{path}`"
+        raise ConfigError(message)
+    bucket, _, key = rest.partition("/")
+    return bucket, key
+
+
+def get_object_storage_access(path: str) -> str:
+    """Returns by what a path is read: "s3", or else "msc"."""
+    return "s3" if _is_s3_path(path) else "msc"
+
+
+def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
+    """Whether both files of a pair are in the store.
+
+    Raises:
+        ConfigError: the prefix is none of an object store.
+        StorageError: the store does not say.
+    """
+    _check_address(path_prefix)
+    return exists(idx_path) and exists(bin_path)
+
+
+def cache_index_file(remote_path: str, local_path: str) -> None:
+    """Copies an object to a local file: on rank 0, or where there are no ranks. Ranks must meet before they read it.
+
+    Raises:
+        ConfigError: the address is none of an object store.
+        DatasetNotFoundError: this is another rank, and the file is not there yet.
+        StorageError: the object cannot be read, or the file cannot be written.
+    """
+    _check_address(remote_path)
+    dist = torch.distributed
+    if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0:
+        os.makedirs(os.path.dirname(local_path) or ".", exist_ok=True)
+        publish_bytes(local_path, bytes(map_whole(remote_path)))
+    if not os.path.exists(local_path):
+        message = f"no file `{local_path}` of `{remote_path}`, which rank 0 copies"
+        raise DatasetNotFoundError(message, hint="let all ranks meet behind rank 0 (`torch.distributed.barrier()`)")
+
+
+def _is_s3_path(path: str) -> bool:
+    return path.startswith(S3_PREFIX)
+
+
+def _is_msc_path(path: str) -> bool:
+    return path.startswith(MSC_PREFIX)
+
+
+def _remove_s3_prefix(path: str) -> str:
+    return path.removeprefix(S3_PREFIX)
+
+
+def _remove_msc_prefix(path: str) -> str:
+    return path.removeprefix(MSC_PREFIX)
+
+
+def _s3_download_file(client: S3Client, s3_path: str, local_path: str) -> None:
+    """Copies an object to a local file by a client of the caller's."""
+    bucket, key = parse_s3_path(s3_path)
+    os.makedirs(os.path.dirname(local_path) or ".", exist_ok=True)
+    client.download_file(bucket, key, local_path)
+
+
+def _s3_object_exists(client: S3Client, path: str) -> bool:
+    """Whether an object is in the store; the store is asked, not the client."""
+    return exists(path)
+
+
+def _check_address(path: str) -> None:
+    if not is_object_storage_path(path):
+        message = f"expected an address with `{S3_PREFIX}` or `{MSC_PREFIX}`, found `{path}`"
+        raise ConfigError(message)

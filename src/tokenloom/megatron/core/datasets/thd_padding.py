@@ -1,0 +1,164 @@
+"""Packs of one shape, under the names of the reference's development branch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tokenloom.distributed.collectives import Channel
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets.parallel_groups import parallel_state
+from tokenloom.packing.static_shapes import APPEND_DUMMY_SEQ, EXTEND_LAST, ZIGZAG, StaticShape, tail_padding_policy
+
+
+def resolve_thd_tail_padding_policy(config: Any) -> str:
+    """Returns "append_dummy_seq", by default, or "extend_last".
+
+    Raises:
+        ConfigError: the configuration says another word.
+    """
+    return tail_padding_policy(config)
+
+
+def get_thd_padding_kwargs(
+    pad_packed_seq_alignment: int | str,
+    max_seqlen_per_dp_cp_rank: int | None,
+    thd_max_packed_sequences: int | None,
+    cuda_graph_static: bool,  # noqa: FBT001  the reference's parameters
+) -> tuple[int | None, int | None, int | None]:
+    """Returns (alignment, target_len, max_num_seqs) for `pad_sequence_for_thd`; one of the first two is None."""
+    if cuda_graph_static or pad_packed_seq_alignment == "max":
+        if max_seqlen_per_dp_cp_rank is None:
+            message = "expected max_seqlen_per_dp_cp_rank, to which packs are filled up, found None"
+            raise ConfigError(message)
+        return None, int(max_seqlen_per_dp_cp_rank), thd_max_packed_sequences
+    return int(pad_packed_seq_alignment), None, thd_max_packed_sequences
+
+
+def extend_thd_padding_before_cp_slice(
+    cu_seqlens_padded: Any,
+    max_seqlen: Any,
+    *,
+    alignment: int | None,
+    target_len: int | None,
+    cp_size: int,
+    cp_partition_mode: str,
+) -> tuple[Any, Any, int]:
+    """Returns the boundaries of a whole pack whose last sequence has the tail, its longest, and its tokens."""
+    shape = StaticShape(num_tokens=target_len, multiple=alignment, num_sequences=None, extends_last=True)
+    zigzag = cp_partition_mode == ZIGZAG
+    filled = shape.fill(cu_seqlens_padded, cu_seqlens_padded, int(max_seqlen), cp_size=cp_size, zigzag=zigzag)
+    longest = filled.max_seqlen if filled.num_tokens > int(cu_seqlens_padded[-1]) else int(max_seqlen)
+    if isinstance(max_seqlen, torch.Tensor):
+        longest = torch.full_like(max_seqlen, longest)
+    return filled.cu_seqlens_padded, longest, filled.num_tokens
+
+
+def pad_sequence_for_thd(
+    tokens: Any,
+    labels: Any,
+    loss_mask: Any,
+    position_ids: Any,
+    packed_seq_params: Any,
+    alignment: int | None = None,
+    target_len: int | None = None,
+    max_num_seqs: int | None = None,
+    tail_padding_policy: str = APPEND_DUMMY_SEQ,
+    padding_mask: Any = None,
+    cp_group: Any = None,
+    cp_size: int | None = None,
+    cp_rank: int | None = None,
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Returns the tensors of a pack, or of a rank's part of one, with their tail: zeros, True in the mask.
+
+    Args:
+        tokens, labels, loss_mask, position_ids: [1, T] or None.
+        packed_seq_params: what attention is told, of the whole pack.
+        alignment: what T becomes a multiple of; or
+        target_len: what it becomes.
+        max_num_seqs: the most sequences, dummy included; boundaries become one more.
+        tail_padding_policy: "append_dummy_seq" or "extend_last"; the latter for whole packs only.
+        padding_mask: [1, T], what is padding already.
+        cp_group, cp_size: the ranks that share the pack.
+        cp_rank: not needed.
+
+    Returns:
+        (tokens, labels, loss_mask, position_ids, packed_seq_params, padding_mask).
+
+    Raises:
+        ConfigError: it is too large, or the tail cannot be cut for these ranks.
+    """
+    del cp_rank
+    if (alignment is None) == (target_len is None):
+        message = f"expected either an alignment or a target_len, found {alignment} and {target_len}"
+        raise ConfigError(message)
+    params = packed_seq_params
+    num_ranks = _num_sharing(params, cp_group, cp_size)
+    extends = tail_padding_policy == EXTEND_LAST
+    given: Any = next((one for one in (tokens, labels, loss_mask, position_ids, padding_mask) if one is not None), None)
+    whole: Any = next((one for one in (params.cu_seqlens_q_padded, params.cu_seqlens_q) if one is not None), None)
+    if whole is None and given is None:
+        message = "expected tensors of a pack, or its boundaries, found neither"
+        raise ConfigError(message)
+    here = given.shape[-1] if given is not None else int(whole[-1]) // num_ranks
+    there = int(whole[-1]) if whole is not None else here * num_ranks
+    num_rows = target_len if target_len is not None else -(-here // int(alignment or 1)) * int(alignment or 1)
+    has_tail = num_rows * num_ranks > there
+    if has_tail and extends and num_ranks > 1:
+        message = "expected a whole pack, to give its last sequence the tail, found a part"
+        raise ConfigError(message, hint="fill it up with `extend_thd_padding_before_cp_slice` before it is cut")
+    shape = StaticShape(num_tokens=num_rows, multiple=None, num_sequences=max_num_seqs, extends_last=extends)
+    mode = getattr(params, "cp_partition_mode", ZIGZAG)
+    made_up = has_tail and extends  # without padded boundaries, the tail makes some
+    changes: dict[str, Any] = {}
+    for side in ("q", "kv"):
+        names = [f"cu_seqlens_{side}", f"cu_seqlens_{side}_padded"]
+        valid, padded = (getattr(params, name) for name in names)
+        if valid is None and padded is None:
+            continue
+        filled = shape.fill(
+            padded if valid is None else valid,
+            valid if padded is None else padded,
+            int(getattr(params, f"max_seqlen_{side}") or 0),
+            cp_size=num_ranks,
+            zigzag=mode == ZIGZAG,
+        )
+        own = {names[0]: filled.cu_seqlens, names[1]: filled.cu_seqlens_padded, f"max_seqlen_{side}": filled.max_seqlen}
+        missing = [name for name, value in zip(names, (valid, padded), strict=True) if value is None and not made_up]
+        changes |= {name: value for name, value in own.items() if name not in missing}
+    changes["total_tokens"] = num_rows if max_num_seqs is None else None
+    changes["pad_between_seqs"] = _has_gaps(params, has_tail=has_tail, fixed=max_num_seqs is not None, extends=extends)
+    known = {field.name for field in dataclasses.fields(params)}
+    params = dataclasses.replace(params, **{name: value for name, value in changes.items() if name in known})
+    rows = [
+        None if one is None else F.pad(one, (0, num_rows - here)) for one in (tokens, labels, loss_mask, position_ids)
+    ]
+    device = given.device if given is not None else whole.device
+    mask = torch.zeros(1, here, dtype=torch.bool, device=device) if padding_mask is None else padding_mask
+    return *rows, params, F.pad(mask, (0, num_rows - here), value=True)
+
+
+def _has_gaps(params: Any, *, has_tail: bool, fixed: bool, extends: bool) -> bool | None:
+    """Returns what attention is told about padding between the sequences of a pack with its tail."""
+    before: bool | None = getattr(params, "pad_between_seqs", None)
+    if fixed or (has_tail and extends):
+        return True
+    if not has_tail or before is not None:
+        return before
+    sides = [(params.cu_seqlens_q, params.cu_seqlens_q_padded), (params.cu_seqlens_kv, params.cu_seqlens_kv_padded)]
+    return any(None not in (a, b) and not torch.equal(a, b) for a, b in sides)
+
+
+def _num_sharing(params: Any, cp_group: Any, cp_size: int | None) -> int:
+    """Returns how many ranks share a pack."""
+    group = cp_group if cp_group is not None or cp_size is not None else params.cp_group
+    if group is not None:
+        return Channel(group).size
+    size = cp_size if cp_size is not None else params.local_cp_size
+    state = parallel_state()
+    if size is None and state is not None:
+        size = state.get_context_parallel_world_size()
+    return int(size or 1)

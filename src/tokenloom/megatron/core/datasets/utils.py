@@ -1,0 +1,68 @@
+"""`megatron.core.datasets.utils`: splits, and blends as users write them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch.distributed
+
+from tokenloom.blending import spec
+from tokenloom.datasets.splits import Split
+
+__all__ = ["Split", "compile_helpers", "get_blend_from_list", "log_single_rank", "logger", "normalize"]
+
+logger = logging.getLogger(__name__)
+
+
+def compile_helpers() -> None:
+    """Does nothing: the kernels come compiled with the package."""
+
+
+def normalize(weights: Sequence[float] | npt.NDArray[np.float64]) -> list[float]:
+    """Returns weights divided by their sum, in float64.
+
+    Example:
+        >>> normalize([1, 3])
+        [0.25, 0.75]
+    """
+    values = np.array(weights, dtype=np.float64)
+    normalized: list[float] = (values / values.sum()).tolist()
+    return normalized
+
+
+def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[float] | None] | None:
+    """Returns (prefixes, weights or None) of what a user wrote as a blend; None for None.
+
+    Whatever `float` reads is a weight here, 0 included. All else is as in `tokenloom.get_blend_from_list`.
+
+    Example:
+        >>> get_blend_from_list(["30", "books", "0", "web"])
+        (['books', 'web'], [30.0, 0.0])
+
+    Raises:
+        ConfigError: some of the first, third, … entries are numbers and some are not.
+    """
+    if isinstance(blend, (list, tuple)) and blend and len(blend) % 2 == 0:
+        weights = [_number_or_none(entry) for entry in blend[::2]]
+        given = [weight for weight in weights if weight is not None]
+        if len(given) == len(weights) and all(isinstance(prefix, str) for prefix in blend[1::2]):
+            return [prefix.strip() for prefix in blend[1::2]], given
+    return spec.get_blend_from_list(blend)
+
+
+def log_single_rank(logger: logging.Logger, *args: Any, rank: int = 0, **kwargs: Any) -> None:
+    """Logs what `logger.log` takes, on one rank only; where there are no ranks, always."""
+    dist = torch.distributed
+    if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == rank:
+        logger.log(*args, **kwargs)
+
+
+def _number_or_none(entry: Any) -> float | None:
+    try:
+        return float(entry)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,215 @@
+"""Configuration and builder as overviews of Megatron's data pipeline write them, more loosely than its code takes them.
+
+    config = BlendedMegatronDatasetConfig(datasets=[{"name": "books", "weight": 0.7}, {"name": "web", "weight": 0.3}])
+    dataset = BlendedMegatronDatasetBuilder(config=config).build()
+
+Nothing else is required, and one dataset comes out: all of the data, for training. `install` puts none of this into
+Megatron's place, as the reference knows neither. The other names are those of the same overviews, for our classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder as _Builder
+from tokenloom.blending.plan import plan_build
+from tokenloom.blending.quota import normalize
+from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.bert import BERTMaskedWordPieceDataset
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.masked import MaskedWordPieceDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.datasets.t5 import T5MaskedWordPieceDataset
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.secrets import redacted
+from tokenloom.tokenizers.load import load_tokenizer
+
+BertDataset = BERTMaskedWordPieceDataset
+T5Dataset = T5MaskedWordPieceDataset
+MaskedDataset = MaskedWordPieceDataset
+BlendableDataset = BlendedDataset
+MMapIndexedDataset = IndexedDataset
+
+__all__ = [
+    "BertDataset",
+    "BlendableDataset",
+    "BlendedMegatronDatasetBuilder",
+    "BlendedMegatronDatasetConfig",
+    "MMapIndexedDataset",
+    "MaskedDataset",
+    "T5Dataset",
+]
+
+_ALL_FOR_TRAINING = "1,0,0"
+
+
+class _IdsAlone:
+    """Stands for the tokenizer of data of which only ids are known: no id means anything."""
+
+    vocab_size = None
+    unique_identifiers: Mapping[str, Any] = {"class": "ids alone"}
+
+    @property
+    def eod(self) -> int:
+        message = "expected a tokenizer that says which token ends a document, found none"
+        raise TokenizerError(message, hint="give the configuration a `tokenizer`")
+
+
+@dataclass
+class BlendedMegatronDatasetConfig(GPTDatasetConfig):
+    """A `GPTDatasetConfig` in which everything but the data has a value.
+
+    Attributes:
+        random_seed: seed of all shuffles; 1234 as in Megatron's program.
+        sequence_length: tokens per sample.
+        datasets: the blend as [{"name": prefix, "weight": weight}, …], weights in all of them or in none; pairs
+            [weight, prefix], or prefixes alone.
+        retries: most times that a read of object storage is tried again; None for the setting of `object_storage`.
+        split: "1,0,0" unless data are given per split.
+        tokenizer: by default what the manifest of the data names, if it is still the same; else ids alone.
+        create_attention_mask: False; masks of a whole batch are large, and kernels of attention need none.
+
+    Raises:
+        ConfigError: a value is out of range, two settings contradict each other, or an entry names no data.
+    """
+
+    random_seed: int = 1234
+    sequence_length: int = 1024
+    create_attention_mask: bool = False
+    datasets: Sequence[Any] | None = None
+    retries: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.datasets is not None:
+            if self.blend is not None or self.blend_per_split is not None:
+                message = "`datasets` and `blend` exclude each other, found both"
+                raise ConfigError(message)
+            self.blend = blend_of(self.datasets)
+        if self.blend is not None and self.split is None:
+            self.split = _ALL_FOR_TRAINING
+        if self.tokenizer is None:
+            self.tokenizer = _tokenizer_of(self)
+        if self.retries is not None:
+            self.object_storage = replace(self.storage_settings, retries=self.retries)
+        super().__post_init__()
+
+
+def blend_of(datasets: Sequence[Any]) -> tuple[list[str], list[float] | None]:
+    """Returns (prefixes, weights or None) of the entries of a blend.
+
+    Example:
+        >>> blend_of([{"name": "books", "weight": 0.7}, {"name": "web", "weight": 0.3}])
+        (['books', 'web'], [0.7, 0.3])
+        >>> blend_of([[0.7, "books"], [0.3, "web"]])
+        (['books', 'web'], [0.7, 0.3])
+
+    Raises:
+        ConfigError: an entry is none, or weights are given to some of them only.
+    """
+    if isinstance(datasets, (str, Mapping)) or not isinstance(datasets, Sequence) or not datasets:
+        message = f"expected a list of datasets, found {redacted(repr(datasets))}"
+        raise ConfigError(message, hint='such as [{"name": "books", "weight": 0.7}, {"name": "web", "weight": 0.3}]')
+    entries = [_entry(each) for each in datasets]
+    weights = [weight for _, weight in entries if weight is not None]
+    if weights and len(weights) != len(entries):
+        message = f"expected a weight for each of {len(entries)} datasets or for none, found {len(weights)}"
+        raise ConfigError(message)
+    return [name for name, _ in entries], weights or None
+
+
+def _entry(entry: Any) -> tuple[str, float | None]:
+    if isinstance(entry, str):
+        return entry, None
+    if isinstance(entry, Mapping) and isinstance(entry.get("name"), str) and set(entry) <= {"name", "weight"}:
+        return entry["name"], entry.get("weight")
+    if isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], str):
+        return entry[1], entry[0]
+    message = f"expected a dataset as {{'name': …, 'weight': …}}, found {redacted(repr(entry))}"
+    raise ConfigError(message)
+
+
+class BlendedMegatronDatasetBuilder:
+    """Builds what a configuration names; with it alone, one dataset for training.
+
+    Args:
+        cls: the dataset class; your own class of a task, where it is one. (There is no registry.)
+        sizes: samples wanted at least from train, valid and test; None for one epoch. In a blend by weight, an epoch
+            ends with the dataset that would be read twice first.
+        is_built_on_rank: whether this process needs the datasets.
+        config: the settings.
+        arguments: further ones of `tokenloom.BlendedMegatronDatasetBuilder`.
+
+    Raises:
+        ConfigError: there is no configuration, or it does not fit the sizes.
+    """
+
+    def __init__(
+        self,
+        cls: type[MegatronDataset] = GPTDataset,
+        sizes: Sequence[int | None] | None = None,
+        is_built_on_rank: Any = lambda: True,
+        config: Any = None,
+        **arguments: Any,
+    ) -> None:
+        if config is None:
+            message = "expected `config`, found none"
+            raise ConfigError(message)
+        self._gives_one = sizes is None
+        self._is_built_on_rank, self._arguments = is_built_on_rank, arguments
+        self._cls, self._config = cls, config
+        self._sizes = None if sizes is None else list(sizes)
+
+    def build(self) -> Any:
+        """Returns the dataset for training; with `sizes`, those of train, valid and test.
+
+        Raises:
+            BuildError, DivergenceError, TokenizerError, OversampledError, IndexCacheError: see the builder of
+                `tokenloom`.
+        """
+        if self._sizes is not None:
+            return self._make(self._sizes).build()
+        return self._make([self._one_epoch(), None, None]).build()[Split.train.value]
+
+    def _make(self, sizes: Sequence[int | None]) -> _Builder:
+        return _Builder(self._cls, sizes, self._is_built_on_rank, self._config, **self._arguments)
+
+    def _one_epoch(self) -> int | None:
+        """Returns the samples of a blend by weight, until a dataset would be read twice; None for other data."""
+        blend = self._config.blend
+        if blend is None or blend[1] is None or len(blend[0]) == 1:
+            return None
+        if not issubclass(self._cls, GPTDataset):
+            message = f"expected `sizes` for a blend by weight of {self._cls.__name__}, found none"
+            raise ConfigError(message, hint="such as sizes=[100_000, 0, 0]")
+        unweighted = copy(self._config)
+        unweighted.blend = blend[0], None
+        (train, *_) = plan_build(unweighted, [None, None, None]).splits
+        assert train is not None  # there are data
+        lengths = [dataset.num_samples_built for dataset in train.datasets]
+        return max(1, int(min(length / share for length, share in zip(lengths, normalize(blend[1]), strict=True))))
+
+
+def _tokenizer_of(config: BlendedMegatronDatasetConfig) -> Any:
+    """Returns the tokenizer that the manifest of the first local data names, if it is the same; else ids alone."""
+    blends = [config.blend] if config.blend is not None else config.blend_per_split or []
+    prefixes = [prefix for blend in blends if blend is not None for prefix in blend[0]]
+    if not prefixes or is_remote(prefixes[0]):
+        return _IdsAlone()
+    manifest = read_manifest(prefix_of(prefixes[0]))
+    if manifest is None or (path := manifest.tokenizer.path) is None:
+        return _IdsAlone()
+    made_by = manifest.tokenizer
+    tokenizer = load_tokenizer(path, eod_token=None if made_by.eod is None else made_by.eod.text)
+    if tokenizer.sha256 != made_by.sha256:
+        message = f"`{path}` is not the tokenizer any more that made `{prefixes[0]}`"
+        raise TokenizerError(message, hint="give the configuration a `tokenizer`")
+    return tokenizer

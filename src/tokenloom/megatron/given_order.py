@@ -1,0 +1,127 @@
+"""The order of GPT samples whose index arrays somebody gave: a subclass, a hook, or an assignment from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.kernels import SpanReader, WindowReader
+from tokenloom.order.documents import Documents
+from tokenloom.order.windows import SpanBatch
+
+NAMES = ("document_index", "sample_index", "shuffle_index")
+"""The arrays of an order of windows."""
+
+
+class GivenOrder:
+    """A `SpanOrder` over arrays that are nobody's but the user's: nothing is cached, and nothing can be built again.
+
+    Args:
+        arrays: document, sample and shuffle index.
+        documents: the documents that these name.
+        sequence_length: tokens from one window to the next.
+        extra: tokens that a window reads beyond its length, 0 or 1.
+        identity: what tells the order from others.
+    """
+
+    is_built = True
+
+    def __init__(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        documents: Documents,
+        *,
+        sequence_length: int,
+        extra: int,
+        identity: str,
+    ) -> None:
+        self.arrays = dict(arrays)
+        self.num_samples = self.arrays["sample_index"].shape[0] - 1
+        self.identity = identity
+        self._documents = documents
+        self._sequence_length = sequence_length
+        self._extra = extra
+        self._reader: SpanReader | None = None
+
+    @cached_property
+    def is_regular(self) -> bool:
+        """Whether every sample is a window as long as all others, so that kernels can fill them."""
+        documents, rows, shuffle = (self.arrays[name] for name in NAMES)
+        shapes_fit = documents.ndim == shuffle.ndim == 1 and rows.ndim == 2 and rows.shape[1] == 2 and len(rows)
+        if not shapes_fit or len(shuffle) != self.num_samples or any(a.dtype.kind not in "iu" for a in (rows, shuffle)):
+            return False
+        lengths = self._documents.lengths
+        if documents.dtype.kind not in "iu" or not _all_in(documents, len(lengths)):
+            return False
+        if not _all_in(rows[:, 0], len(documents)) or not _all_in(shuffle, self.num_samples):
+            return False
+        sizes = lengths[documents]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        stops = rows[:, 1].astype(np.int64)
+        if not len(rows) - 1:
+            return True
+        if stops.min() < 0 or (stops[1:] + self._extra > sizes[rows[1:, 0]]).any():
+            return False
+        places = (ends - sizes)[rows[:, 0]] + stops
+        return bool(places[0] == 0 and (np.diff(places) == self._sequence_length).all())
+
+    def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
+        """Returns the spans of many samples, see `SpanOrder`."""
+        return SpanBatch(*self.native_reader().spans(positions, keep_empty=keep_empty))
+
+    def native_reader(self) -> SpanReader:
+        """Returns what turns positions into spans, for kernels too.
+
+        Raises:
+            IndexError: with the first spans, where the samples are not regular.
+        """
+        if self._reader is None:
+            lengths = self._documents.lengths
+            documents, rows, shuffle = (np.ascontiguousarray(self.arrays[name]) for name in NAMES)
+            self._reader = WindowReader(
+                lengths,
+                documents,
+                rows,
+                shuffle,
+                window_length=self._sequence_length,
+                extra=self._extra,
+                num_tokens=int(lengths[documents].sum(dtype=np.int64)),
+            )
+        return self._reader
+
+    def check(self) -> None:
+        """Does nothing: there is no file to compare with."""
+
+    def verify(self) -> list[str]:
+        """Returns nothing: the order cannot be worked out again."""
+        return []
+
+    def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
+        """Returns the tokens of each document of a sample, and their rows, whatever lengths the arrays give.
+
+        Args:
+            source: what has `get(idx, offset, length)`.
+            idx: number of the sample, as the shuffle index takes it.
+        """
+        documents, rows, shuffle = (self.arrays[name] for name in NAMES)
+        window = shuffle[idx]
+        (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))
+        parts, found = [], []
+        for place in range(first, last + 1):
+            offset = start if place == first else 0
+            length = stop + self._extra - offset if place == last else None
+            found.append(int(documents[place]))
+            parts.append(np.asarray(source.get(documents[place], offset=offset, length=length)))
+        return parts, found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+
+def _all_in(numbers: NDArray[Any], stop: int) -> bool:
+    """Whether all numbers are in [0, stop)."""
+    return not numbers.size or bool(numbers.min() >= 0 and numbers.max() < stop)

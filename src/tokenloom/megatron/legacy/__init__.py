@@ -1,0 +1,1 @@
+"""`megatron.legacy`, as far as it is about data."""

@@ -1,0 +1,1 @@
+"""`megatron.training`, as far as it is about data."""

@@ -1,0 +1,322 @@
+"""`megatron.training.datasets.sft_dataset`: conversations of JSON lines, tokenized when a sample is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tokenizer import fill_token_id
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
+from tokenloom.megatron.core.datasets.utils import Split
+from tokenloom.megatron.training.datasets.json_records import JsonRecords
+from tokenloom.megatron.training.datasets.trained_parts import SFTDatasetConfig, part_finder
+
+__all__ = [
+    "IGNORE_INDEX",
+    "GPTDatasetConfig",
+    "LowLevelDataset",
+    "MegatronDataset",
+    "MockSFTDataset",
+    "MockSFTLowLevelDataset",
+    "SFTDataset",
+    "SFTDatasetConfig",
+    "SFTLowLevelDataset",
+    "Split",
+]
+
+IGNORE_INDEX = -100
+"""The label of a token without loss."""
+
+Message = dict[str, Any]
+
+
+class SFTLowLevelDataset:
+    """Conversations of a file of JSON lines, by number: what each line has under "messages".
+
+    That is a list of messages such as {"role": "user", "content": "…"}; each system message in it begins a
+    conversation.
+
+    Args:
+        dataset_path: the file.
+    """
+
+    def __init__(self, dataset_path: str) -> None:
+        self.dataset = JsonRecords(dataset_path)
+
+    def __len__(self) -> int:
+        """The number of lines."""
+        return len(self.dataset)
+
+    def __getitem__(self, idx: int) -> list[Message]:
+        """Returns the messages of a line.
+
+        Raises:
+            InputError: it has none.
+        """
+        record = self.dataset[idx]
+        if "messages" not in record:
+            message = f"`{self.dataset.path}`: expected `messages` in record {idx}, found {', '.join(record)}"
+            raise InputError(message)
+        messages: list[Message] = record["messages"]
+        return messages
+
+
+class SFTDataset(MegatronDataset):
+    """Samples of `sequence_length` positions, each of the conversations of one line, in the order of the file.
+
+    Conversations follow each other in a sample; what does not fit is left out, and what is left is padding of the last
+    one. With context parallelism each takes a multiple of twice its size. A sample holds tokens, labels, position_ids
+    int64[S], loss_mask float32[S], cu_seqlens int32[S + 1] (where conversations begin, filled up with S) and
+    max_seqlen, an int32.
+
+    The tokenizer has `tokenize_conversation`, as the reference's for fine-tuning does. A label that is the pad id has
+    no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, fills samples up and masks by position.
+
+    Args:
+        dataset: gives the messages of a line by number.
+        dataset_path: the file.
+        indices: integers[num_lines], the lines to expose.
+        num_samples: how many samples; lines repeat. None for one per line.
+        index_split: which split this is.
+        config: the settings; an `SFTDatasetConfig` for those of parts of answers.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        dataset_path: str | None,
+        indices: NDArray[Any],
+        num_samples: int | None,
+        index_split: Split,
+        config: GPTDatasetConfig,
+    ) -> None:
+        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+        self._parts = part_finder(config)
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: Any) -> int:
+        """Returns the number of lines."""
+        return len(low_level_dataset)
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
+        """Opens a file of conversations."""
+        return SFTLowLevelDataset(dataset_path)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.indices) if self.num_samples is None else self.num_samples
+
+    def _split_conversations(self, merged_conversations: Iterable[Message]) -> list[list[Message]]:
+        """Returns the conversations of a line: each system message begins one."""
+        conversations: list[list[Message]] = []
+        for message in merged_conversations:
+            if message["role"] == "system" or not conversations:
+                conversations.append([])
+            conversations[-1].append(message)
+        return conversations
+
+    def _calculate_padding_divisor(self) -> int:
+        """Returns what the positions of a sample of varying length are a multiple of."""
+        config = self.config
+        context = config.context_parallel_size or 1
+        divisor = 2 * context if context > 1 or config.hybrid_context_parallel else 1
+        if config.hybrid_context_parallel:
+            divisor *= config.data_parallel_size
+        return int(divisor * max(config.sequence_parallel_size, 1))
+
+    def _low_level(self, idx: int) -> Any:
+        """Returns what a sample is made of."""
+        return self.dataset[int(self.indices[idx % len(self.indices)])]
+
+    def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
+        """Returns the tokens of a conversation, and the same with `IGNORE_INDEX` for those without loss."""
+        tokenizer: Any = self.config.tokenizer
+        if not hasattr(tokenizer, "tokenize_conversation"):
+            message = f"expected a tokenizer with `tokenize_conversation`, found {type(tokenizer).__name__}"
+            hint = "use the reference's for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
+            raise ConfigError(message, hint=hint)
+        tokens, targets = tokenizer.tokenize_conversation(conversation, return_target=True, add_generation_prompt=False)
+        if self._parts is not None:
+            targets = self._parts.targets(tokens, targets, ignored=IGNORE_INDEX)
+        return tokens.tolist(), targets.tolist()
+
+    def _check_masks(self) -> None:
+        for name in ("reset_position_ids", "create_attention_mask", "reset_attention_mask"):
+            if getattr(self.config, name):
+                message = f"expected `{name}` to be False for conversations, found True"
+                raise ConfigError(message, hint="boundaries are in `cu_seqlens`")
+
+    def __getitem__(self, idx: int) -> Sample:
+        """Returns a sample as torch tensors.
+
+        Raises:
+            ConfigError: the settings want masks that go by tokens, or the tokenizer knows no conversations.
+            InputError: a line has no messages.
+        """
+        self._check_masks()
+        size, pad = self.config.sequence_length, fill_token_id(self.config.tokenizer)
+        multiple = 2 * context if (context := self.config.context_parallel_size or 1) > 1 else 1
+        tokens: list[int] = []
+        targets: list[int] = []
+        positions: list[int] = []
+        ends: list[int] = []
+        for conversation in self._split_conversations(self._low_level(idx)):
+            own, own_targets = self._tokenize(conversation)
+            filling = [pad] * (-(len(tokens) + len(own)) % multiple)
+            tokens += own + filling
+            targets += own_targets + filling
+            positions += range(len(own) + len(filling))  # padding counts on
+            ends.append(min(len(tokens), size))
+            if len(tokens) > size:
+                break
+        if not ends:
+            message = f"expected a conversation in sample {idx} of `{self.dataset_path}`, found an empty list"
+            raise InputError(message)
+        if len(tokens) > size:
+            tokens[size:], targets[size:] = [pad], [pad]
+        missing = size + 1 - len(tokens)
+        positions += range(positions[-1] + 1, positions[-1] + 1 + missing)
+        ends[-1] = size
+        labels = torch.tensor([*targets, *[pad] * missing][1:], dtype=torch.int64)
+        boundaries = torch.tensor([0, *ends], dtype=torch.int32)
+        cu_seqlens = torch.full((size + 1,), size, dtype=torch.int32)
+        cu_seqlens[: len(boundaries)] = boundaries
+        return {
+            "tokens": torch.tensor([*tokens, *[pad] * missing][:-1], dtype=torch.int64),
+            "labels": labels,
+            "loss_mask": ((labels != pad) & (labels != IGNORE_INDEX)).float(),
+            "position_ids": torch.tensor(positions[:size], dtype=torch.int64),
+            "cu_seqlens": cu_seqlens,
+            "max_seqlen": (boundaries[1:] - boundaries[:-1]).max(),
+        }
+
+
+class MockSFTLowLevelDataset:
+    """Made-up texts, whose lengths follow a distribution; each is a token shorter, as an end of text will be appended.
+
+    Args:
+        mode: "distribution" for clipped lognormal lengths (`type` "lognormal", `min_seq_len`, `max_seq_len`,
+            `mean_seq_len`, `lognormal_sigma`); "file" for those in a file at `path`, after a heading; "verification"
+            for tokens of the pair at `data_path`, of lengths as with "distribution".
+        kwargs: settings of the mode; `format` "thd" for samples as long as they are, "sbhd" for padded ones.
+
+    Raises:
+        ConfigError: the mode or distribution is unknown, or a setting is missing.
+    """
+
+    seed = 0
+    size = 1_000_000
+
+    def __init__(self, mode: str, **kwargs: Any) -> None:
+        self.format = kwargs.get("format", "thd")
+        self.indexed_dataset: Any = None
+        if mode == "verification":
+            self.indexed_dataset = IndexedDataset(kwargs["data_path"])
+            kwargs = {"min_seq_len": 100, "max_seq_len": 4096, "mean_seq_len": 2048, "lognormal_sigma": 1.1} | kwargs
+        if mode == "file":
+            self.sequence_lengths = np.loadtxt(
+                kwargs["path"], dtype=np.int64, skiprows=1, ndmin=1, delimiter=","
+            ).ravel()
+            self.size = len(self.sequence_lengths)
+        elif mode == "verification" or (mode == "distribution" and kwargs.get("type") == "lognormal"):
+            self.sequence_lengths = self.generate_lognormal_samples(
+                self.size,
+                *(_setting(kwargs, name) for name in ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")),
+            )
+        else:
+            message = f"expected lengths by 'file', 'verification' or a lognormal 'distribution', found {mode!r}"
+            raise ConfigError(message)
+
+    def generate_lognormal_samples(
+        self, size: int, mean: float, sigma: float, min_seq_len: int, max_seq_len: int
+    ) -> NDArray[np.int64]:
+        """Returns lengths: int64[size]; the same for everyone."""
+        drawn = np.random.RandomState(self.seed).lognormal(np.log(mean) - sigma**2 / 2, sigma, size)
+        return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, idx: int) -> NDArray[np.int64]:
+        """Returns a text: 1, 2, 3, …, or tokens of the pair from a document on: int64[length - 1]."""
+        length = int(self.sequence_lengths[idx % self.size]) - 1
+        if self.indexed_dataset is None:
+            return np.arange(1, length + 1, dtype=np.int64)
+        parts: list[NDArray[Any]] = []
+        while (missing := length - sum(map(len, parts))) > 0:
+            parts.append(self.indexed_dataset[(idx + len(parts)) % len(self.indexed_dataset)][:missing])
+        return np.concatenate(parts, dtype=np.int64)
+
+
+class MockSFTDataset(SFTDataset):
+    """Samples of made-up texts, one each: as long as it is, or padded where the settings of the data say "sbhd"."""
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockSFTLowLevelDataset:
+        """Returns the texts that `sft_mock_dataset_config_json` describes; the path does not matter."""
+        return mock_data(config.sft_mock_dataset_config_json, config.sequence_length)
+
+    def __getitem__(self, idx: int) -> Sample:
+        """Returns a sample as torch tensors."""
+        tokenizer: Any = self.config.tokenizer
+        size, pad = self.config.sequence_length, fill_token_id(tokenizer)
+        tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
+        if len(tokens) > size:
+            tokens = [*tokens[: size - 1], tokenizer.eod]
+        if self.dataset.format == "sbhd":
+            return _next_tokens([*tokens, *[pad] * (size + 1 - len(tokens))], pad)
+        sample = _next_tokens([*tokens, pad, *[pad] * (-len(tokens) % self._calculate_padding_divisor())], pad)
+        length = len(sample["tokens"])
+        cu_seqlens = torch.tensor([0, length], dtype=torch.int32)
+        return {**sample, "cu_seqlens": cu_seqlens, "max_seqlen": torch.tensor(length, dtype=torch.int32)}
+
+
+def _setting(settings: dict[str, Any], name: str) -> Any:
+    if name not in settings:
+        message = f"expected `{name}` in the settings of made-up data, found {', '.join(settings)}"
+        raise ConfigError(message)
+    return settings[name]
+
+
+def _next_tokens(tokens: list[int], pad: int) -> Sample:
+    """Returns the sample of a text whose labels are its next tokens; the pad id has no loss."""
+    labels = torch.tensor(tokens[1:], dtype=torch.int64)
+    return {
+        "tokens": torch.tensor(tokens[:-1], dtype=torch.int64),
+        "labels": labels,
+        "loss_mask": (labels != pad).float(),
+        "position_ids": torch.arange(len(labels), dtype=torch.int64),
+    }
+
+
+def mock_data(settings: str | None, sequence_length: int) -> MockSFTLowLevelDataset:
+    """Returns made-up texts.
+
+    Args:
+        settings: settings as JSON, or the path of a file of these; None for lengths between half a sample and a whole.
+        sequence_length: positions of a sample.
+    """
+    if settings is None:
+        return MockSFTLowLevelDataset(
+            mode="distribution",
+            type="lognormal",
+            min_seq_len=sequence_length // 2,
+            max_seq_len=sequence_length,
+            mean_seq_len=sequence_length // 4 * 3,
+            lognormal_sigma=1.1,
+        )
+    if os.path.isfile(settings):
+        with open(settings) as stream:
+            return MockSFTLowLevelDataset(**json.load(stream))
+    return MockSFTLowLevelDataset(**json.loads(settings))

@@ -1,0 +1,297 @@
+"""The reference's scheduler with context-parallel groups of several sizes: its plans, made faster.
+
+Microbatch by microbatch, longest sub-sample first. The longest opens a group of as many ranks as it needs; what others
+may add to the busiest rank is bounded by what packs of such long sub-samples would. Each further one goes where the
+busiest rank then has least to do: into a group that is there, or into a new one, of as many ranks as it needs or of
+twice, four times as many. What has no place waits for the next microbatch. Ranks that are left get part in the first of
+the smallest groups, again and again. `hybrid_cost_balanced` looks at the whole global batch, which is better where all
+wait for giants.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
+from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.cost import CostModel
+from tokenloom.packing.plan import Int64s, PackPlan, stable_order
+
+SLACK = 0.05
+"""How much more than a pack of the longest sub-samples a rank may have to do; the reference's number."""
+
+Subsamples = list[tuple[int, int]]
+"""(number, length) of each."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Ranks that share a pack.
+
+    Attributes:
+        size: number of ranks.
+        members: the sub-samples, in the order in which they came.
+        tokens: what they hold together.
+        work: attention work of each rank.
+    """
+
+    size: int
+    members: Subsamples = field(default_factory=list)
+    tokens: int = 0
+    work: float = 0.0
+
+    def add(self, number: int, length: int) -> None:
+        """Takes in a sub-sample."""
+        self.members.append((number, length))
+        self.tokens += length
+        self.work += length * length / self.size
+
+    def widen(self, size: int) -> None:
+        """Shares the pack among so many ranks."""
+        self.size = size
+        self.work = sum(length * length / size for _, length in self.members)
+
+
+class DefaultDynamicCPScheduler(BasePackingScheduler):
+    """Plans as the scheduler `default_dynamic_cp` of the reference's development branch does.
+
+    Where that fails or never ends, numbers of ranks that are no power of two, this one has plans: sub-samples that need
+    more ranks than the largest power of two among them are shared by all.
+
+    Example:
+        >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
+        >>> plan.assignments, plan.cp_sizes.tolist()
+        ((((0,), (0,), (1,), (2, 3)),), [[2, 2, 1, 1]])
+
+    The settings are those of `BasePackingScheduler`, and:
+
+    Args:
+        min_cp_size: the fewest ranks that share a pack, a power of two, or all dp × cp.
+
+    Raises:
+        ConfigError: `min_cp_size` is another number.
+    """
+
+    is_dynamic_cp = True
+
+    def __init__(
+        self,
+        max_seqlen_per_dp_cp_rank: int,
+        cp_size: int,
+        dp_size: int,
+        microbatch_group_size_per_vp_stage: int | None = None,
+        max_num_seqs: int | None = None,
+        *,
+        min_cp_size: int = 1,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage, max_num_seqs)
+        super().__init__(*settings, cost_model=cost_model)
+        self.min_cp_size = checked_integer("min_cp_size", min_cp_size, at_least=1)
+        is_power = self.min_cp_size & (self.min_cp_size - 1) == 0
+        if self.min_cp_size > self.num_ranks or not (is_power or self.min_cp_size == self.num_ranks):
+            message = f"expected a power of two up to {self.num_ranks} as min_cp_size, found {self.min_cp_size}"
+            raise ConfigError(message)
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of the longest sub-sample that can be planned."""
+        return self.max_seqlen_per_dp_cp_rank * self.num_ranks
+
+    def _plan(self, lengths: Int64s) -> PackPlan:
+        order = stable_order(int(lengths.max()) - lengths)
+        left = list(zip(order.tolist(), lengths[order].tolist(), strict=True))
+        microbatches: list[list[Group]] = []
+        while left:
+            groups, left = next_microbatch(left, self.num_ranks, self.max_seqlen_per_dp_cp_rank, self.min_cp_size)
+            microbatches.append(groups)
+        most = max(len(group.members) for groups in microbatches for group in groups)
+        if self.max_num_seqs is not None and most > self.max_num_seqs:
+            message = f"expected at most {self.max_num_seqs} sub-samples in a pack, found {most}"
+            raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or raise `thd_max_packed_sequences`")
+        return _plan_of_groups(cut_to_multiple(microbatches, self.microbatch_multiple), self.num_ranks)
+
+
+def ranks_needed(length: int, tokens_per_rank: int, min_size: int, num_ranks: int) -> int:
+    """Returns the fewest ranks that can share a sub-sample: a power of two, or all."""
+    size = max(min_size, 1 << (-(-length // tokens_per_rank) - 1).bit_length())
+    return size if size <= num_ranks else num_ranks
+
+
+def next_microbatch(
+    subsamples: Subsamples, num_ranks: int, tokens_per_rank: int, min_size: int
+) -> tuple[list[Group], Subsamples]:
+    """Returns the groups of a microbatch, largest first, which together are all ranks; and what it leaves.
+
+    Args:
+        subsamples: longest first.
+        num_ranks: dp × cp.
+        tokens_per_rank: the most that a rank holds.
+        min_size: the fewest ranks of a group.
+
+    Raises:
+        ConfigError: the longest does not fit all ranks.
+    """
+    longest = subsamples[0][1]
+    if longest > num_ranks * tokens_per_rank:
+        message = f"a sub-sample has {longest} tokens, but {num_ranks} ranks of {tokens_per_rank} hold fewer"
+        raise ConfigError(message, hint="shorten it, or raise `max_seqlen_per_dp_cp_rank`")
+    most_work = float(longest) * float(tokens_per_rank) * (1.0 + SLACK)
+    state = _Forming(num_ranks, tokens_per_rank, most_work)
+    state.add(Group(ranks_needed(longest, tokens_per_rank, min_size, num_ranks)), *subsamples[0])
+    left: Subsamples = []
+    at = 1
+    while at < len(subsamples):
+        # All that are too long for every group are passed over at once.
+        stop = bisect_left(subsamples, -state.longest, lo=at, key=lambda subsample: -subsample[1])
+        left += subsamples[at:stop]
+        if stop < len(subsamples):
+            number, length = subsamples[stop]
+            group = state.place(length, ranks_needed(length, tokens_per_rank, min_size, num_ranks))
+            if group is None:
+                left.append((number, length))
+            else:
+                state.add(group, number, length)
+        at = stop + 1
+    if _widen(state.groups, num_ranks):
+        return state.groups, left
+    return _shared_by_all(subsamples, num_ranks, tokens_per_rank)
+
+
+class _Forming:
+    """A microbatch that takes in sub-samples.
+
+    Attributes:
+        groups: in the order in which they were opened, which is from large to small.
+        longest: no sub-sample above this has a place.
+    """
+
+    def __init__(self, num_ranks: int, tokens_per_rank: int, most_work: float) -> None:
+        self.groups: list[Group] = []
+        self._by_size: dict[int, list[Group]] = {}
+        self._limits: dict[int, float] = {}
+        self._num_ranks, self._free = num_ranks, num_ranks
+        self._tokens, self._most_work = tokens_per_rank, most_work
+        self._busiest = 0.0
+        self.longest = 0.0
+
+    def place(self, length: int, size: int) -> Group | None:
+        """Returns the group, maybe a new one, with which the busiest rank has least to do; None if there is no room."""
+        best: Group | None = None
+        least = float("inf")
+        while size <= self._num_ranks and least > self._busiest:
+            cost = length * length / size
+            for group in self._by_size.get(size, []):
+                work = max(self._busiest, group.work + cost)
+                fits = group.tokens + length <= size * self._tokens
+                if fits and work <= self._most_work and work < least:
+                    best, least = group, work
+                    if work == self._busiest:
+                        break
+            work = max(self._busiest, cost)
+            if size <= self._free and work <= self._most_work and work < least:
+                best, least = Group(size), work
+            size *= 2
+        return best
+
+    def add(self, group: Group, number: int, length: int) -> None:
+        """Puts a sub-sample into a group."""
+        if not group.members:
+            self.groups.append(group)
+            self._by_size.setdefault(group.size, []).append(group)
+            self._free -= group.size
+        group.add(number, length)
+        self._busiest = max(self._busiest, group.work)
+        same = self._by_size[group.size]
+        room = self._tokens * group.size - min(one.tokens for one in same)
+        power = self._most_work - min(one.work for one in same)
+        self._limits[group.size] = min(room, math.sqrt(max(power, 0.0) * group.size))
+        new = min(self._free * self._tokens, math.sqrt(self._most_work * self._free))
+        self.longest = max(new, *self._limits.values()) + 1.0  # one more than any rounding
+
+
+def _widen(groups: list[Group], num_ranks: int) -> bool:
+    """Gives all ranks a part, twice as many to the first of the smallest groups each time; False if they do not fit."""
+    while (used := sum(group.size for group in groups)) < num_ranks:
+        smallest = min(group.size for group in groups)
+        size = min(2 * smallest, num_ranks)
+        if size == smallest or used + size - smallest > num_ranks:
+            return False
+        next(group for group in groups if group.size == smallest).widen(size)
+    return True
+
+
+def _shared_by_all(subsamples: Subsamples, num_ranks: int, tokens_per_rank: int) -> tuple[list[Group], Subsamples]:
+    """Returns one group of all ranks with whatever fits, and what it leaves."""
+    group, left = Group(num_ranks), []
+    per_rank = 0.0  # rounded as the reference rounds it
+    for number, length in subsamples:
+        fits = group.tokens + length <= num_ranks * tokens_per_rank
+        if fits and per_rank + length / num_ranks <= tokens_per_rank:
+            group.add(number, length)
+            per_rank += length / num_ranks
+        else:
+            left.append((number, length))
+    return [group], left
+
+
+def cut_to_multiple(microbatches: list[list[Group]], multiple: int) -> list[list[Group]]:
+    """Returns the microbatches with some cut in two, last ones first, so that their number is a multiple.
+
+    The second half of the ranks' groups stays where the microbatch was, the first goes to the end; both are widened to
+    all ranks.
+
+    Raises:
+        ConfigError: too few can be cut.
+    """
+    found = list(microbatches)
+    missing = -len(found) % multiple
+    at, failed = len(found) - 1, 0
+    while missing:
+        if at < 0:
+            at = len(found) - 1
+            if failed >= len(found):
+                message = f"{len(found)} microbatches cannot be cut to a multiple of {multiple}: all ranks share each"
+                raise ConfigError(message, hint="take more sub-samples into a global batch")
+        if len(found[at]) > 1:
+            found[at], first = _cut(found[at])
+            found.append(first)
+            missing, failed = missing - 1, 0
+        else:
+            failed += 1
+        at -= 1
+    return found
+
+
+def _cut(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
+    """Returns the groups of the second half of the ranks, and those of the first, each widened to all ranks."""
+    num_ranks = sum(group.size for group in groups)
+    ends = np.cumsum([group.size for group in groups])
+    count = int(np.searchsorted(ends, num_ranks // 2)) + 1
+    return _widened(groups[count:], num_ranks), _widened(groups[:count], num_ranks)
+
+
+def _widened(groups: Sequence[Group], num_ranks: int) -> list[Group]:
+    wider = [Group(group.size, group.members, group.tokens, group.work) for group in groups]
+    if not _widen(wider, num_ranks):
+        message = f"{num_ranks} ranks cannot share {len(groups)} groups of {[group.size for group in groups]} ranks"
+        raise ConfigError(message, hint="take more sub-samples into a global batch, or ranks that are a power of two")
+    return wider
+
+
+def _plan_of_groups(microbatches: Sequence[Sequence[Group]], num_ranks: int) -> PackPlan:
+    groups = [group for row in microbatches for group in row]
+    sizes = np.array([group.size for group in groups], dtype=np.int64)
+    return PackPlan(
+        num_ranks=num_ranks,
+        ids=np.array([number for group in groups for number, _ in group.members], dtype=np.int64),
+        pack_offsets=np.cumsum([0, *(len(group.members) for group in groups)], dtype=np.int64),
+        packs=np.repeat(np.arange(len(groups)), sizes).reshape(-1, num_ranks),
+        cp_sizes=np.repeat(sizes, sizes).reshape(-1, num_ranks),
+    )

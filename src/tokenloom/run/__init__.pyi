@@ -1,0 +1,16 @@
+from .audit.ledger_rows import LedgerRow as LedgerRow
+from .audit.ledger_rows import RunLedger as RunLedger
+from .audit.source_origins import SourceOrigins as SourceOrigins
+from .audit.span_table import SpanTable as SpanTable
+from .audit.trace import trace_dataset as trace_dataset
+from .changes import Moved as Moved
+from .check import Problem as Problem
+from .check import check_sources as check_sources
+from .dataset import Place as Place
+from .dataset import RunDataset as RunDataset
+from .lock import RunLock as RunLock
+from .lock_file import read_lock as read_lock
+from .locking import LockedRun as LockedRun
+from .locking import lock_run as lock_run
+from .plan import RunPlan as RunPlan
+from .run import Run as Run

@@ -1,0 +1,334 @@
+"""How two runs differ: from which position on, in which settings, and what of their data they have in common.
+
+Nothing but the locks is read. What two runs have in common is counted twice over. *Samples in common* are those that
+both read before a position, wherever in the run: one window of one walk, cut alike out of data of the same content. Of
+runs with different seeds, samples or names of a source there are none. *Data in common* are pairs of the same content
+under any name, however they are cut.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.run.audit.windows_read import common, num_tokens_of, windows_read
+from tokenloom.run.changes import first_moved
+from tokenloom.run.dataset import Place
+from tokenloom.run.digest import order_digest, ratio_of, run_identity
+from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.progress import mixed_size
+from tokenloom.run.timeline import Timeline
+
+_MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
+"""Settings that change every sample: runs that differ in one of them have no sample in common."""
+
+_SETTINGS = (*_MAKE_SAMPLES, "mixing_block", "tokenizer")
+
+_ENDLESS = 1 << 60
+"""Up to where runs without an end are compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSetting:
+    """A setting of a run that two runs have otherwise.
+
+    Attributes:
+        name: its name; of what is no single value "sources", "data of NAME", "stages" or "denied".
+        before, after: what it is, in words.
+    """
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSource:
+    """What two runs have in common of the source of one name. Tokens are of whole samples, each time they are read.
+
+    Attributes:
+        name: its name.
+        tokens_before, tokens_after: tokens that each reads of it.
+        common_tokens: those of samples that both read.
+        data_before, data_after: tokens of its pairs in each lock.
+        common_data: those of pairs of the first run that the second has, too, under any name.
+        names_after: sources of the second run that have these pairs.
+    """
+
+    name: str
+    tokens_before: int
+    tokens_after: int
+    common_tokens: int
+    data_before: int
+    data_after: int
+    common_data: int
+    names_after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDifferences:
+    """How a run differs from another.
+
+    Attributes:
+        runs: identities of both.
+        ends: one past the last position of each; None for a run without an end.
+        stop: the position before which they were compared; None if neither has an end and none was asked for.
+        position: the first position that differs, or at which one of them ends; None if they are equal.
+        before, after: what stands there; None behind the end of a run, and where the order is not computed.
+        reason: what differs there, in words, where it is not the place.
+        settings: what they have otherwise, wherever that shows.
+        sources: what they have in common of each source before `stop`; None without one, or of an order that is not
+            computed.
+    """
+
+    runs: tuple[str, str]
+    ends: tuple[int | None, int | None]
+    stop: int | None
+    position: int | None
+    before: Place | None
+    after: Place | None
+    reason: str | None
+    settings: tuple[ChangedSetting, ...]
+    sources: tuple[SharedSource, ...] | None
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether nothing differs at the positions that were compared."""
+        return self.position is None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns all of it as `json` writes it."""
+        return asdict(self)
+
+
+def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
+    """Returns how a run differs from another.
+
+    Args:
+        old, new: the two.
+        until: compare the positions before this one alone; None for all.
+
+    Raises:
+        ConfigError: `until` is behind the ends of both, or a lock is none that a run can follow.
+    """
+    ends = _end_of(old), _end_of(new)
+    longest = max(_ENDLESS if end is None else end for end in ends)
+    if until is not None and until > longest:
+        message = f"expected a position up to {longest}, where the longer run ends, found {until}"
+        raise ConfigError(message)
+    limit = _ENDLESS if until is None else until
+    stops = [limit if end is None else min(limit, end) for end in ends]
+    settings = tuple(_changed(old, new))
+    if old.is_megatron or new.is_megatron:
+        return _of_cached_orders(old, new, ends=ends, stops=stops, settings=settings)
+    moved = first_moved(old, new, min(stops)) if min(stops) else None
+    position = min(stops) if moved is None and stops[0] != stops[1] else None if moved is None else moved.position
+    before, after = Timeline(old), Timeline(new)
+    places = [None if position is None else _place(timeline, position) for timeline in (before, after)]
+    shared_stop = min(stops) if until is None else until
+    return RunDifferences(
+        runs=(run_identity(old), run_identity(new)),
+        ends=ends,
+        stop=None if shared_stop == _ENDLESS else shared_stop,
+        position=position,
+        before=places[0],
+        after=places[1],
+        reason=None if moved is None else f"{moved.before} → {moved.after}",
+        settings=settings,
+        sources=None if shared_stop == _ENDLESS else _shared(before, after, shared_stop),
+    )
+
+
+def _of_cached_orders(
+    old: RunLock,
+    new: RunLock,
+    *,
+    ends: tuple[int | None, int | None],
+    stops: list[int],
+    settings: tuple[ChangedSetting, ...],
+) -> RunDifferences:
+    """Returns the same where an order is the reference's: any difference shuffles all of it anew."""
+    are_equal = ends[0] == ends[1] and order_digest(old, stops[0]) == order_digest(new, stops[1])
+    return RunDifferences(
+        runs=(run_identity(old), run_identity(new)),
+        ends=ends,
+        stop=min(stops),
+        position=None if are_equal else 0,
+        before=None,
+        after=None,
+        reason=None if are_equal else 'with `order = "megatron"` any difference shuffles all samples anew',
+        settings=settings,
+        sources=None,
+    )
+
+
+def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource, ...]:
+    """Returns what two runs have in common of each source, in the order of the first run."""
+    read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
+    numbers = {source.name: number for number, source in enumerate(after.lock.sources)}
+    have_samples = all(_setting(before.lock, name) == _setting(after.lock, name) for name in _MAKE_SAMPLES)
+    owners = _owners(after.lock)
+    found = []
+    for number, source in enumerate(before.lock.sources):
+        twin = numbers.pop(source.name, None)
+        mine, its = read.get(number, {}), {} if twin is None else other.get(twin, {})
+        shared = [pair for pair in source.pairs if _data(pair) in owners]
+        names = sorted({name for pair in shared for name in owners[_data(pair)]})
+        found.append(
+            SharedSource(
+                name=source.name,
+                tokens_before=num_tokens_of(mine),
+                tokens_after=num_tokens_of(its),
+                common_tokens=num_tokens_of(common(mine, its)) if have_samples else 0,
+                data_before=_num_tokens(source),
+                data_after=0 if twin is None else _num_tokens(after.lock.sources[twin]),
+                common_data=sum(pair.num_tokens for pair in shared),
+                names_after=tuple(names),
+            )
+        )
+    for name, number in numbers.items():
+        found.append(
+            SharedSource(
+                name=name,
+                tokens_before=0,
+                tokens_after=num_tokens_of(other.get(number, {})),
+                common_tokens=0,
+                data_before=0,
+                data_after=_num_tokens(after.lock.sources[number]),
+                common_data=0,
+                names_after=(),
+            )
+        )
+    return tuple(found)
+
+
+def _changed(old: RunLock, new: RunLock) -> list[ChangedSetting]:
+    changed = [
+        ChangedSetting(name=name, before=_words(one), after=_words(other))
+        for name in _SETTINGS
+        if (one := _setting(old, name)) != (other := _setting(new, name))
+    ]
+    before, after = ({source.name: source for source in lock.sources} for lock in (old, new))
+    if gone_or_new := [name for name in (*before, *after) if (name in before) != (name in after)]:
+        has = [_some([name for name in gone_or_new if name in names]) for names in (before, after)]
+        changed.append(ChangedSetting(name="sources", before=has[0], after=has[1]))
+    for name in before:
+        if name in after and _content(before[name]) != _content(after[name]):
+            pairs = [_content(source) for source in (before[name], after[name])]
+            texts = [_described(source) for source in (before[name], after[name])]
+            if texts[0] == texts[1]:
+                texts = [_differing(pairs[0], pairs[1]), _differing(pairs[1], pairs[0])]
+            changed.append(ChangedSetting(name=f"data of {name}", before=texts[0], after=texts[1]))
+    for name, told in (("stages", _stages), ("denied", _denials)):
+        if (ones := told(old)) != (others := told(new)):
+            first = next((k for k, (a, b) in enumerate(zip(ones, others, strict=False)) if a != b), None)
+            first = min(len(ones), len(others)) if first is None else first
+            texts = [each[first] if first < len(each) else "none" for each in (ones, others)]
+            changed.append(ChangedSetting(name=name, before=texts[0], after=texts[1]))
+    return changed
+
+
+def _setting(lock: RunLock, name: str) -> object:
+    values: dict[str, Callable[[], object]] = {
+        "order": lambda: lock.order,
+        "seed": lambda: lock.seed,
+        "documents": lambda: lock.documents,
+        "windows": lambda: lock.windows,
+        "dataset": lambda: lock.dataset,
+        "samples": lambda: dict(lock.samples),
+        "mixing_block": lambda: lock.mixing_block,
+        "tokenizer": lambda: None if lock.tokenizer is None else lock.tokenizer.fingerprint,
+    }
+    return values[name]()
+
+
+def _words(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "none"
+
+
+def _stages(lock: RunLock) -> list[str]:
+    """Returns the segments in words, with all that decides their positions."""
+    told = []
+    for segment in lock.segments:
+        weights = zip(segment.weights, ratio_of(segment), strict=True)
+        shares = ", ".join(f"{lock.sources[source].name}: {share}" for (source, _), share in weights)
+        size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
+        mixed = "" if mixed_size(segment) in (segment.num_samples, _ENDLESS) else f", mixed as {mixed_size(segment)}"
+        told.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
+    return told
+
+
+def _denials(lock: RunLock) -> list[str]:
+    return [
+        f"{len(documents)} documents of {lock.sources[source].name} from position {denial.start} on, "
+        f"of checksum {zlib.crc32(repr(documents).encode()):08x}"
+        for denial in lock.denials
+        for source, documents in denial.documents
+    ]
+
+
+def _data(pair: LockedPair) -> tuple[object, ...]:
+    """Returns what tells the data of a pair from others, wherever they lie and whatever is held out of them."""
+    counts = pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes
+    return (*counts, pair.index_start_crc32, pair.tokens_crc32)
+
+
+def _content(source: LockedSource) -> list[tuple[object, ...]]:
+    return [
+        (*_data(pair), pair.since, pair.held_blocks, pair.held_documents, pair.held_tokens) for pair in source.pairs
+    ]
+
+
+def _described(source: LockedSource) -> str:
+    held = sum(pair.held_tokens for pair in source.pairs)
+    pairs = f"{len(source.pairs)} pair{'' if len(source.pairs) == 1 else 's'}"
+    return f"{pairs}, {_num_tokens(source):,} tokens" + (f", {held:,} held out" if held else "")
+
+
+def _differing(content: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> str:
+    differing = Counter(content) - Counter(other)
+    return f"{sum(differing.values())} pairs with other checksums, sizes or positions" if differing else "another order"
+
+
+def _owners(lock: RunLock) -> dict[tuple[object, ...], list[str]]:
+    owners: dict[tuple[object, ...], list[str]] = {}
+    for source in lock.sources:
+        for pair in source.pairs:
+            owners.setdefault(_data(pair), []).append(source.name)
+    return owners
+
+
+def _num_tokens(source: LockedSource) -> int:
+    return sum(pair.num_tokens for pair in source.pairs)
+
+
+def _end_of(lock: RunLock) -> int | None:
+    last = lock.segments[-1]
+    return None if last.num_samples is None else last.start + last.num_samples
+
+
+def _place(timeline: Timeline, position: int) -> Place | None:
+    if timeline.num_samples is not None and position >= timeline.num_samples:
+        return None
+    found = timeline.locate(np.array([position], dtype=np.int64))
+    segment = timeline.segments[int(found.segments[0])]
+    source, walk = int(found.sources[0]), int(found.walks[0])
+    return Place(
+        position=position,
+        stage=segment.stage,
+        source=timeline.lock.sources[source].name,
+        pass_number=timeline.walk_of(source, walk).pass_number,
+        walk=walk,
+        window=int(found.windows[0]),
+        sequence_length=segment.sequence_length,
+    )

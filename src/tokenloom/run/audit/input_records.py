@@ -1,0 +1,70 @@
+"""The records of input files that documents were made of: whether the files are still those, and what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenloom.errors import InputError, MissingObjectError
+from tokenloom.indexed.origins import OriginFile
+from tokenloom.inputs import STDIN
+from tokenloom.inputs.cut import whole_file
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.reading import open_slice, size_and_version
+from tokenloom.inputs.records import data_of, records_of
+
+_BLOCK_BYTES = 4 << 20
+_TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
+"""How to read text that neither its name nor its first bytes tell: lines of JSON are lines, too."""
+
+
+def input_problem(file: OriginFile) -> str | None:
+    """Returns how an input file differs from what was tokenized, as a sentence; None if nothing is known to differ.
+
+    Sizes are compared, and where they were recorded times of change, or etags of objects.
+
+    Raises:
+        StorageError: it cannot be asked for.
+    """
+    if file.path == STDIN:
+        return "the input came from standard input, and cannot be read again"
+    try:
+        num_bytes, version = size_and_version(file.path)
+    except (FileNotFoundError, MissingObjectError):
+        return f"`{file.path}` is not there any more"
+    if num_bytes != file.num_bytes:
+        return f"`{file.path}` has {num_bytes:,} bytes, and had {file.num_bytes:,} when it was tokenized"
+    if file.version and version and version != file.version:
+        return f"`{file.path}` was replaced or written to since it was tokenized"
+    return None
+
+
+def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
+    """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them.
+
+    Args:
+        file: the file.
+        numbers: lines or rows, from 1; those that are not there are left out.
+
+    Raises:
+        InputError, StorageError: the file cannot be read.
+        ConfigError: nothing tells its format.
+    """
+    wanted = set(numbers)
+    if file.path == STDIN:
+        message = "expected an input file, found standard input, which cannot be read again"
+        raise InputError(message)
+    inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
+    reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES)
+    found: dict[int, str] = {}
+    try:
+        last, done = max(wanted, default=0), 0
+        for block in reader.blocks():
+            first, done = done + 1, reader.num_rows
+            if not wanted.isdisjoint(range(first, done + 1)):
+                records = (record for record in records_of(block) if record.number in wanted)
+                found |= {record.number: data_of(record).decode("utf-8", "replace") for record in records}
+            if done >= last:
+                break
+    finally:
+        reader.close()
+    return found

@@ -1,0 +1,199 @@
+"""From documents of the sources of a run to records of input files, and back, by the origins beside their pairs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.origins import OriginFile, Origins, read_origins
+from tokenloom.numbers import quoted
+from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.lock import RunLock
+from tokenloom.storage.settings import ObjectStorageSettings
+
+Int64s = NDArray[np.int64]
+
+HINT = "`tokenloom preprocess` writes PREFIX.origins beside each pair; of other pairs nobody knows what was read"
+"""How origins come to be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PairOrigins:
+    """The origins of one pair.
+
+    Attributes:
+        origins: them.
+        files: int32[num_files + 1], numbers of its files among those of all pairs; the last is -1.
+        boundaries: int64[num_documents + 1], the first sequence of each document of the pair, and the end.
+    """
+
+    origins: Origins
+    files: NDArray[np.int32]
+    boundaries: Int64s
+
+
+class SourceOrigins:
+    """Which record of which input file documents of a run were made of. Safe from several threads.
+
+    The origins of a pair are opened when one of its documents is asked for, and stay open.
+
+    Args:
+        data: the run, or the pairs of some sources.
+        object_storage: how to read what lies in object storage.
+
+    Attributes:
+        files: the input files of the pairs that were looked at, each once.
+        missing: prefixes without origins, of those looked at.
+    """
+
+    def __init__(self, data: RunLock | PairRows, *, object_storage: ObjectStorageSettings | None = None) -> None:
+        self._pairs = data if isinstance(data, PairRows) else PairRows.of_lock(data)
+        self._object_storage = object_storage
+        self.files: list[OriginFile] = []
+        self.missing: list[str] = []
+        self._numbers: dict[OriginFile, int] = {}
+        self._opened: dict[int, _PairOrigins | None] = {}
+        self._opening = threading.Lock()
+        self._by_path: dict[str, list[tuple[int, _PairOrigins, int]]] | None = None
+        self._whole_paths: dict[str, str] = {}
+
+    @property
+    def file_names(self) -> list[str]:
+        """The paths of `files`, as they were named when they were tokenized."""
+        return [file.path for file in self.files]
+
+    def locate(self, source: int, documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
+        """Returns where documents of a source come from.
+
+        Args:
+            source: number of the source.
+            documents: int64[count], numbers of its documents.
+
+        Returns:
+            int32[count], numbers in `files`, and int64[count], records from 1; -1 and 0 where that is not known.
+
+        Raises:
+            DatasetFormatError: origins are damaged, or belong to other data.
+            DatasetNotFoundError, StorageError: a pair is not there, or a store does not answer.
+        """
+        files, records = np.full(len(documents), -1, dtype=np.int32), np.zeros(len(documents), dtype=np.int64)
+        pairs, rows = self._pairs.locate(np.full(len(documents), source, dtype=np.int32), documents)
+        for pair in np.unique(pairs).tolist():
+            if (opened := self._open(pair)) is not None:
+                chosen = np.flatnonzero(pairs == pair)
+                entries = np.searchsorted(opened.boundaries, rows[chosen], side="right") - 1
+                found, records[chosen] = opened.origins.locate(entries)
+                files[chosen] = opened.files[found]
+        return files, records
+
+    def documents_of(self, path: str, record: int) -> list[tuple[int, int]]:
+        """Returns the documents that were made of a record, as (source, document), rising; none if it gave none.
+
+        Opens the origins of all pairs.
+
+        Args:
+            path: the input file as it was named when it was tokenized, or how that ends: "crawl/0007.jsonl".
+            record: line or row, from 1.
+
+        Raises:
+            ConfigError: no pair is of such a file, or those of several end like that; the file has fewer records; or
+                no pair has origins.
+            DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
+        """
+        by_path = self._files_of_pairs()
+        if not by_path:
+            message = f"expected pairs that know their input files, found none among {len(self._pairs.prefixes)}"
+            raise ConfigError(message, hint=HINT)
+        if (whole := self._whole_paths.get(path)) is None:
+            whole = self._whole_paths[path] = _path_like(path, sorted(by_path), self.missing)
+        _check_record([each.origins.files[own] for _, each, own in by_path[whole]], record)
+        found = []
+        for pair, each, own in by_path[whole]:
+            source, first = self._pairs.source_of(pair), int(self._pairs.first_documents[pair])
+            for entry in each.origins.documents_of(own, record).tolist():
+                begin, end = each.boundaries[entry : entry + 2].tolist()
+                found += [(source, first + row) for row in range(begin, end)]
+        return sorted(set(found))
+
+    def _files_of_pairs(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
+        """Returns by path the pairs that are of an input file, and its number in each; opens them all, once."""
+        if self._by_path is None:
+            by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
+            for pair, opened in self._open_all():
+                for own, file in enumerate(opened.origins.files):
+                    by_path.setdefault(file.path, []).append((pair, opened, own))
+            self._by_path = by_path
+        return self._by_path
+
+    def _open_all(self) -> Iterator[tuple[int, _PairOrigins]]:
+        for pair in range(len(self._pairs.prefixes)):
+            if (opened := self._open(pair)) is not None:
+                yield pair, opened
+
+    def _open(self, pair: int) -> _PairOrigins | None:
+        with self._opening:
+            if pair not in self._opened:
+                prefix = self._pairs.prefixes[pair]
+                origins = read_origins(prefix, object_storage=self._object_storage)
+                self._opened[pair] = None if origins is None else self._numbered(prefix, origins)
+                if origins is None:
+                    self.missing.append(prefix)
+            return self._opened[pair]
+
+    def _numbered(self, prefix: str, origins: Origins) -> _PairOrigins:
+        numbers = []
+        for file in origins.files:
+            if file not in self._numbers:
+                self._numbers[file] = len(self.files)
+                self.files.append(file)
+            numbers.append(self._numbers[file])
+        boundaries = IndexedDataset(prefix, object_storage=self._object_storage).document_indices
+        return _PairOrigins(origins, np.array([*numbers, -1], dtype=np.int32), boundaries)
+
+
+def _path_like(path: str, paths: Sequence[str], missing: Sequence[str]) -> str:
+    """Returns the one path that is, or ends, like this.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    if path in paths:
+        return path
+    ending = "/" + path.removeprefix("./").lstrip("/")
+    matching = [each for each in paths if each.endswith(ending)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        message = f"expected the end of one input file, found {quoted(path)}, which {len(matching)} end in"
+        raise ConfigError(message, hint=f"write more of it: {' or '.join(matching[:2])}")
+    message = f"expected one of the {len(paths)} input files of this run, found {quoted(path)}"
+    hint = f"it has, for example, {', '.join(paths[:2])}"
+    raise ConfigError(message, hint=f"{hint}; {origins_missing(missing)}" if missing else hint)
+
+
+def _check_record(files: Sequence[OriginFile], record: int) -> None:
+    if record < 1:
+        message = f"expected a record from 1 on, found {record}"
+        raise ConfigError(message, hint="lines and rows count from 1")
+    counts = [file.num_records for file in files if file.num_records is not None]
+    if len(counts) == len(files) and record > max(counts):
+        message = f"expected a record of `{files[0].path}`, which has {max(counts)}, found {record}"
+        raise ConfigError(message)
+
+
+def records_may_be_elsewhere(prefixes: Sequence[str]) -> str:
+    """Returns a warning for denials of records: copies of them may lie in pairs that do not know their input."""
+    return f"the same records may be read on from elsewhere: {origins_missing(prefixes)}"
+
+
+def origins_missing(prefixes: Sequence[str]) -> str:
+    """Returns a sentence about pairs without origins, with the way to them."""
+    shown = ", ".join(f"`{prefix}`" for prefix in prefixes[:2]) + (", …" if len(prefixes) > 2 else "")
+    count = "1 pair" if len(prefixes) == 1 else f"{len(prefixes):,} pairs"
+    return f"no origins beside {count} ({shown}), so file and record of documents there are not known; {HINT}"

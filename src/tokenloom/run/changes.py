@@ -1,0 +1,228 @@
+"""Whether a changed lock moves what was read already: the first position that would hold something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.run.digest import check_position, content_of, order_digest
+from tokenloom.run.lock import LockedSource, RunLock
+from tokenloom.run.timeline import Located, Timeline
+
+_SETTINGS = ("order", "seed", "documents", "windows", "dataset", "samples")
+"""What changes every sample; the size of mixing blocks only moves them."""
+
+_LARGEST_CHUNK = 1 << 18
+"""Positions that are compared at a time."""
+
+_MOST_COMPARED = 1 << 22
+"""Positions that are compared at most: what is decided otherwise may never show, such as a document denied twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The first position at which two locks differ.
+
+    Attributes:
+        position: the position.
+        before, after: what stands there, in words.
+    """
+
+    position: int
+    before: str
+    after: str
+
+
+def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
+    """Checks that a lock leaves the positions that were read as they are.
+
+    Args:
+        old: the lock that they were read by.
+        new: the lock that is to follow.
+        consumed: how many positions were read, from 0 on.
+
+    Raises:
+        ConfigError: it does not; the message names the first position that differs.
+    """
+    moved = first_moved(old, new, consumed)
+    if moved is None:
+        return
+    message = (
+        f"expected the {consumed} positions that were read to stay as they are, found position {moved.position} "
+        f"moved: {moved.before} would become {moved.after}"
+    )
+    hint = "undo that change; `tokenloom run amend` makes changes from a later position on"
+    raise ConfigError(message, hint=hint)
+
+
+def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
+    """Returns the first position before `stop` at which two locks differ; None if there is none.
+
+    Where they agree on every window, but not on what decides them, that is the first position that is decided
+    otherwise: a digest of the order up to there is another one.
+
+    Raises:
+        ConfigError: the old run has no position `stop`, nor ends there.
+    """
+    check_position(old, stop)
+    before, after = Timeline(old), Timeline(new)
+    common = stop if after.num_samples is None else min(stop, after.num_samples)
+    if order_digest(old, common) != order_digest(new, common):
+        first = _last_true(lambda position: order_digest(old, position) == order_digest(new, position), common)
+        if (moved := _first_difference(before, after, max(0, first), common)) is not None:
+            return moved
+        if common == stop:
+            return _decided_otherwise(old, new, max(0, first))
+    if common < stop:
+        return Moved(position=common, before=_place(before, common), after="the end of the run")
+    return None
+
+
+def _last_true(holds: Callable[[int], bool], stop: int) -> int:
+    """Returns the last number below `stop` up to which something holds; -1 if it does not at 0."""
+    first, last = -1, stop
+    while last - first > 1:
+        middle = (first + last) // 2
+        if holds(middle):
+            first = middle
+        else:
+            last = middle
+    return first
+
+
+def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) -> Moved | None:
+    if (names := _changed_settings(before.lock, after.lock)) and start < stop:
+        old, new = (", ".join(f"{name} {_value(lock, name)!r}" for name in names) for lock in (before.lock, after.lock))
+        return Moved(position=start, before=f"a sample of {old}", after=f"one of {new}")
+    compared = _Compared(before, after)
+    for positions in _chunks(start, min(stop, start + _MOST_COMPARED)):
+        differs = compared.differ(positions, before.locate(positions), after.locate(positions))
+        if differs.any():
+            position = int(positions[differs.argmax()])
+            old, new = _place(before, position), _place(after, position)
+            return Moved(position=position, before=old, after=new if old != new else f"{new} in changed data")
+    return None
+
+
+def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
+    def mixture(lock: RunLock) -> str:
+        segment = next(each for each in reversed(lock.segments) if each.start <= position)
+        weights = ", ".join(f"{lock.sources[source].name}: {weight}" for source, weight in segment.weights[:10])
+        return f"a sample of mixture {{{weights}}} from position {segment.start} on, in blocks of {lock.mixing_block},"
+
+    before, after = mixture(old), mixture(new).removesuffix(",")
+    if before == f"{after},":
+        after += " with other documents denied or other data"
+    return Moved(position=position, before=before, after=after)
+
+
+def _changed_settings(old: RunLock, new: RunLock) -> list[str]:
+    return [name for name in _SETTINGS if _value(old, name) != _value(new, name)]
+
+
+def _value(lock: RunLock, name: str) -> Any:
+    values = {
+        "order": lock.order,
+        "seed": lock.seed,
+        "documents": lock.documents,
+        "windows": lock.windows,
+        "dataset": lock.dataset,
+        "samples": dict(lock.samples),
+    }
+    return values[name]
+
+
+def _chunks(start: int, stop: int) -> Iterator[NDArray[np.int64]]:
+    size = 1 << 10
+    while start < stop:
+        yield np.arange(start, min(start + size, stop), dtype=np.int64)
+        start += size
+        size = min(2 * size, _LARGEST_CHUNK)
+
+
+def _place(timeline: Timeline, position: int) -> str:
+    found = timeline.locate(np.array([position]))
+    source = int(found.sources[0])
+    walk = timeline.walk_of(source, int(found.walks[0]))
+    return (
+        f"sample {found.windows[0]} of {walk.sequence_length} tokens in walk {walk.number} "
+        f"(pass {walk.pass_number}) through source {timeline.lock.sources[source].name!r}"
+    )
+
+
+class _Compared:
+    """Compares what stands at positions of two runs."""
+
+    def __init__(self, before: Timeline, after: Timeline) -> None:
+        self._timelines = (before, after)
+        numbers: dict[str, int] = {}
+        locks = (before.lock, after.lock)
+        self._names = tuple(
+            np.array([numbers.setdefault(source.name, len(numbers)) for source in lock.sources]) for lock in locks
+        )
+        self._lengths = tuple(np.array([segment.sequence_length for segment in lock.segments]) for lock in locks)
+        others = {source.name: source for source in after.lock.sources}
+        self._changed = [
+            number
+            for number, source in enumerate(before.lock.sources)
+            if source.name in others and _contents(source) != _contents(others[source.name])
+        ]
+        self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
+
+    def differ(self, positions: NDArray[np.int64], before: Located, after: Located) -> NDArray[np.bool_]:
+        """Returns which positions hold something else: bool[num_positions]."""
+        (old_names, new_names), (old_lengths, new_lengths) = self._names, self._lengths
+        differs: NDArray[np.bool_] = (
+            (old_names[before.sources] != new_names[after.sources])
+            | (old_lengths[before.segments] != new_lengths[after.segments])
+            | (before.walks != after.walks)
+            | (before.windows != after.windows)
+        )
+        for source in self._changed:
+            here = np.flatnonzero((before.sources == source) & ~differs)
+            walks = before.walks[here]
+            for walk in np.unique(walks).tolist():
+                differs[here[walks == walk]] = self._walk_differs(source, walk)
+        differs |= self._denied_otherwise(positions, before)
+        return differs
+
+    def _walk_differs(self, source: int, walk: int) -> bool:
+        before, after = self._timelines
+        other = self._numbers_after[before.lock.sources[source].name]
+        old, new = before.walk_of(source, walk), after.walk_of(other, walk)
+        data = (
+            [content_of(pair) for pair in timeline.lock.sources[number].pairs[each.first_pair : each.last_pair]]
+            for timeline, number, each in ((before, source, old), (after, other, new))
+        )
+        return old != new or next(data) != next(data)
+
+    def _denied_otherwise(self, positions: NDArray[np.int64], before: Located) -> NDArray[np.bool_]:
+        differs = np.zeros(len(positions), dtype=np.bool_)
+        old, new = (timeline.lock for timeline in self._timelines)
+        starts = sorted({denial.start for lock in (old, new) for denial in lock.denials} | {0})
+        for start, stop in zip(starts, [*starts[1:], None], strict=True):
+            here = (positions >= start) if stop is None else (positions >= start) & (positions < stop)
+            if here.any():
+                one, other = _denied_at(old, start), _denied_at(new, start)
+                names = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
+                numbers = [number for number, source in enumerate(old.sources) if source.name in names]
+                differs |= here & np.isin(before.sources, numbers)
+        return differs
+
+
+def _contents(source: LockedSource) -> list[object]:
+    return [[pair.since, content_of(pair), list(pair.packs)] for pair in source.pairs]
+
+
+def _denied_at(lock: RunLock, position: int) -> dict[str, set[int]]:
+    denied: dict[str, set[int]] = {}
+    for denial in lock.denials:
+        if denial.start <= position:
+            for source, documents in denial.documents:
+                denied.setdefault(lock.sources[source].name, set()).update(documents)
+    return denied

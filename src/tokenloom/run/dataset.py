@@ -1,0 +1,381 @@
+"""A run as a dataset: the samples of all its positions, from whatever source each of them is."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokenloom.blending.array_order import number_type
+from tokenloom.blending.numbered_sample import with_dataset_id
+from tokenloom.datasets.outputs import (
+    INTEGERS,
+    TOKEN_DIGESTS,
+    BatchLayout,
+    MakeArray,
+    Output,
+    integers_of,
+    recycled_empty,
+)
+from tokenloom.datasets.pair_samples import positions_and_fillers
+from tokenloom.datasets.protocols import Positions
+from tokenloom.datasets.slot_counts import SlotCounts
+from tokenloom.datasets.tensors import Sample, sample_batch
+from tokenloom.datasets.tokenizer import pad_token_id
+from tokenloom.errors import AmbiguousPadWarning, ConfigError
+from tokenloom.order.windows import Spans
+from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.run.groups import SourceGroup, SourceGroups
+from tokenloom.run.lock import RunLock
+from tokenloom.run.members import Member, Reading, run_config
+from tokenloom.run.sample_settings import CONVERSATIONS
+from tokenloom.run.timeline import Timeline, bounds_of
+from tokenloom.storage.addresses import is_remote
+
+_NO_END = 1 << 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What stands at a position.
+
+    Attributes:
+        position: the position.
+        stage: name of its stage.
+        source: name of its source.
+        pass_number: which pass through the source it belongs to, from 0.
+        walk: number of the walk through the source.
+        window: which sample of the walk it is.
+        sequence_length: tokens of the sample.
+    """
+
+    position: int
+    stage: str
+    source: str
+    pass_number: int
+    walk: int
+    window: int
+    sequence_length: int
+
+
+class RunDataset:
+    """The samples of a run by position: those of its sources, with the number of the source as `dataset_id` in front.
+
+    A position may count from the end where the run has one; None gives a sample with an all-zero `loss_mask`. Nothing
+    is opened before the first sample of a source is asked for, and then only what that sample needs. Safe from several
+    threads, after a fork, and picklable.
+
+    Args:
+        timeline: what stands at which position.
+        tokenizer: the tokenizer of the run.
+        reading: how the data are read.
+        held_out_of: the run of which this is what is held out; None for a run itself.
+    """
+
+    def __init__(
+        self, timeline: Timeline, *, tokenizer: Any, reading: Reading, held_out_of: RunLock | None = None
+    ) -> None:
+        self.timeline = timeline
+        self.lock: RunLock = timeline.lock
+        self._data_lock = self.lock if held_out_of is None else held_out_of
+        self.makes_batches = self.lock.dataset != "varlen"
+        """Whether `batch` gives samples at all: those of different lengths make no batch."""
+        self.tokenizer = tokenizer
+        self.reading = reading
+        self._number_type = number_type(len(self.lock.sources))
+        self._identity = run_identity(self.lock)
+        self._lengths = sorted({segment.sequence_length for segment in self.lock.segments})
+        self._configs = {length: run_config(self.lock, length, tokenizer, reading) for length in self._lengths}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._layouts: dict[int, BatchLayout] = {}
+        self._groups = SourceGroups(
+            self.timeline, self._configs, self.reading, data=self._data_lock, identity=self._identity
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        opened = ("_layouts", "_groups")
+        return {name: value for name, value in self.__dict__.items() if name not in opened}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def __len__(self) -> int:
+        """The number of samples; 2**60 for a run without an end."""
+        number = self.timeline.num_samples
+        return _NO_END if number is None else number
+
+    def __repr__(self) -> str:
+        size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
+        return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
+
+    # --- where samples come from ------------------------------------------------------------------------------
+
+    @property
+    def num_open_pairs(self) -> int:
+        """How many pairs are open."""
+        return self._groups.num_open_pairs
+
+    def place(self, idx: int) -> Place:
+        """Returns what stands at a position; opens nothing."""
+        position = self._position(idx)
+        found = self.timeline.locate(np.array([position], dtype=np.int64))
+        segment = self.lock.segments[int(found.segments[0])]
+        source, walk = int(found.sources[0]), int(found.walks[0])
+        return Place(
+            position=position,
+            stage=segment.stage,
+            source=self.lock.sources[source].name,
+            pass_number=self.timeline.walk_of(source, walk).pass_number,
+            walk=walk,
+            window=int(found.windows[0]),
+            sequence_length=segment.sequence_length,
+        )
+
+    def spans(self, idx: int) -> Spans:
+        """Returns the pieces of documents that make up a sample, numbered over the pairs of its source.
+
+        The number of a document that is denied is -1 - its number.
+        """
+        group = self._group(idx)
+        spans: Spans = group.member.ask(lambda dataset: dataset.span_batch(group.numbers))[0]
+        return spans
+
+    def groups_of(
+        self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], SourceGroup]]:
+        """Yields samples by segment and source, and which of the positions they stand at: int64[count].
+
+        Args:
+            positions: int64[num_positions], from 0 on, in any order; samples may differ in length.
+            segments: int32[num_positions], where that is known.
+        """
+        if segments is None:
+            segments = self.timeline.locate(positions).segments
+        for segment in np.unique(segments).tolist():
+            rows = np.flatnonzero(segments == segment)
+            for group in self._groups.of(positions[rows]):
+                yield rows[group.rows], group
+
+    def _position(self, idx: int) -> int:
+        position, count = operator.index(idx), len(self)
+        if not -count <= position < count or (position < 0 and self.timeline.num_samples is None):
+            message = f"sample {position} of the run was asked for, but it has {count}"
+            raise IndexError(message)
+        return position if position >= 0 else position + count
+
+    def _group(self, idx: int | None) -> SourceGroup:
+        [group] = self._groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
+        return group
+
+    # --- samples ----------------------------------------------------------------------------------------------
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors, with `dataset_id` in front; None gives one without loss."""
+        group = self._group(idx)
+        number = int(group.numbers[0])
+        item = group.member.ask(lambda dataset: dataset[number])
+        if idx is None:
+            item["loss_mask"] = item["loss_mask"] * 0
+        numbered: Sample = with_dataset_id(self._number_type(group.source), item)
+        return numbered
+
+    def sample(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays, with `dataset_id` in front; None gives one without loss."""
+        group = self._group(idx)
+        number = int(group.numbers[0])
+        arrays = group.member.ask(lambda dataset: dataset.sample(number))
+        if idx is None:
+            arrays["loss_mask"] = np.zeros_like(arrays["loss_mask"])
+        return {"dataset_id": np.array(group.source, dtype=self._number_type), **arrays}
+
+    def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
+        """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
+        if not self.makes_batches:
+            return [self[position] for position in positions]
+        return sample_batch(self.batch(positions), len(positions))
+
+    @property
+    def fills_batches(self) -> bool:
+        """Whether `batch` fills given arrays: not conversations, nor where samples of the run differ in length."""
+        return len(self._lengths) == 1 and self.lock.dataset not in CONVERSATIONS
+
+    @property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample: those of the dataset of a source, with `dataset_id` in front."""
+        if not self.fills_batches:
+            found = f"conversations (dataset = {self.lock.dataset!r})"
+            if self.lock.dataset not in CONVERSATIONS:
+                found = f"samples of {', '.join(map(str, self._lengths))} tokens"
+            message = (
+                f"expected documents as samples of one length, for filling given arrays, found {found} in this run"
+            )
+            raise ConfigError(message, hint="ask for batches without `out`")
+        return self._layouts.get(self._lengths[0]) or self._layout_of(self._group(0).member)
+
+    def _layout_of(self, member: Member) -> BatchLayout:
+        length = member.dataset.config.sequence_length
+        if (layout := self._layouts.get(length)) is None:
+            number = Output(name="dataset_id", shape=(), dtype=np.dtype(self._number_type))
+            layout = self._layouts[length] = BatchLayout((number, *member.dataset.layout.outputs))
+        return layout
+
+    def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
+        """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
+        return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
+
+    @property
+    def digests_tokens(self) -> bool:
+        """Whether `batch` gives digests of tokens: not of conversations."""
+        return self.lock.dataset not in CONVERSATIONS
+
+    def batch(
+        self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
+    ) -> Sample:
+        """Returns many samples as NumPy arrays with a leading batch axis: one kernel call per source in the batch.
+
+        Args:
+            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
+            out: the arrays to fill and return, as `allocate_batch` gives them; without them new ones are made.
+            digests: uint64[count, 2], where to put a digest of the tokens of each sample; see `DigestsTokens`.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: `out` cannot take these samples, or they are not of one length.
+        """
+        known, fillers = self._known(positions)
+        groups = self._groups.of(known)
+        if self.lock.dataset in CONVERSATIONS and out is None:
+            out = self._joined(groups, len(known))
+            if fillers:
+                out["loss_mask"][fillers] = 0
+            return out
+        if out is not None:
+            self.layout.check(out, len(known), name=repr(self))
+        else:
+            layout = self._layout_of(groups[0].member) if groups else self.layout
+            out = layout.allocate((len(known),), integers=INTEGERS[0], empty=recycled_empty)
+        filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
+        for group in groups:
+            out["dataset_id"][group.rows] = group.source
+            group.fill(filled)
+        if fillers:
+            out["loss_mask"][fillers] = 0
+        return out
+
+    def _joined(self, groups: Sequence[SourceGroup], count: int) -> Sample:
+        """Returns a batch of datasets that make the arrays themselves, sorted back into the order asked for."""
+        parts = [group.batch() for group in groups]
+        joined: Sample = {"dataset_id": np.empty(count, dtype=self._number_type)}
+        for group, part in zip(groups, parts, strict=True):
+            joined["dataset_id"][group.rows] = group.source
+            for name, array in part.items():
+                if name not in joined:
+                    joined[name] = np.empty((count, *array.shape[1:]), dtype=array.dtype)
+                joined[name][group.rows] = array
+        return joined
+
+    def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
+        """Returns the tokens of samples, int64[num_positions], without reading them; None for all positions.
+
+        Of single conversations that is `original_seq_len`, else the sequence length of the stage.
+        """
+        return self._lengths_of(positions, padded=False)
+
+    def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
+        """Returns the same with padding; of single conversations `padded_seq_len`."""
+        return self._lengths_of(positions, padded=True)
+
+    def _lengths_of(self, positions: NDArray[np.integer[Any]] | None, *, padded: bool) -> NDArray[np.int64]:
+        known, _ = self._known(np.arange(len(self)) if positions is None else positions)
+        if self.lock.dataset != "varlen":
+            lengths = np.array([segment.sequence_length for segment in self.lock.segments], dtype=np.int64)
+            found: NDArray[np.int64] = lengths[self.timeline.locate(known).segments]
+            return found
+        answers = np.empty(len(known), dtype=np.int64)
+        for rows, group in self.groups_of(known):
+            answers[rows] = group.lengths(padded=padded)
+        return answers
+
+    def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
+        """Returns positions from 0 on, int64[count], and the rows that stand for None."""
+        known, fillers = positions_and_fillers(positions)
+        first, last = bounds_of(known) if known.size else (0, -1)
+        if first < 0 or last >= len(self):
+            known = np.array([self._position(position) for position in known.tolist()], dtype=np.int64)
+        return known, fillers
+
+    @property
+    def counts_need_tokens(self) -> bool:
+        """Whether tokens decide which slots of documents have loss, and not their places alone; opens nothing."""
+        config = next(iter(self._configs.values()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AmbiguousPadWarning)  # said where samples are made of it
+            pad = pad_token_id(self.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
+        return bool(config.eod_mask_loss) or pad >= 0 or bool(self.lock.samples.get("fim_rate"))
+
+    def slot_counts(self, positions: NDArray[np.integer[Any]]) -> dict[int, SlotCounts]:
+        """Returns what became of the slots of samples, by number of the source; reads tokens only where these decide.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: they are not of one length.
+        """
+        counts: dict[int, SlotCounts] = {}
+        for group in self._groups.of(self._known(positions)[0]):
+            counts[group.source] = counts.get(group.source, SlotCounts()) + group.slot_counts()
+        return counts
+
+    # --- reading ahead ----------------------------------------------------------------------------------------
+
+    @property
+    def remote_paths(self) -> list[str]:
+        """The addresses of the objects that tokens are read from; empty for local data."""
+        prefixes = dict.fromkeys(pair.prefix for source in self.lock.sources for pair in source.pairs)
+        return [f"{prefix}.bin" for prefix in prefixes if is_remote(prefix)]
+
+    def will_need(self, positions: Sequence[int | None]) -> None:
+        """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""
+        known, _ = self._known([position for position in positions if position is not None])
+        for _, group in self.groups_of(known):
+            group.announce()
+
+    # --- what the order is ------------------------------------------------------------------------------------
+
+    def order_state(self, position: int) -> dict[str, Any]:
+        """Returns what to keep of a run that has consumed the samples before a position.
+
+        Raises:
+            ConfigError: the run has no such position.
+        """
+        return {"run": self._identity, "position": position, "digest": order_digest(self.lock, position)}
+
+    def position_of_state(self, state: Mapping[str, Any]) -> int:
+        """Returns the position that a state is of.
+
+        Raises:
+            ConfigError: it is of another run, of a past that was edited since, or lies beyond the end.
+        """
+        position = state["position"]
+        if state["run"] != self._identity:
+            message = f"expected a state of this run, {self._identity[:16]}…, found one of {state['run'][:16]}…"
+            hint = "another seed, another order or other data at its beginning make another run; use its lock"
+            raise ConfigError(message, hint=hint)
+        if position > len(self):
+            message = f"expected a state of one of the {len(self)} positions of this run, found position {position}"
+            raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
+        if state["digest"] != (found := order_digest(self.lock, position)):
+            message = (
+                f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
+                f"found {found[:16]}…"
+            )
+            hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
+            raise ConfigError(message, hint=hint)
+        return position  # type: ignore[no-any-return]  # the protocol has checked it

@@ -1,0 +1,143 @@
+"""What decides the positions before a given one, as a hash; and the name of a run that stays while it changes.
+
+Two runs with one digest at a position read the same at all positions before it. What comes later is left out, and so is
+what decides nothing: where files lie, names of stages, caps, the size of a stage beyond the last mixing block that was
+touched, sources and data that were not read yet. So everything that may change while a run goes on leaves the digests
+of its past as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import reduce
+from math import gcd
+from typing import Any
+
+from tokenloom.errors import ConfigError
+from tokenloom.run.amounts import MOST_SAMPLES
+from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.progress import mixed_size
+from tokenloom.run.walk_sizes import are_packs
+
+
+def order_digest(lock: RunLock, position: int) -> str:
+    """Returns the digest of what decides the positions before one: 64 hexadecimal digits.
+
+    Takes time with sources, pairs and segments that begin before the position, not with positions.
+
+    Raises:
+        ConfigError: the run has no such position, nor ends there.
+    """
+    check_position(lock, position)
+    segments = [segment for segment in lock.segments if segment.start < position]
+    hashed = hashlib.sha256()
+    _add(hashed, [_settings(lock), position])
+    for segment in segments:
+        names = [lock.sources[source].name for source, _ in segment.weights]
+        _add(hashed, [*_clipped(lock, segment, position), list(zip(names, ratio_of(segment), strict=True))])
+    lengths = {segment.sequence_length for segment in segments} if are_packs(lock) else set()
+    for source, starts in _read_from(segments).items():
+        _add(hashed, _source(lock.sources[source], starts, lengths))
+    for start, documents in sorted(_denied(lock, position)):
+        _add(hashed, [start, documents])
+    return hashed.hexdigest()
+
+
+def run_identity(lock: RunLock) -> str:
+    """Returns what names a run for ever: 64 hexadecimal digits, from its seed and the data that it began with.
+
+    Those are the sources that position 0 may come from, with the pairs that they had then. Stages, settings of samples
+    and later data may change under one name; `order_digest` tells how far they have not.
+    """
+    hashed = hashlib.sha256()
+    _add(hashed, ["run", lock.order, lock.seed])
+    for source, _ in lock.segments[0].weights:
+        _add(hashed, _source(lock.sources[source], [0], set()))
+    return hashed.hexdigest()
+
+
+def check_position(lock: RunLock, position: int) -> None:
+    """Checks that a position is in a run, or just behind it.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    last = lock.segments[-1]
+    stop = MOST_SAMPLES if last.num_samples is None else last.start + last.num_samples
+    if not 0 <= position <= stop:
+        message = f"expected a position in [0, {stop}], found {position}"
+        raise ConfigError(message, hint="the run has no more samples; lengthen its last stage, or add one")
+
+
+def ratio_of(segment: LockedSegment) -> list[int]:
+    """Returns the weights of a segment as the smallest integers of their ratio."""
+    weights = [weight for _, weight in segment.weights]
+    divisor = reduce(gcd, weights)
+    return [weight // divisor for weight in weights]
+
+
+def _add(hashed: Any, facts: object) -> None:
+    hashed.update(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode() + b"\n")
+
+
+def _settings(lock: RunLock) -> list[object]:
+    fixed = [lock.order, lock.seed, lock.documents, lock.windows, lock.mixing_block, lock.dataset]
+    return [*fixed, dict(lock.samples), _ids(lock)]
+
+
+def _ids(lock: RunLock) -> list[object]:
+    """Returns what samples have of the tokenizer; nothing where they ask it nothing."""
+    if lock.tokenizer is None:
+        return []
+    if lock.dataset == "fim":
+        return [lock.tokenizer.fingerprint]
+    asked = any(lock.samples.get(name) for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"))
+    return [lock.tokenizer.pad, lock.tokenizer.eod if asked else None]
+
+
+def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, int, int]:
+    """Returns what decides the positions of a segment before one, but for weights.
+
+    Beside its start and sequence length that is the length of the mixing block of its last position there: the blocks
+    before are whole.
+    """
+    stop = position - segment.start
+    if segment.num_samples is not None:
+        stop = min(stop, segment.num_samples)
+    block = (stop - 1) // lock.mixing_block * lock.mixing_block
+    length = min(lock.mixing_block, mixed_size(segment) - block)
+    return segment.start, segment.sequence_length, length
+
+
+def _read_from(segments: list[LockedSegment]) -> dict[int, list[int]]:
+    """Returns where segments begin that read a source, by its number, rising."""
+    starts: dict[int, list[int]] = {}
+    for segment in segments:
+        for source, _ in segment.weights:
+            starts.setdefault(source, []).append(segment.start)
+    return dict(sorted(starts.items()))
+
+
+def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[object]:
+    """Returns what decides the windows of a source: its name, and its pairs with the segment that first reads each."""
+    pairs: list[object] = []
+    for pair in source.pairs:
+        start = next((start for start in starts if start >= pair.since), None)
+        if start is not None:
+            pairs.append([start, *content_of(pair), [packs for packs in pair.packs if packs[0] in lengths]])
+    return [source.name, pairs]
+
+
+def content_of(pair: LockedPair) -> list[object]:
+    """Returns what tells the content of a pair from that of others, as far as it decides samples."""
+    counts = [pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes]
+    return [*counts, pair.index_start_crc32, pair.tokens_crc32, pair.held_blocks, pair.held_documents, pair.held_tokens]
+
+
+def _denied(lock: RunLock, position: int) -> list[tuple[int, list[tuple[str, list[int]]]]]:
+    return [
+        (denial.start, sorted((lock.sources[source].name, list(documents)) for source, documents in denial.documents))
+        for denial in lock.denials
+        if denial.start < position
+    ]

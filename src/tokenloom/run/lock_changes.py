@@ -1,0 +1,112 @@
+"""What a new lock has that the old one had not: sources, pairs, segments, denied documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewData:
+    """Pairs that a source has now.
+
+    Attributes:
+        source: name of the source.
+        is_new: whether all of it is new.
+        pairs: the pairs.
+    """
+
+    source: str
+    is_new: bool
+    pairs: tuple[LockedPair, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all of them."""
+        return sum(pair.num_tokens for pair in self.pairs)
+
+    @property
+    def since(self) -> int:
+        """The position from which on the first of them is there."""
+        return min(pair.since for pair in self.pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockChanges:
+    """How a lock differs from an older one.
+
+    Attributes:
+        new_data: pairs that were not there, by source.
+        gone: names of sources that are not there any more.
+        new_segments: segments that were not there, or were otherwise.
+        num_denied: documents that are denied now and were not.
+        others: settings that differ.
+    """
+
+    new_data: tuple[NewData, ...]
+    gone: tuple[str, ...]
+    new_segments: tuple[LockedSegment, ...]
+    num_denied: int
+    others: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.new_data or self.gone or self.new_segments or self.num_denied or self.others)
+
+
+_OTHERS = ("order", "seed", "documents", "windows", "mixing_block", "dataset", "samples", "tokenizer")
+
+
+def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
+    """Returns how a lock differs from an older one."""
+    before = {source.name: source for source in old.sources}
+    names = {source.name for source in new.sources}
+    settings = {name: (_setting(old, name), _setting(new, name)) for name in _OTHERS}
+    return LockChanges(
+        new_data=tuple(found for source in new.sources if (found := _new_data(source, before.get(source.name)))),
+        gone=tuple(name for name in before if name not in names),
+        new_segments=tuple(_new_segments(old, new)),
+        num_denied=len(_denied(new) - _denied(old)),
+        others=tuple(name for name, (one, other) in settings.items() if one != other),
+    )
+
+
+def _setting(lock: RunLock, name: str) -> object:
+    settings: dict[str, object] = {
+        "order": lock.order,
+        "seed": lock.seed,
+        "documents": lock.documents,
+        "windows": lock.windows,
+        "mixing_block": lock.mixing_block,
+        "dataset": lock.dataset,
+        "samples": dict(lock.samples),
+        "tokenizer": lock.tokenizer,
+    }
+    return settings[name]
+
+
+def _new_data(source: LockedSource, old: LockedSource | None) -> NewData | None:
+    known = {pair.prefix for pair in old.pairs} if old is not None else set()
+    pairs = tuple(pair for pair in source.pairs if pair.prefix not in known)
+    return NewData(source=source.name, is_new=old is None, pairs=pairs) if pairs else None
+
+
+def _new_segments(old: RunLock, new: RunLock) -> list[LockedSegment]:
+    known = {_facts(old, segment) for segment in old.segments}
+    return [segment for segment in new.segments if _facts(new, segment) not in known]
+
+
+def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
+    weights = frozenset((lock.sources[source].name, weight) for source, weight in segment.weights)
+    size = segment.num_samples, segment.mixed_as
+    return segment.stage, segment.start, *size, segment.sequence_length, weights
+
+
+def _denied(lock: RunLock) -> set[tuple[int, str, int]]:
+    return {
+        (denial.start, lock.sources[source].name, document)
+        for denial in lock.denials
+        for source, documents in denial.documents
+        for document in documents
+    }

@@ -1,0 +1,163 @@
+"""Locking a run: from what `run.toml` asks for to exactly which data that is, without moving what is consumed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
+from tokenloom.run.changes import Moved, check_past, first_moved
+from tokenloom.run.denied import check_not_emptied
+from tokenloom.run.lock import MEGATRON_ORDER, RunLock
+from tokenloom.run.lock_denials import LockedDenials, lock_denials
+from tokenloom.run.lock_file import lock_path, read_lock_if_there, write_lock
+from tokenloom.run.megatron import check_past_in_megatron, first_moved_in_megatron, megatron_segment
+from tokenloom.run.members import Reading
+from tokenloom.run.packs import pack_counter
+from tokenloom.run.resolve import Exhausted, Resolved, resolve
+from tokenloom.run.settings import RunSettings, read_run
+from tokenloom.run.sources import lock_sources
+from tokenloom.run.tokenizer import locked_tokenizer
+from tokenloom.tokenizers.load import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedRun:
+    """What locking came to.
+
+    Attributes:
+        lock: the lock.
+        old: the lock that was there; None if there was none.
+        moved: the first position where something else stands than before; None if all positions of the old lock are as
+            they were.
+        exhausted: where sources have been read as often as they may be.
+        is_stopped: whether the run ends before its last stage does, because of that.
+        empty_records: names of records that are denied and gave no document.
+        unknown_pairs: prefixes of pairs that do not know their input, where records are denied: they may hold the same.
+    """
+
+    lock: RunLock
+    old: RunLock | None
+    moved: Moved | None
+    exhausted: tuple[Exhausted, ...] = ()
+    is_stopped: bool = False
+    empty_records: tuple[str, ...] = ()
+    unknown_pairs: tuple[str, ...] = ()
+
+
+def lock_run(
+    path: str | os.PathLike[str],
+    *,
+    consumed: int | None = None,
+    at: int | None = None,
+    settings: RunSettings | None = None,
+    reading: Reading | None = None,
+    write: bool = True,
+) -> LockedRun:
+    """Locks a run anew: what `run.toml` says now, with all that is consumed as it was.
+
+    Args:
+        path: path of `run.toml`.
+        consumed: positions that training has read, which must not move; None for what the lock knows of that.
+        at: position from which on new pairs of a source, and new denials without a `from`, hold; None for `consumed`.
+        settings: what `run.toml` is going to say, where that is not what it says yet.
+        reading: how to read data.
+        write: whether to write the lock; else only to see what it would be.
+
+    Raises:
+        ConfigError: `run.toml` is wrong; a consumed position would move, or one of which nobody said whether it is
+            consumed. The lock is as it was.
+        DatasetNotFoundError, DatasetFormatError, TokenizerError: data are missing, damaged or changed.
+    """
+    settings = read_run(path) if settings is None else settings
+    old = read_lock_if_there(lock_path(settings.path))
+    if consumed is not None:
+        checked_integer("consumed", consumed, at_least=0)
+    known = (0 if old is None else old.consumed) if consumed is None else consumed
+    begin = (0 if old is None else known) if at is None else checked_integer("at", at, at_least=known)
+    new, resolved, denied = _resolved(settings, old, consumed=known, at=begin, reading=reading or Reading())
+    moved = None
+    if old is not None:
+        if old.is_megatron or new.is_megatron:
+            check_past_in_megatron(old, new, known)
+            moved = first_moved_in_megatron(old, new)
+        else:
+            check_past(old, new, known)
+            moved = first_moved(old, new, _end_of_both(old, new))
+        if moved is not None and consumed is None and not old.consumed:
+            message = (
+                f"`{settings.path}` would change what stands at position {moved.position}: {moved.before} would "
+                f"become {moved.after}"
+            )
+            hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
+            raise ConfigError(message, hint=hint)
+    if write:
+        write_lock(lock_path(settings.path), new)
+    return LockedRun(
+        lock=new,
+        old=old,
+        moved=moved,
+        exhausted=() if resolved is None else resolved.exhausted,
+        is_stopped=resolved is not None and resolved.stopped,
+        empty_records=denied.empty_records,
+        unknown_pairs=denied.unknown_pairs,
+    )
+
+
+def _end_of_both(old: RunLock, new: RunLock) -> int:
+    ends = [
+        last.start + last.num_samples
+        for last in (lock.segments[-1] for lock in (old, new))
+        if last.num_samples is not None
+    ]
+    return min(ends, default=1 << 60)
+
+
+def _resolved(
+    settings: RunSettings, old: RunLock | None, *, consumed: int, at: int, reading: Reading
+) -> tuple[RunLock, Resolved | None, LockedDenials]:
+    tokenizer: Any = None
+    if settings.tokenizer is not None and settings.located_tokenizer is not None:
+        tokenizer = load_tokenizer(settings.located_tokenizer)
+    read = old if consumed else None  # nothing that was locked has to stay
+    sources = lock_sources(
+        settings,
+        old=read,
+        at=0 if read is None else at,
+        tokenizer=tokenizer,
+        count_packs=None
+        if settings.order == "megatron"
+        else pack_counter(settings, old=read, object_storage=reading.object_storage),
+        object_storage=reading.object_storage,
+    )
+    denied = lock_denials(settings, sources, object_storage=reading.object_storage)
+    lock = RunLock(
+        order=MEGATRON_ORDER if settings.order == "megatron" else settings.order,
+        seed=settings.seed,
+        documents=settings.documents,
+        windows=settings.windows,
+        mixing_block=settings.mixing_block,
+        dataset=settings.dataset,
+        samples=settings.samples,
+        tokenizer=None
+        if tokenizer is None
+        else locked_tokenizer(
+            str(settings.tokenizer),
+            tokenizer,
+            allow_ambiguous_pad=bool(settings.samples.get("allow_ambiguous_pad_tokens")),
+        ),
+        sources=sources,
+        segments=(),
+        denials=denied.denials,
+        consumed=consumed,
+        settings_sha256=settings.sha256,
+        content_sha256=settings.content_sha256,
+    )
+    if lock.is_megatron:
+        return replace(lock, segments=(megatron_segment(settings, sources),)), None, denied
+    resolved = resolve(settings, sources, read, consumed)
+    lock = replace(lock, segments=resolved.segments)
+    check_not_emptied(lock)
+    return lock, resolved, denied

@@ -1,0 +1,211 @@
+"""The sources of a run as datasets: made when the first sample of one is asked for, its pairs opened likewise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.data_match import Kind, check_kind
+from tokenloom.datasets.fim import GPTFIMDataset
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.joined import JoinedPairs, PairToJoin
+from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
+from tokenloom.order.computed_keys import source_key
+from tokenloom.order.walk_order import WalkOrder, with_pairs
+from tokenloom.run.check import check_opened
+from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.sample_settings import CONVERSATIONS, KINDS
+from tokenloom.storage.settings import ObjectStorageSettings
+
+if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for
+    from tokenloom.datasets.conversations import ConversationSamples
+    from tokenloom.datasets.joined_conversations import TakenOfPairs
+
+Result = TypeVar("Result")
+
+CLASSES: dict[str, type[GPTDataset]] = {"gpt": GPTDataset, "fim": GPTFIMDataset}
+"""The class of a kind of dataset, by its name in a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How the data of a run are read; without effect on what is read.
+
+    Attributes:
+        mmap: whether to map tokens.
+        object_storage: how to read data in object storage; None for the defaults.
+        allow_tokenizer_mismatch, allow_data_mismatch: see `BlendedMegatronDatasetConfig`.
+    """
+
+    mmap: bool = True
+    object_storage: ObjectStorageSettings | None = None
+    allow_tokenizer_mismatch: bool = False
+    allow_data_mismatch: bool = False
+
+
+def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Reading, **further: Any) -> Any:
+    """Returns the settings of the dataset class for samples of a length; `further` ones replace those of the lock.
+
+    Raises:
+        ConfigError: the class refuses them.
+    """
+    settings = dict(lock.samples)
+    for name in ("allow_tokenizer_mismatch", "allow_data_mismatch"):
+        settings[name] = bool(settings.get(name)) or getattr(reading, name)
+    settings |= {"random_seed": lock.seed % 2**31, "window_policy": lock.windows} | further
+    return KINDS[lock.dataset](
+        sequence_length=sequence_length,
+        tokenizer=tokenizer,
+        mmap_bin_files=reading.mmap,
+        object_storage=reading.object_storage,
+        **settings,
+    )
+
+
+class SourceData:
+    """The data of one source, whatever is made of them: its pairs, and which of their documents are read.
+
+    Args:
+        lock: the run.
+        number: number of the source.
+        reading: how to read.
+        config: settings of the samples, for the check of what kind of data a pair holds.
+    """
+
+    def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig) -> None:
+        self.source: LockedSource = lock.sources[number]
+        self._key = source_key(lock.seed, self.source.name)
+        self._config = config
+        self._has_conversations = lock.dataset in CONVERSATIONS
+        self.pairs = JoinedPairs(
+            [
+                PairToJoin(prefix=pair.prefix, num_sequences=pair.num_documents, check=self._check_of(pair))
+                for pair in self.source.pairs
+            ],
+            dtype=np.dtype(self.source.pairs[0].dtype),
+            mmap=reading.mmap,
+            object_storage=reading.object_storage,
+        )
+
+    def _check_of(self, locked: LockedPair) -> Callable[[IndexedDataset], None]:
+        def check(pair: IndexedDataset) -> None:
+            check_opened(pair, locked)
+            reads: Kind = "conversations" if self._has_conversations else "documents"
+            check_kind(pair, self._config, name=f"`{locked.prefix}`", reads=reads)
+
+        return check
+
+    @cached_property
+    def training(self) -> SourceDocuments:
+        """What is not held out."""
+        return self._documents(reads_held=False)
+
+    @cached_property
+    def held(self) -> SourceDocuments:
+        """What is held out."""
+        return self._documents(reads_held=True)
+
+    def _documents(self, *, reads_held: bool) -> SourceDocuments:
+        tokens = [pair.held_tokens if reads_held else pair.num_tokens - pair.held_tokens for pair in self.source.pairs]
+        documents = self._documents_of(tokens, reads_held=reads_held)
+        self.pairs.tell(documents)
+        return documents
+
+    def _documents_of(self, sizes: Sequence[int], *, reads_held: bool) -> SourceDocuments:
+        rows = [
+            (pair.num_documents, size, pair.held_blocks, pair.held_documents)
+            for pair, size in zip(self.source.pairs, sizes, strict=True)
+        ]
+        return make_source_documents(rows, key=self._key, reads_held=reads_held)
+
+    def num_packs(self, sequence_length: int) -> list[int]:
+        """Returns how many packs each pair makes in a walk."""
+        return [dict(pair.packs)[sequence_length] for pair in self.source.pairs]
+
+    def conversations(
+        self, kind: type[ConversationSamples], config: Any
+    ) -> tuple[SourceDocuments, TakenOfPairs, list[int]]:
+        """Returns conversations as samples of a length take them, and how many samples each pair makes in a walk."""
+        num_packs = self.num_packs(config.sequence_length)
+        sizes = [NOT_KNOWN] * len(num_packs) if kind.shares_samples else num_packs
+        documents = self._documents_of(sizes, reads_held=False)
+        taken = kind.taken_of(self.pairs, config, name=self.source.name)
+        taken.tell(documents, shares_samples=kind.shares_samples)
+        return documents, taken, num_packs
+
+
+class Member:
+    """Samples of one source and length, by `walk << WINDOW_BITS | window`.
+
+    Args:
+        data: its data.
+        lock: the run.
+        config: settings of its samples.
+        denied: documents that are not read.
+        identity: what tells its order from others.
+        held: whether the documents that are held out are read, as they lie there; else all others, as the run says.
+    """
+
+    def __init__(
+        self,
+        data: SourceData,
+        lock: RunLock,
+        config: GPTDatasetConfig,
+        *,
+        denied: Sequence[int],
+        identity: str,
+        held: bool = False,
+    ) -> None:
+        if lock.dataset == "fim":  # samples of two sources have the same numbers
+            config = dataclasses.replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
+        self.data = data
+        is_shuffled = lock.documents == "shuffled" and not held
+        self.dataset: Any
+        if lock.dataset in CONVERSATIONS:
+            from tokenloom.run.packs import CONVERSATION_CLASSES
+
+            kind = CONVERSATION_CLASSES[lock.dataset]
+            documents, taken, num_packs = data.conversations(kind, config)
+            self.order = WalkOrder(
+                data.pairs,
+                documents,
+                [],
+                identity=identity,
+                is_shuffled=is_shuffled,
+                sequence_length=config.sequence_length if kind.shares_samples else 1,
+                extra=0,
+                denied=denied,
+                num_packs=num_packs if kind.shares_samples else None,
+            )
+            self.dataset = kind.in_order(taken, self.order)
+        else:
+            self.order = WalkOrder(
+                data.pairs,
+                data.held if held else data.training,
+                [],
+                identity=identity,
+                is_shuffled=is_shuffled,
+                sequence_length=config.sequence_length,
+                extra=config.num_extra_tokens,
+                denied=denied,
+                num_packs=data.num_packs(config.sequence_length) if lock.windows == "best_fit" else None,
+            )
+            self.dataset = CLASSES[lock.dataset].in_order(data.pairs, self.order, config, name=data.source.name)
+        self.walks: set[int] = set()
+        """Those that were added."""
+
+    def add_walk(self, walk: int, *, first_pair: int, last_pair: int, num_windows: int) -> None:
+        """Adds a walk; samples of others cannot be asked for."""
+        self.order.add_walks(walk, first_pair, last_pair, num_windows)
+        self.walks.add(walk)
+
+    def ask(self, question: Callable[[Any], Result]) -> Result:
+        """Returns what the dataset answers, after opening the pairs that it needs for that."""
+        return with_pairs(self.data.pairs, lambda: question(self.dataset))

@@ -1,0 +1,371 @@
+"""What a run will have read, from its lock alone: samples, tokens and passes per segment and source, and what stays.
+
+Everything is counted, not estimated, but for `pass_ends`: those are positions before mixing, so the last window of a
+pass may stand elsewhere in the same mixing block. Numbers end where an endless stage begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.kernels import MixedStage, Mixture
+from tokenloom.run.lock import LockedSegment, RunLock
+from tokenloom.run.progress import Entered, Progress, given_out
+from tokenloom.run.take_maps import Int64s
+from tokenloom.run.timeline import check_segments
+from tokenloom.run.walk_sizes import are_packs
+
+MOST_PASS_ENDS = 5
+"""Positions of passes that a plan names, per segment and source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWalks:
+    """Walks of a source over the same pairs.
+
+    Attributes:
+        first_pair, last_pair: the pairs that each goes over.
+        num_windows: samples of each.
+        count: how many walks.
+    """
+
+    first_pair: int
+    last_pair: int
+    num_windows: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedReading:
+    """What a segment reads of a source.
+
+    Attributes:
+        source: its name.
+        weight, weights: its weight, and the sum of all: the share that is wanted.
+        num_samples: samples that it gives; None in an endless segment, as in what follows from it.
+        share: its share of the samples of the segment.
+        num_windows: samples of one of its passes.
+        num_tokens: tokens of these samples.
+        begun_before, begun_after: passes that were begun before the segment, and after it.
+        left_before, left_after: samples that are left of those.
+        walks: walks that begin in the segment; None in an endless one.
+        num_pass_ends: passes that end in the segment.
+        pass_ends: positions at which the first of them have ended, before mixing.
+    """
+
+    source: str
+    weight: int
+    weights: int
+    num_samples: int | None
+    share: float | None
+    num_windows: int
+    num_tokens: int | None
+    begun_before: int
+    begun_after: int | None
+    left_before: int
+    left_after: int | None
+    walks: tuple[PlannedWalks, ...] | None
+    num_pass_ends: int | None
+    pass_ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSegment:
+    """A segment of the lock, with what it reads.
+
+    Attributes:
+        stage, start, sequence_length: as in the lock.
+        num_samples, num_tokens: how much it reads; None for an endless one.
+        num_left_over: samples of its last mixing block that a cut leaves to the segments that follow.
+        readings: its sources.
+    """
+
+    stage: str
+    start: int
+    sequence_length: int
+    num_samples: int | None
+    num_tokens: int | None
+    num_left_over: int
+    readings: tuple[PlannedReading, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSource:
+    """What becomes of the tokens of a source: `offered_tokens` = `seen` + `unseen` + `uncovered`.
+
+    Attributes:
+        name: its name.
+        num_passes, num_walks: passes and walks that were begun.
+        offered_tokens: tokens that those walks go over, in all; of packs the slots that they have.
+        seen_tokens: those in samples that are read.
+        unseen_tokens: those in samples that are left of a pass when another sequence length, or the end, follows.
+        unseen_samples: as many samples, by phase: of stages of one sequence length.
+        uncovered_tokens: those behind the last whole sample of each walk.
+        difference: offered - seen - unseen - uncovered; 0.
+    """
+
+    name: str
+    num_passes: int
+    num_walks: int
+    offered_tokens: int
+    seen_tokens: int
+    unseen_tokens: int
+    unseen_samples: tuple[int, ...]
+    uncovered_tokens: int
+    difference: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCap:
+    """Where a source has been read `max_passes` times.
+
+    Attributes:
+        source: its name.
+        max_passes: its cap.
+        position: the first position at which another pass would begin, before mixing; None: it does not come to that.
+        follows: "stop" where the run ends there, "renormalise" where other sources are read, "repeat" where the source
+            is; None without a position.
+    """
+
+    source: str
+    max_passes: int
+    position: int | None
+    follows: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """What a run reads.
+
+    Attributes:
+        num_samples, num_tokens: how much, in all; None if its last stage is endless.
+        segments: what each segment reads.
+        sources: what becomes of each source, up to an endless stage.
+        caps: sources that may not be read as often as one likes.
+    """
+
+    num_samples: int | None
+    num_tokens: int | None
+    segments: tuple[PlannedSegment, ...]
+    sources: tuple[PlannedSource, ...]
+    caps: tuple[PlannedCap, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the plan as `json` writes it."""
+        return asdict(self)
+
+
+def plan_of(lock: RunLock) -> RunPlan:
+    """Returns what a run reads, in time that grows with segments and sources alone.
+
+    Raises:
+        ConfigError: the lock is none that a run can follow, see `Timeline`.
+    """
+    check_segments(lock)
+    planning = _Planning(lock)
+    segments = tuple(planning.add(segment) for segment in lock.segments)
+    last = lock.segments[-1]
+    is_endless = last.num_samples is None
+    return RunPlan(
+        num_samples=None if last.num_samples is None else last.start + last.num_samples,
+        num_tokens=None if is_endless else sum(segment.num_tokens or 0 for segment in segments),
+        segments=segments,
+        sources=planning.sources(),
+        caps=planning.caps(),
+    )
+
+
+class _Ledger:
+    """Counts of a source so far."""
+
+    __slots__ = ("left", "length", "offered", "phase", "seen", "uncovered", "unseen", "walks")
+
+    def __init__(self) -> None:
+        self.phase = -1
+        self.length = 0
+        self.left = 0
+        self.walks = self.offered = self.seen = self.uncovered = 0
+        self.unseen: list[tuple[int, int]] = []
+
+    def end_phase(self) -> None:
+        if self.phase >= 0:
+            self.unseen.append((self.left, self.length))
+            self.left = 0
+
+
+class _Planning:
+    def __init__(self, lock: RunLock) -> None:
+        self._lock = lock
+        self._progress = Progress(lock.sources, lock)
+        self._ledgers = [_Ledger() for _ in lock.sources]
+        self._reached: dict[int, tuple[int, str]] = {}
+        self._are_packs = are_packs(lock)
+
+    def add(self, segment: LockedSegment) -> PlannedSegment:
+        numbers = np.array([source for source, _ in segment.weights], dtype=np.int64)
+        joined = set(self._progress.joined)
+        entered = self._progress.enter(segment.stage, segment.start, segment.sequence_length, numbers)
+        mixture = Mixture([weight for _, weight in segment.weights])
+        begun_before = [self._progress.num_begun(source) for source in numbers.tolist()]
+        ends = self._pass_ends(entered, mixture, segment)
+        self._note_caps(entered, mixture, segment)
+        counts, num_left_over = None, 0
+        begun: list[list[PlannedWalks]] = []
+        if segment.num_samples is not None:
+            mixed = self._progress.mixed(segment)
+            counts, num_left_over = _counts(segment, mixed, self._lock.mixing_block)
+            walks = self._progress.num_walks(numbers)
+            self._progress.leave(entered, segment, mixed)
+            begun = self._begun(entered, self._progress.num_walks(numbers) - walks, set(self._progress.joined) - joined)
+            self._count(entered, counts, begun)
+        total = sum(weight for _, weight in segment.weights)
+        readings = []
+        for leaf, (source, weight) in enumerate(segment.weights):
+            count = None if counts is None else int(counts[leaf])
+            readings.append(
+                PlannedReading(
+                    source=self._lock.sources[source].name,
+                    weight=weight,
+                    weights=total,
+                    num_samples=count,
+                    share=None if count is None or segment.num_samples is None else count / segment.num_samples,
+                    num_windows=int(entered.num_windows[leaf]),
+                    num_tokens=None if count is None else count * segment.sequence_length,
+                    begun_before=begun_before[leaf],
+                    begun_after=None if count is None else self._progress.num_begun(source),
+                    left_before=entered.left_of_pass(leaf),
+                    left_after=None if count is None else self._progress.left_of_pass(source),
+                    walks=None if count is None else tuple(begun[leaf]),
+                    num_pass_ends=ends[leaf][0],
+                    pass_ends=ends[leaf][1],
+                )
+            )
+        return PlannedSegment(
+            stage=segment.stage,
+            start=segment.start,
+            sequence_length=segment.sequence_length,
+            num_samples=segment.num_samples,
+            num_tokens=None if segment.num_samples is None else segment.num_samples * segment.sequence_length,
+            num_left_over=num_left_over,
+            readings=tuple(readings),
+        )
+
+    def sources(self) -> tuple[PlannedSource, ...]:
+        """Returns the ledger of each source, closed here."""
+        return tuple(self._source(number, ledger) for number, ledger in enumerate(self._ledgers))
+
+    def _source(self, number: int, ledger: _Ledger) -> PlannedSource:
+        ledger.end_phase()
+        unseen = sum(left * length for left, length in ledger.unseen)
+        return PlannedSource(
+            name=self._lock.sources[number].name,
+            num_passes=self._progress.num_begun(number),
+            num_walks=ledger.walks,
+            offered_tokens=ledger.offered,
+            seen_tokens=ledger.seen,
+            unseen_tokens=unseen,
+            unseen_samples=tuple(left for left, _ in ledger.unseen),
+            uncovered_tokens=ledger.uncovered,
+            difference=ledger.offered - ledger.seen - unseen - ledger.uncovered,
+        )
+
+    def caps(self) -> tuple[PlannedCap, ...]:
+        """Returns where capped sources have been read often enough."""
+        return tuple(
+            PlannedCap(
+                source=source.name,
+                max_passes=source.max_passes,
+                position=self._reached.get(number, (None, None))[0],
+                follows=self._reached.get(number, (None, None))[1],
+            )
+            for number, source in enumerate(self._lock.sources)
+            if source.max_passes is not None
+        )
+
+    def _begun(self, entered: Entered, counts: Int64s, joined: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
+        """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
+        begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
+        for source, number in sorted(joined):
+            walk = self._progress.joined[source, number]
+            leaf = entered.leaf_of(source)
+            assert leaf is not None  # a source grows where it is read
+            begun[leaf].append(
+                PlannedWalks(
+                    first_pair=walk.first_pair, last_pair=walk.last_pair, num_windows=walk.num_windows, count=1
+                )
+            )
+        for leaf in np.flatnonzero(counts).tolist():
+            last_pair, num_windows = int(entered.num_pairs[leaf]), int(entered.num_windows[leaf])
+            begun[leaf].append(
+                PlannedWalks(first_pair=0, last_pair=last_pair, num_windows=num_windows, count=int(counts[leaf]))
+            )
+        return begun
+
+    def _count(self, entered: Entered, counts: Int64s, begun: list[list[PlannedWalks]]) -> None:
+        """Adds to the ledgers what a segment reads, and the walks that it begins."""
+        length = entered.sequence_length
+        for leaf, source in enumerate(entered.sources.tolist()):
+            ledger = self._ledgers[source]
+            if ledger.phase != entered.phase:
+                ledger.end_phase()
+                ledger.phase, ledger.length = entered.phase, length
+            ledger.seen += int(counts[leaf]) * length
+            ledger.left = self._progress.left_of_pass(source)
+            for walks in begun[leaf]:
+                slots = walks.num_windows * length
+                tokens = slots
+                if not self._are_packs:
+                    tokens = self._progress.sizes.tokens(source, walks.first_pair, walks.last_pair)
+                ledger.walks += walks.count
+                ledger.offered += tokens * walks.count
+                ledger.uncovered += (tokens - slots) * walks.count
+
+    def _pass_ends(
+        self, entered: Entered, mixture: Mixture, segment: LockedSegment
+    ) -> list[tuple[int | None, tuple[int, ...]]]:
+        """Returns, by leaf, how many passes end in a segment, and the positions of the first."""
+        taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
+        leaves, takes, counts = [], [], []
+        for leaf in range(len(entered.sources)):
+            left, size = entered.left_of_pass(leaf), int(entered.num_windows[leaf])
+            first = (left or size) - 1
+            count = None if taken is None else max(0, (int(taken[leaf]) - first - 1) // size + 1)
+            named = MOST_PASS_ENDS if count is None else min(count, MOST_PASS_ENDS)
+            counts.append((count, named))
+            leaves += [leaf] * named
+            takes += [first + size * number for number in range(named)]
+        ks = mixture.positions(np.array(leaves, dtype=np.int32), np.array(takes, dtype=np.int64)) + segment.start
+        found, ends = iter(ks.tolist()), []
+        for count, named in counts:
+            ends.append((count, tuple(next(found) for _ in range(named))))
+        return ends
+
+    def _note_caps(self, entered: Entered, mixture: Mixture, segment: LockedSegment) -> None:
+        """Notes where in a segment, or at its end, a pass would begin that a cap forbids."""
+        end = None if segment.num_samples is None else segment.start + segment.num_samples
+        later = next((each for each in self._lock.segments if each.start == end), None)
+        taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
+        for leaf, source in enumerate(entered.sources.tolist()):
+            cap = self._lock.sources[source].max_passes
+            if cap is None or source in self._reached:
+                continue
+            within = entered.takes_within(leaf, cap)
+            if taken is not None and taken[leaf] == within:
+                goes_on = later is not None and source in dict(later.weights)
+                assert end is not None
+                self._reached[source] = end, "stop" if later is None else "repeat" if goes_on else "renormalise"
+            elif taken is None or taken[leaf] > within:
+                k = mixture.positions(np.array([leaf], dtype=np.int32), np.array([within], dtype=np.int64))
+                self._reached[source] = segment.start + int(k[0]), "repeat"
+
+
+def _counts(segment: LockedSegment, mixed: MixedStage, block: int) -> tuple[Int64s, int]:
+    """Returns how many samples of each leaf a segment reads: int64[num_leaves]; and how many its cut leaves over."""
+    assert segment.num_samples is not None
+    stop = given_out(segment, block)
+    counts = mixed.counts(stop)
+    left, _ = mixed.locate(np.arange(segment.num_samples, stop, dtype=np.int64))
+    return counts - np.bincount(left, minlength=len(counts)), stop - segment.num_samples

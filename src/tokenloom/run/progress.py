@@ -1,0 +1,345 @@
+"""How far each source is: what it has given before a segment, and so what it gives there.
+
+Segments are entered and left in order. A segment that is left as a whole has taken so many windows of each source; one
+that was cut within a mixing block gives back what the rest of that block would have given, and each source gives that
+first in the segments that follow. So no window is lost or comes twice, and nothing before the cut moves.
+
+A *phase* is a stretch of segments of one sequence length; each begins a new walk of every source. A source whose pairs
+have become more since it was last read is in one of three cases. None of its pass is left: the next walk is over all
+pairs. Some is left: a walk over the new pairs alone is merged with it, so that both end together. The new pairs have no
+window of their own: they wait for the next walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import MixedStage
+from tokenloom.order.computed_keys import mixing_key
+from tokenloom.run.amounts import MOST_SAMPLES
+from tokenloom.run.lock import LockedSegment, LockedSource
+from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Regular, Stretch, TakeMap, Windows, chained, rest_of
+from tokenloom.run.walk_sizes import OrderSettings, WalkSizes
+
+MOST_WALKS = 1 << 22
+"""Walks of a source in a run."""
+
+MOST_WINDOWS = 1 << 40
+"""Windows of a walk: the number of a sample of a source is `walk << 40 | window`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """A walk of a source.
+
+    Attributes:
+        number: which of its walks, from 0.
+        first_pair, last_pair: the pairs that it goes over.
+        num_windows: samples in it.
+        pass_number: which pass it belongs to, from 0: a walk over new pairs alone belongs to the pass that it joins.
+        sequence_length: tokens of a sample.
+    """
+
+    number: int
+    first_pair: int
+    last_pair: int
+    num_windows: int
+    pass_number: int
+    sequence_length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entered:
+    """What the sources of a segment give in it. Each first gives what `early` has of it, then regular walks.
+
+    Attributes:
+        start: first position of the segment.
+        sequence_length: tokens of a sample.
+        phase: number of its phase.
+        sources: int64[num_leaves], numbers of the sources, rising.
+        walks: int64[num_leaves], the first regular walk.
+        offsets: int64[num_leaves], the first window of it that is still to come; 0 in a walk that was not begun.
+        num_windows: int64[num_leaves], windows of a regular walk.
+        num_pairs: int64[num_leaves], pairs of a regular walk.
+        passes: int64[num_leaves], number of the pass that is the first regular walk.
+        early: by leaf, what comes before regular walks; all of it of passes that were begun.
+    """
+
+    start: int
+    sequence_length: int
+    phase: int
+    sources: Int64s
+    walks: Int64s
+    offsets: Int64s
+    num_windows: Int64s
+    num_pairs: Int64s
+    passes: Int64s
+    early: Mapping[int, TakeMap]
+
+    def leaf_of(self, source: int) -> int | None:
+        """Returns the leaf of a source; None if it is not read."""
+        leaf = int(np.searchsorted(self.sources, source))
+        return leaf if leaf < len(self.sources) and self.sources[leaf] == source else None
+
+    def num_early(self, leaf: int) -> int:
+        """Returns how many takes come before regular walks."""
+        early = self.early.get(leaf)
+        return 0 if early is None else len(early)
+
+    def regular(self, leaf: int) -> Regular:
+        """Returns the regular walks of a leaf."""
+        return Regular(int(self.walks[leaf]), int(self.offsets[leaf]), int(self.num_windows[leaf]))
+
+    def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
+        """Returns the walk and window of takes that count from the start of the segment."""
+        if not self.early:
+            walks, windows = np.divmod(takes + self.offsets[leaves], self.num_windows[leaves])
+            return walks + self.walks[leaves], windows
+        num_early = np.zeros(len(self.sources), dtype=np.int64)
+        num_early[list(self.early)] = [len(each) for each in self.early.values()]
+        later = takes - num_early[leaves]
+        walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
+        walks += self.walks[leaves]
+        early = np.flatnonzero(later < 0)
+        early = early[np.argsort(leaves[early], kind="stable")]
+        bounds = np.flatnonzero(np.diff(leaves[early], prepend=-1, append=-1))
+        for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            here = early[first:stop]
+            walks[here], windows[here] = self.early[int(leaves[here[0]])].locate(takes[here])
+        return walks, windows
+
+    def takes(self, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
+        """Returns the take of windows of one source, however far it is; -1 where it came before or is none."""
+        found = self.regular(leaf).takes(walks, windows)
+        if leaf not in self.early:
+            return found
+        early = self.early[leaf].takes(walks, windows)
+        return np.where(early >= 0, early, np.where(found >= 0, found + self.num_early(leaf), -1))
+
+    def left_of_pass(self, leaf: int) -> int:
+        """Returns how many windows are left of the pass that was begun."""
+        offset = int(self.offsets[leaf])
+        return self.num_early(leaf) + (int(self.num_windows[leaf]) - offset if offset else 0)
+
+    def takes_within(self, leaf: int, max_passes: int) -> int:
+        """Returns how many windows can be taken before a pass begins beyond that number; one that was begun goes on."""
+        begun = int(self.passes[leaf]) + (int(self.offsets[leaf]) > 0)
+        return self.left_of_pass(leaf) + max(0, max_passes - begun) * int(self.num_windows[leaf])
+
+
+class Progress:
+    """How far the sources of a run are; moves on from segment to segment."""
+
+    def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
+        """Begins before the first position."""
+        self.sizes = WalkSizes(sources, settings)
+        self.joined: dict[tuple[int, int], Walk] = {}
+        """Walks over new pairs alone, by source and number."""
+        self._sources = sources
+        self._block = settings.mixing_block
+        self._key = mixing_key(settings.seed)
+        self._sequence_length = 0
+        self._phase = -1
+        count = len(sources)
+        self._phases = np.full(count, -1, dtype=np.int64)
+        self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
+        self._early: dict[int, TakeMap] = {}
+
+    def mixed(self, segment: LockedSegment) -> MixedStage:
+        """Returns the mixture of a segment."""
+        weights = [weight for _, weight in segment.weights]
+        return MixedStage(weights, segment.start, mixed_size(segment), self._block, self._key)
+
+    def num_begun(self, source: int) -> int:
+        """Returns how many passes through a source were begun."""
+        return int(self._passes[source]) + (int(self._offsets[source]) > 0)
+
+    def left_of_pass(self, source: int) -> int:
+        """Returns how many windows are left of the pass of a source that was begun."""
+        offset, early = int(self._offsets[source]), self._early.get(source)
+        return (int(self._num_windows[source]) - offset if offset else 0) + (0 if early is None else len(early))
+
+    def num_walks(self, sources: Int64s) -> Int64s:
+        """Returns how many walks of sources were begun, and joined: int64[num_sources]."""
+        return self._walks[sources] + (self._offsets[sources] > 0)
+
+    def may_read(self, source: int, sequence_length: int, max_passes: int | None) -> bool:
+        """Whether a segment from here on may read a source at least once without beginning too many passes."""
+        if max_passes is None or self.num_begun(source) < max_passes:
+            return True
+        phase = self._phase + (sequence_length != self._sequence_length)
+        return bool(self._phases[source] == phase) and (source in self._early or bool(self._offsets[source]))
+
+    def enter(self, stage: str, start: int, sequence_length: int, sources: Int64s) -> Entered:
+        """Returns what sources give from a position on.
+
+        Args:
+            stage: name of the stage, for errors.
+            start: the position; that of the segment before, and its samples.
+            sequence_length: tokens of a sample.
+            sources: numbers of the sources, rising.
+
+        Raises:
+            ConfigError: a source has no windows, or too many.
+        """
+        if sequence_length != self._sequence_length:
+            self._sequence_length = sequence_length
+            self._phase += 1
+        num_pairs = self.sizes.num_pairs(sources, start)
+        new = self._phases[sources] != self._phase
+        grown = sources[~new & (num_pairs != self._num_pairs[sources])]
+        self._begin_phase(sources[new], num_pairs[new])
+        if len(grown):
+            for source, last_pair in zip(grown.tolist(), self.sizes.num_pairs(grown, start).tolist(), strict=True):
+                self._grow(source, last_pair)
+        self._check_sizes(stage, start, sources)
+        early = {}
+        if self._early:
+            early = {leaf: self._early[source] for leaf, source in enumerate(sources.tolist()) if source in self._early}
+        return Entered(
+            start=start,
+            sequence_length=sequence_length,
+            phase=self._phase,
+            sources=sources,
+            walks=self._walks[sources],
+            offsets=self._offsets[sources],
+            num_windows=self._num_windows[sources],
+            num_pairs=self._num_pairs[sources],
+            passes=self._passes[sources],
+            early=early,
+        )
+
+    def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
+        """Moves on behind a segment that was entered, and has an end.
+
+        Raises:
+            ConfigError: a source has been read too often.
+        """
+        assert segment.num_samples is not None
+        first, stop = segment.num_samples, given_out(segment, self._block)
+        counts = mixed.counts(stop)
+        left: dict[int, Int64s] = {}
+        if stop > first:
+            leaves, takes = mixed.locate(np.arange(first, stop, dtype=np.int64))
+            for leaf in np.unique(leaves).tolist():
+                left[leaf], counts[leaf] = _unread(np.sort(takes[leaves == leaf]), int(counts[leaf]))
+        odd = {leaf for leaf in (*left, *entered.early) if entered.num_early(leaf) or len(left.get(leaf, ()))}
+        for leaf in odd:
+            self._leave_early(entered, leaf, int(counts[leaf]), left.get(leaf, np.empty(0, dtype=np.int64)))
+            counts[leaf] = max(0, int(counts[leaf]) - entered.num_early(leaf))
+        sources = entered.sources
+        walks, self._offsets[sources] = np.divmod(entered.offsets + counts, entered.num_windows)
+        self._walks[sources] = entered.walks + walks
+        self._passes[sources] = entered.passes + walks
+        self._check_walks(segment, sources)
+
+    def _leave_early(self, entered: Entered, leaf: int, count: int, left: Int64s) -> None:
+        """Keeps of a source what comes before its regular walks: what a cut gave back, and what is left of before."""
+        leaves = np.full(len(left), leaf, dtype=np.int32)
+        maps: list[TakeMap | None] = [Leftovers(*entered.locate(leaves, left))]
+        if leaf in entered.early:
+            maps.append(rest_of(entered.early[leaf], count))
+        early = chained([each for each in maps if each is not None])
+        source = int(entered.sources[leaf])
+        self._early.pop(source, None)
+        if early is not None:
+            self._early[source] = early
+
+    def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
+        begun = self._offsets[sources] > 0
+        self._walks[sources] += begun
+        self._passes[sources] += begun
+        self._offsets[sources] = 0
+        self._num_pairs[sources] = num_pairs
+        self._num_windows[sources] = self.sizes.of_sources(sources, num_pairs, self._sequence_length)
+        self._phases[sources] = self._phase
+        if self._early:
+            for source in sources.tolist():
+                self._early.pop(source, None)
+
+    def _grow(self, source: int, last_pair: int) -> None:
+        walk, offset = int(self._walks[source]), int(self._offsets[source])
+        begun = offset > 0
+        maps: list[TakeMap] = [self._early.pop(source)] if source in self._early else []
+        if begun:
+            maps.append(Stretch(walk, offset, int(self._num_windows[source])))
+        rest = chained(maps)
+        first_pair = int(self._num_pairs[source])
+        num_new = self.sizes.windows(source, first_pair, last_pair, self._sequence_length)
+        next_walk, next_pass = walk + begun, int(self._passes[source]) + begun
+        if rest is not None and num_new:
+            self.joined[source, next_walk] = Walk(
+                number=next_walk,
+                first_pair=first_pair,
+                last_pair=last_pair,
+                num_windows=num_new,
+                pass_number=next_pass - 1,
+                sequence_length=self._sequence_length,
+            )
+            rest = Merge(rest, Stretch(next_walk, 0, num_new))
+            next_walk += 1
+        if rest is not None:
+            self._early[source] = rest
+        self._walks[source], self._offsets[source], self._passes[source] = next_walk, 0, next_pass
+        self._num_pairs[source] = last_pair
+        self._num_windows[source] = self.sizes.windows(source, 0, last_pair, self._sequence_length)
+
+    def _check_sizes(self, stage: str, start: int, sources: Int64s) -> None:
+        sizes = self._num_windows[sources]
+        wrong = np.flatnonzero((sizes <= 0) | (sizes >= MOST_WINDOWS))
+        if not len(wrong):
+            return
+        number, size = int(sources[wrong[0]]), int(sizes[wrong[0]])
+        num_pairs = int(self._num_pairs[number])
+        found = f"{size} in the {self.sizes.tokens(number, 0, num_pairs)} tokens of {num_pairs} pairs"
+        message = (
+            f"expected a number of samples in [1, 2**40) of {self._sequence_length} tokens in source "
+            f"{self._sources[number].name!r} at position {start} (stage {stage!r}), found {found}"
+        )
+        hint = None if size else "add data to it, read shorter sequences, or leave it out of the stage"
+        raise ConfigError(message, hint=hint)
+
+    def _check_walks(self, segment: LockedSegment, sources: Int64s) -> None:
+        walks = self._walks[sources]
+        if len(wrong := np.flatnonzero(walks >= MOST_WALKS)):
+            leaf = int(wrong[0])
+            raise too_many_walks(self._sources[int(sources[leaf])].name, f"stage {segment.stage!r}", int(walks[leaf]))
+
+
+def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
+    """Returns the error of a source that is read too often."""
+    message = f"expected at most 2**22 walks through source {source!r} up to {where}, found walk {walk}"
+    return ConfigError(message, hint="give a source that is so small less weight, or more data")
+
+
+def mixed_size(segment: LockedSegment) -> int:
+    """Returns the size that the mixing blocks of a segment go by."""
+    size = segment.num_samples if segment.mixed_as is None else segment.mixed_as
+    return MOST_SAMPLES if size is None else size
+
+
+def given_out(segment: LockedSegment, block: int) -> int:
+    """Returns how many samples of its mixture a segment has given out: up to the end of the mixing block of its end."""
+    size = mixed_size(segment)
+    if segment.num_samples is None:
+        return size
+    return min(-(-segment.num_samples // block) * block, size)
+
+
+def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
+    """Returns which takes of a source a cut leaves over, and how many it has come to.
+
+    Takes behind the last one that was read are as if they had not been asked for.
+
+    Args:
+        takes: those that the cut left unread, rising.
+        count: takes that were given out.
+    """
+    behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
+    unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
+    return takes[:unread], count - (len(takes) - unread)

@@ -1,0 +1,392 @@
+"""A run: what `run.toml` asks for, as `run.lock` holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.run.dataset import Place, RunDataset
+from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.run.holdout import holdout_lock
+from tokenloom.run.lock import RunLock
+from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.members import Reading
+from tokenloom.run.timeline import Timeline
+from tokenloom.run.tokenizer import RunTokenizer
+from tokenloom.storage.settings import ObjectStorageSettings
+
+if TYPE_CHECKING:
+    from tokenloom.run.audit.ledger_rows import RunLedger
+    from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
+    from tokenloom.run.audit.span_table import SpanTable
+    from tokenloom.run.plan import RunPlan
+
+# What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
+
+
+class Run:
+    """The data of a training run, from its first sample to its last, in an order that is computed.
+
+    `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written
+    by `tokenloom run lock`, or when a run without a lock is opened first. Which tokens stand at a position is
+    arithmetic over the lock: no index is built or stored, and opening reads these two files alone. Positions follow
+    neither from ranks nor from batch sizes.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from tokenloom import IndexedDatasetBuilder, Run
+        >>> folder = tempfile.mkdtemp()
+        >>> for name in ("web", "code"):
+        ...     with IndexedDatasetBuilder(f"{folder}/{name}.bin", dtype=np.uint16) as builder:
+        ...         for first in range(20):
+        ...             builder.add_document(list(range(first, first + 30)), [30])
+        ...         builder.finalize(f"{folder}/{name}.idx")
+        >>> with open(f"{folder}/run.toml", "w") as stream:
+        ...     _ = stream.write('''
+        ... order = 1
+        ... seed = 1234
+        ... [sources]
+        ... web = "web"
+        ... code = "code"
+        ... [[stages]]
+        ... sequence_length = 64
+        ... samples = 8
+        ... weights = { web = 3, code = 1 }
+        ... ''')
+        >>> dataset = Run.open(f"{folder}/run.toml").dataset()
+        >>> len(dataset), sorted(int(dataset.sample(k)["dataset_id"]) for k in range(8))
+        (8, [0, 0, 0, 0, 0, 0, 1, 1])
+
+    Attributes:
+        path: path of `run.toml`.
+        lock: all that decides which tokens are read.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        lock: RunLock,
+        *,
+        tokenizer: Any = None,
+        reading: Reading | None = None,
+        path_to_cache: str | None = None,
+    ) -> None:
+        if path_to_cache is not None and not lock.is_megatron:
+            message = f"expected no `path_to_cache` for `{path}`, found {path_to_cache!r}"
+            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
+        self.path = path
+        self.lock = lock
+        self._reading = Reading() if reading is None else reading
+        self._tokenizer = tokenizer
+        self._path_to_cache = path_to_cache
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] = "run.toml",
+        *,
+        tokenizer: Any = None,
+        mmap: bool = True,
+        object_storage: ObjectStorageSettings | None = None,
+        allow_tokenizer_mismatch: bool = False,
+        allow_data_mismatch: bool = False,
+        path_to_cache: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Returns a run. One without a lock is locked first.
+
+        Args:
+            path: path of `run.toml`; its lock lies beside it.
+            tokenizer: tokenizer to use instead of the one that `run.toml` names, which is loaded only where texts are
+                needed, as for fill in the middle.
+            mmap: whether to map tokens; else they are read by position.
+            object_storage: how to read data in object storage.
+            allow_tokenizer_mismatch: whether data may have been made with another tokenizer.
+            allow_data_mismatch: whether data may be of another kind than the samples.
+            path_to_cache: folder for the index arrays of `order = "megatron"`; None for beside the data.
+
+        Raises:
+            ConfigError: `run.toml` is wrong, or was changed since it was locked; or the order is computed, and there is
+                nothing to cache.
+            DatasetFormatError: the lock is damaged, was edited by hand, or was written by something newer.
+            DatasetNotFoundError: there is no such file, or the run has no lock, and data that it needs is not there.
+        """
+        path = os.fspath(path)
+        reading = Reading(
+            mmap=mmap,
+            object_storage=object_storage,
+            allow_tokenizer_mismatch=allow_tokenizer_mismatch,
+            allow_data_mismatch=allow_data_mismatch,
+        )
+        if not os.path.exists(path):
+            message = f"expected a run at `{path}`, found no such file"
+            raise DatasetNotFoundError(message, hint="write one, or make one with `tokenloom run init`")
+        if os.path.exists(lock_path(path)):
+            lock = read_lock(lock_path(path))
+            _check_settings(path, lock)
+        else:
+            from tokenloom.run.locking import lock_run
+
+            lock = lock_run(path, reading=reading).lock
+        cache = None if path_to_cache is None else os.fspath(path_to_cache)
+        return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What stands at which position, and at which position what stands.
+
+        Raises:
+            ConfigError: the order is the reference's, which is not computed.
+        """
+        _refuse_megatron(self.lock, "what stands at a position")
+        return Timeline(self.lock)
+
+    @property
+    def identity(self) -> str:
+        """What the run reads from its first position on, as a SHA-256 in hex: the same for as long as it only grows."""
+        return run_identity(self.lock)
+
+    @property
+    def num_samples(self) -> int | None:
+        """Positions of the run; None if its last stage has no end."""
+        last = self.lock.segments[-1]
+        return None if last.num_samples is None else last.start + last.num_samples
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the run, as its samples see it."""
+        if self._tokenizer is not None:
+            return self._tokenizer
+        locked = self.lock.tokenizer
+        if locked is None:
+            return RunTokenizer(None, None)
+        from tokenloom.run.settings import located_tokenizer
+
+        return RunTokenizer(locked, located_tokenizer(locked.name, os.path.dirname(self.path)))
+
+    def digest(self, position: int) -> str:
+        """Returns a SHA-256, in hex, of all that decides what stands before a position, and of nothing else.
+
+        Raises:
+            ConfigError: the run has no such position.
+        """
+        if self.lock.is_megatron:
+            from tokenloom.run.megatron import stored_order
+            from tokenloom.run.settings import read_run
+
+            digest: str = stored_order(read_run(self.path), self.lock).order_state(position)["digest"]
+            return digest
+        return order_digest(self.lock, position)
+
+    def place(self, position: int) -> Place:
+        """Returns what stands at a position; opens nothing.
+
+        Raises:
+            ConfigError: the order is the reference's, which is not computed.
+        """
+        return self._computed().place(position)
+
+    def dataset(self) -> Any:
+        """Returns the samples of all positions, as a map-style dataset: a `RunDataset`.
+
+        With `order = "megatron"` it is what `BlendedMegatronDatasetBuilder` returns, which builds and caches the order;
+        under `torch.distributed` all ranks then have to call this.
+
+        Raises:
+            ConfigError: the dataset class refuses the settings of samples.
+            DatasetFormatError, BuildError, IndexCacheError: data are not what was locked, or the reference's order
+                cannot be built.
+        """
+        if not self.lock.is_megatron:
+            return self._computed()
+        from tokenloom.run.megatron import megatron_dataset
+        from tokenloom.run.settings import read_run
+
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, RunTokenizer) and self.lock.tokenizer is not None:
+            tokenizer = tokenizer.loaded  # whose identity is in the names of cached files
+        return megatron_dataset(
+            read_run(self.path),
+            self.lock,
+            tokenizer=tokenizer,
+            reading=self._reading,
+            path_to_cache=self._path_to_cache,
+        )
+
+    def _computed(self) -> RunDataset:
+        return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
+
+    def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
+        """Returns which tokens of which documents stand at positions, a row per span; reads no token.
+
+        Pairs are opened when they are first needed and stay open. `SpanTable.with_steps` and `with_origins` add step
+        and rank, and the record of the input file that a document was made of. What is held out is traced by
+        `trace_dataset(run.holdout(), positions)`. With `order = "megatron"` the cached index is asked, which is built
+        first if need be.
+
+        Args:
+            positions: integers[num_positions], in any order, repeats allowed.
+
+        Raises:
+            IndexError: the run has no such position.
+            ConfigError: positions are no integers.
+            DatasetFormatError, DatasetNotFoundError: data are not what was locked.
+        """
+        from tokenloom.run.audit.trace import trace_dataset, trace_megatron
+
+        if self.lock.is_megatron:
+            return trace_megatron(self._asked, self.lock, positions)
+        return trace_dataset(self._asked, positions)
+
+    def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
+        """Returns where documents are read, past and to come, a row per span, in the order of positions.
+
+        By arithmetic: 10 us for a document and a pass through a million, of any number of positions. Documents that
+        are held out have no rows; from where they are denied, rows are marked. With `order = "megatron"` the cached
+        index is looked through.
+
+        Args:
+            documents: their names, such as `web:12345`, number 12,345 of source `web`; or records of input files such
+                as `crawl/0007.jsonl:88`.
+            start: the first position.
+            stop: one past the last; None for the end of the run.
+
+        Raises:
+            ConfigError: there is no such document or record, or the run has no end and `stop` is None.
+            DatasetFormatError, DatasetNotFoundError: data are not what was locked.
+        """
+        from tokenloom.run.document_names import parse_name, resolve_names
+
+        names = [source.name for source in self.lock.sources]
+        object_storage = self._reading.object_storage
+        parsed = [parse_name(each, names) for each in documents]
+        found = resolve_names(parsed, self.lock.sources, object_storage=object_storage)
+        return self.occurrences(dict(found.by_source), start=start, stop=stop)
+
+    def occurrences(self, documents: Mapping[int, Documents], *, start: int = 0, stop: int | None = None) -> SpanTable:
+        """Returns the same of documents by numbers.
+
+        Args:
+            documents: numbers of documents, by number of their source.
+            start, stop: see `when`.
+
+        Raises:
+            ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
+        """
+        from tokenloom.run.audit.span_table import joined_tables
+        from tokenloom.run.audit.stored_occurrences import find_stored
+
+        if self.lock.is_megatron:
+            stored = [
+                find_stored(self._asked, self.lock, source, chosen, start=start, stop=stop)
+                for source, chosen in (documents or {0: ()}).items()
+            ]
+            return joined_tables(stored)
+        found = [self._search.find(number, chosen, start=start, stop=stop) for number, chosen in documents.items()]
+        return joined_tables(found or [self._search.find(0, (), start=start, stop=stop)])
+
+    @cached_property
+    def _search(self) -> OccurrenceSearch:
+        """What finds documents, so that pairs stay open."""
+        from tokenloom.run.audit.occurrences import OccurrenceSearch
+
+        return OccurrenceSearch(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
+
+    @cached_property
+    def _asked(self) -> Any:
+        """The dataset of what is asked again and again, so that pairs stay open."""
+        return self.dataset()
+
+    def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
+        """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
+
+        Args:
+            names: names of sources; none for all that hold something out.
+            sequence_length: tokens of a sample; None for that of the first stage.
+
+        Raises:
+            ConfigError: a source holds out less than one sample, or the order is the reference's.
+        """
+        _refuse_megatron(self.lock, "a holdout")
+        length = self.lock.segments[0].sequence_length if sequence_length is None else sequence_length
+        held = holdout_lock(self.lock, names=names, sequence_length=length)
+        return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
+
+    def plan(self) -> RunPlan:
+        """Returns what the run will read of each source, and when: arithmetic over the lock.
+
+        Raises:
+            ConfigError: the order is the reference's, which is not computed.
+        """
+        _refuse_megatron(self.lock, "a plan")
+        from tokenloom.run.plan import plan_of
+
+        return plan_of(self.lock)
+
+    def ledger(
+        self, *, until: int | None = None, reads_data: bool = True, report: Callable[[int], None] | None = None
+    ) -> RunLedger:
+        """Returns where the tokens of each source went before a position, per stage, and what filled the samples.
+
+        Args:
+            until: the position; None for the whole of a run that has an end.
+            reads_data: whether to look into the data where they decide what has loss; else that is not counted.
+            report: hears how many samples were looked into since it was last told.
+
+        Raises:
+            ConfigError: the run has no such position, or no end.
+            DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
+        """
+        from tokenloom.run.audit.ledger import ledger_of
+
+        return ledger_of(self, until=until, reads_data=reads_data, report=report)
+
+    def passes(self, position: int) -> dict[str, float]:
+        """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
+
+        Raises:
+            ConfigError: the run ends before the position; or its order is the reference's, which is not computed.
+        """
+        from tokenloom.run.passes import passes_before
+
+        _refuse_megatron(self.lock, "passes")
+        passes = passes_before(self.lock, position)
+        return {source.name: float(count) for source, count in zip(self.lock.sources, passes, strict=True)}
+
+    def __repr__(self) -> str:
+        size = f"{len(self.lock.sources)} sources, num_samples={self.num_samples}"
+        return f"Run({self.path!r}, id={self.identity[:16]}, {size})"
+
+
+def _check_settings(path: str, lock: RunLock) -> None:
+    """Checks that a lock was made from the `run.toml` beside it, comments and layout aside.
+
+    Raises:
+        ConfigError: it was changed since.
+    """
+    with open(path, "rb") as stream:
+        if hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256:
+            return
+    from tokenloom.run.settings import read_run
+
+    if read_run(path).content_sha256 != lock.content_sha256:
+        message = f"`{path}` was changed since it was locked"
+        raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
+
+
+def _refuse_megatron(lock: RunLock, what: str) -> None:
+    """Refuses a run in the reference's order, of which something is asked that only a computed order has.
+
+    Raises:
+        ConfigError: it is in that order.
+    """
+    if lock.is_megatron:
+        message = f'expected a run whose order is computed for {what}, found `order = "megatron"`'
+        raise ConfigError(message, hint="that order is built and cached, and cannot change; write `order = 1` for that")

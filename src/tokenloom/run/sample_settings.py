@@ -1,0 +1,158 @@
+"""The `[samples]` of a run: settings of its dataset class, by the names they have there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from decimal import Decimal
+from typing import Any
+
+from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.fim import GPTFIMDatasetConfig
+from tokenloom.errors import ConfigError
+from tokenloom.run.toml_file import Table, shown
+
+KINDS: Mapping[str, type[GPTDatasetConfig]] = {
+    "gpt": GPTDatasetConfig,
+    "fim": GPTFIMDatasetConfig,
+    "sft": SFTDatasetConfig,
+    "varlen": VarlenDatasetConfig,
+}
+"""What holds the settings of a kind of dataset, by its name in a run."""
+
+CONVERSATIONS = ("sft", "varlen")
+"""Kinds whose samples hold whole conversations."""
+
+DEFAULTS: Mapping[str, Any] = {
+    "reset_position_ids": False,
+    "reset_attention_mask": False,
+    "eod_mask_loss": False,
+    "create_attention_mask": False,
+}
+"""What a run has where nothing is said; of other settings, what the class has."""
+
+WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
+"""Settings that change no sample: whether some data may be read at all."""
+
+_WHERE_OPENED = "it changes no sample, so it is said where the run is opened"
+_NOTHING_BUILT = "leave it out: a run builds and caches no index"
+_WHOLE_PASSES = "leave it out: held-out documents are a dataset of their own, and every pass has whole windows only"
+_TOKENIZED = "leave it out: a run reads what is tokenized already"
+_TOPOLOGY = "leave it out: it has no effect on such samples"
+
+NOT_HERE: Mapping[str, str] = {
+    "random_seed": "write `seed` at the top of the file",
+    "sequence_length": "it belongs to a stage",
+    "tokenizer": "write `tokenizer` at the top of the file",
+    "window_policy": "write `windows` at the top of the file",
+    "block_shuffle": "write `documents` at the top of the file",
+    "blend": "name data in [sources], and weights in a stage",
+    "blend_per_split": "name data in [sources], and weights in a stage",
+    "split": "give sources a `holdout`",
+    "multiple_validation_sets": _WHOLE_PASSES,
+    "full_validation": _WHOLE_PASSES,
+    "drop_last_partial_validation_sequence": _WHOLE_PASSES,
+    "path_to_cache": _NOTHING_BUILT,
+    "fast_cache_load": _NOTHING_BUILT,
+    "defer_npy_index_mmap": _NOTHING_BUILT,
+    "num_dataset_builder_threads": _NOTHING_BUILT,
+    "mid_level_dataset_surplus": _NOTHING_BUILT,
+    "mixing_block": "write `mixing_block` at the top of the file",
+    "extend_short_datasets": "say with `max_passes` of a source how often it is read",
+    "sequences_per_dataset": "leave it out: the lock of a run has these numbers",
+    "object_storage": _WHERE_OPENED,
+    "object_storage_cache_path": _WHERE_OPENED,
+    "mmap_bin_files": _WHERE_OPENED,
+    "verify": _WHERE_OPENED,
+    "chat_template": _TOKENIZED,
+    "schema": _TOKENIZED,
+    "skip_bad_lines": _TOKENIZED,
+    "mock_dataset_config": "leave it out: a run has no made-up data",
+}
+"""Settings of those classes that are none of samples, and what to do instead."""
+
+_PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
+"""What the slots of conversations are a multiple of follows from these."""
+
+
+class _AnyTokenizer:
+    """Stands for the tokenizer of the run where its settings are checked."""
+
+    vocab_size = None
+
+    def tokenize(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def detokenize(self, ids: list[int]) -> str:
+        raise NotImplementedError
+
+
+def sample_settings(table: Table, dataset: str) -> dict[str, Any]:
+    """Returns the settings that the dataset class is given, sorted by name; what equals its defaults is left out.
+
+    The four of `DEFAULTS` are always there.
+
+    Args:
+        table: the `[samples]`.
+        dataset: which of `KINDS`.
+
+    Raises:
+        ConfigError: a setting is unknown, none of samples, or the class refuses its value.
+    """
+    kind = KINDS[dataset]
+    elsewhere = dict(NOT_HERE)
+    if dataset not in CONVERSATIONS:
+        elsewhere |= dict.fromkeys(_PARALLEL, _TOPOLOGY)
+    usual = {
+        each.name: None if each.default is MISSING else each.default
+        for each in fields(kind)
+        if each.init and each.name not in elsewhere
+    }
+    table.refuse_others(usual, elsewhere=elsewhere)
+    given = {key: table.read(key, _plain) for key in table.values}
+    _check(table, kind, {**DEFAULTS, **given})
+    said = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
+    return dict(sorted({**DEFAULTS, **said}.items()))
+
+
+def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
+    """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what.
+
+    Args:
+        dataset: which of `KINDS`.
+        samples: what `sample_settings` gives.
+        sequence_length: tokens of a sample.
+
+    Raises:
+        ConfigError: the class refuses them.
+    """
+    return _made(KINDS[dataset], samples, sequence_length)
+
+
+def _made(kind: type[GPTDatasetConfig], settings: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
+    return kind(random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **settings)  # type: ignore[arg-type]  # a stand-in
+
+
+def _check(table: Table, kind: type[GPTDatasetConfig], settings: dict[str, Any]) -> None:
+    try:
+        _made(kind, settings, 1)
+    except ConfigError as error:
+        named = [key for key in table.values if key in error.message]
+        raise table.error(max(named, key=len) if named else None, error.message, hint=error.hint) from error
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Returns a value as JSON may hold it."""
+    if isinstance(value, dict):
+        return {key: _plain(each, what) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each, what) for each in value]
+    if isinstance(value, Decimal):
+        number = float(value)
+        if abs(number) < float("inf"):
+            return number
+    elif isinstance(value, (bool, str)) or (isinstance(value, int) and abs(value) < 1 << 63):
+        return value
+    message = f"expected {what} to be a text, number, true or false, found {shown(value)}"
+    raise ConfigError(message)

@@ -1,0 +1,344 @@
+"""A run as people write it: `run.toml`, read strictly, into what the program computes with.
+
+Nothing is opened but the file itself. Whether data are there, fit together and suffice, `run.lock` knows.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import math
+import os
+import posixpath
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+from tokenloom.inputs.patterns import is_pattern
+from tokenloom.numbers import quoted
+from tokenloom.run.amounts import share_of
+from tokenloom.run.denial_settings import DenialSettings, parse_denials
+from tokenloom.run.megatron_settings import check_megatron
+from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
+from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
+from tokenloom.run.toml_file import Table, TomlFile, listed, read_toml, shown
+from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
+from tokenloom.storage.secrets import admit
+from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
+
+NEWEST_ORDER = 1
+"""The newest version of the order that is known here."""
+
+DEFAULT_MIXING_BLOCK = 1024
+LARGEST_MIXING_BLOCK = 1 << 20
+
+_TOP = (
+    *("order", "seed", "tokenizer", "documents", "windows", "mix", "mixing_block", "dataset", "samples", "sources"),
+    *("stages", "denied"),
+)
+_SOURCE = ("data", "holdout", "max_passes")
+_BELONGS = {
+    **dict.fromkeys(("sequence_length", "tokens", "passes", "weights", "on_exhausted"), "it belongs to a stage"),
+    **dict.fromkeys(_SOURCE, "it belongs to a source"),
+    "stage": "write `[[stages]]`",
+    "source": "write `[sources]`",
+    "deny": "write `[[denied]]`",
+}
+_SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sources]`'
+_STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
+_MASKED = ("bert", "t5", "masked")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """Data under one name.
+
+    Attributes:
+        name: its name.
+        data: prefixes, globs, folders or catalogues, as in the file; `RunSettings.located` says where local ones are.
+        holdout: share of its documents that training never reads, in (0, 1/2]; None for none.
+        max_passes: how often it may be read; None for any number.
+    """
+
+    name: str
+    data: tuple[str, ...]
+    holdout: Fraction | None = None
+    max_passes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """All that a `run.toml` says.
+
+    Attributes:
+        order: version of the order, or "megatron".
+        seed: seed of everything random, in [0, 2**63).
+        tokenizer: what `load_tokenizer` takes, as in the file, see `located_tokenizer`; None for none.
+        documents: whether documents are shuffled in each pass: "shuffled", or "file".
+        windows: how samples are cut: "concat", or "best_fit".
+        mixing_block: positions that are permuted among themselves; 1 for an even mix.
+        dataset: the kind of samples: gpt, fim, sft or varlen.
+        samples: settings of the dataset class, see `sample_settings`.
+        sources: the sources, in the order of the file.
+        stages: the stages.
+        denied: documents that are not read from some position on.
+        path: the file; no part of equality.
+        sha256: of the file; likewise.
+    """
+
+    order: int | Literal["megatron"]
+    seed: int
+    tokenizer: str | None
+    documents: str
+    windows: str
+    mixing_block: int
+    dataset: str
+    samples: dict[str, Any]
+    sources: tuple[SourceSettings, ...]
+    stages: tuple[StageSettings, ...]
+    denied: tuple[DenialSettings, ...]
+    path: str = field(compare=False)
+    sha256: str = field(compare=False)
+
+    @property
+    def folder(self) -> str:
+        """The folder that local paths are relative to; empty for the working directory."""
+        return os.path.dirname(self.path)
+
+    def located(self, name: str) -> str:
+        """Returns a path or glob of the file as it is to be opened; addresses and absolute paths are so already."""
+        return _located(name, self.folder)
+
+    @property
+    def located_tokenizer(self) -> str | None:
+        """The tokenizer as `load_tokenizer` takes it."""
+        return None if self.tokenizer is None else located_tokenizer(self.tokenizer, self.folder)
+
+    @property
+    def content_sha256(self) -> str:
+        """Hash of what matters of the file."""
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """Returns what matters of the file, for `json`: comments, layout and the order of sources do not.
+
+        Weights are the smallest whole numbers of the same ratio.
+        """
+        return {
+            "order": self.order,
+            "seed": self.seed,
+            "tokenizer": self.tokenizer,
+            "documents": self.documents,
+            "windows": self.windows,
+            "mixing_block": self.mixing_block,
+            "dataset": self.dataset,
+            "samples": self.samples,
+            "sources": {
+                source.name: {
+                    "data": list(source.data),
+                    "holdout": None if source.holdout is None else str(source.holdout),
+                    "max_passes": source.max_passes,
+                }
+                for source in sorted(self.sources, key=lambda source: source.name)
+            },
+            "stages": [
+                {
+                    "name": stage.name,
+                    "sequence_length": stage.sequence_length,
+                    "tokens": stage.tokens,
+                    "samples": stage.samples,
+                    "passes": None if stage.passes is None else {n: str(v) for n, v in sorted(stage.passes)},
+                    "weights": None if stage.weights is None else dict(sorted(whole_weights(stage.weights))),
+                    "on_exhausted": stage.on_exhausted,
+                }
+                for stage in self.stages
+            ],
+            "denied": [
+                {"from": denial.start, "file": denial.file, "documents": sorted(map(list, denial.documents))}
+                for denial in self.denied
+            ],
+        }
+
+
+def located_tokenizer(name: str, folder: str) -> str:
+    """Returns the tokenizer of a run as `load_tokenizer` takes it.
+
+    Args:
+        name: as it stands in `run.toml`.
+        folder: the folder of that file; empty for the working directory.
+    """
+    is_file = not any(kind.is_specified_by(name) for kind in TOKENIZER_KINDS.values())
+    return _located(name, folder) if is_file else name
+
+
+def _located(name: str, folder: str) -> str:
+    if is_remote(name) or not folder:
+        return name
+    return os.path.join(glob.escape(folder) if is_pattern(name) else folder, name)
+
+
+def whole_weights(weights: tuple[tuple[str, Fraction], ...]) -> list[tuple[str, int]]:
+    """Returns weights as the smallest whole numbers of the same ratio.
+
+    Example:
+        >>> whole_weights((("web", Fraction(8, 10)), ("code", Fraction(2, 10))))
+        [('web', 4), ('code', 1)]
+    """
+    common = math.lcm(*(weight.denominator for _, weight in weights))
+    whole = [int(weight * common) for _, weight in weights]
+    divisor = math.gcd(*whole)
+    return [(name, number // divisor) for (name, _), number in zip(weights, whole, strict=True)]
+
+
+def read_run(path: str | os.PathLike[str]) -> RunSettings:
+    """Returns what a `run.toml` says.
+
+    Raises:
+        ConfigError: it cannot be read, or something in it is wrong; the message quotes the line.
+    """
+    return _parse(read_toml(path))
+
+
+def parse_run(text: str, *, path: str) -> RunSettings:
+    """Returns what the text of a `run.toml` says.
+
+    Args:
+        text: what is in the file.
+        path: the file: for errors, and for the folder that other paths are relative to.
+
+    Raises:
+        ConfigError: something in it is wrong; the message quotes the line.
+    """
+    return _parse(TomlFile(text, path=path))
+
+
+def _parse(file: TomlFile) -> RunSettings:
+    top = file.root
+    if not top.values:
+        top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
+    top.refuse_others(_TOP, elsewhere=_BELONGS)
+    order = _order(top)
+    seed = top.integer("seed", at_least=0, below=1 << 63, hint="such as `seed = 1234`" if "seed" not in top else None)
+    dataset = _dataset(top)
+    windows = top.choice("windows", ("concat", "best_fit"), "concat")
+    if windows == "best_fit" and dataset in CONVERSATIONS:
+        message = f'expected no `windows` for dataset "{dataset}", found "best_fit"'
+        top.refuse("windows", message, hint="leave it out: conversations are packed whole")
+    sources = _sources(top)
+    stages = top.tables("stages", hint=_STAGE_EXAMPLE)
+    if not stages:
+        top.refuse("stages" if "stages" in top else None, "expected a stage, found none", hint=_STAGE_EXAMPLE)
+    numbers = {source.name: number for number, source in enumerate(sources)}
+    settings = RunSettings(
+        order=order,
+        seed=seed,
+        tokenizer=top.text("tokenizer", hint='such as "tokenizer.json"') if "tokenizer" in top else None,
+        documents=top.choice("documents", ("shuffled", "file"), "shuffled"),
+        windows=windows,
+        mixing_block=_mixing_block(top),
+        dataset=dataset,
+        samples=sample_settings(top.table("samples", name=" of [samples]"), dataset),
+        sources=sources,
+        stages=parse_stages(stages, numbers),
+        denied=parse_denials(top, numbers),
+        path=file.path,
+        sha256=hashlib.sha256(file.text.encode()).hexdigest(),
+    )
+    if order == "megatron":
+        check_megatron(top)
+    return settings
+
+
+def _order(top: Table) -> int | Literal["megatron"]:
+    value = top.values.get("order")
+    if value == "megatron":
+        return "megatron"
+    expected = f'one of {", ".join(map(str, range(1, NEWEST_ORDER + 1)))} and "megatron"'
+    if type(value) is int and value > NEWEST_ORDER:
+        top.refuse_value("order", expected, hint="it is of a newer version of tokenloom; install that one")
+    if type(value) is not int or value < 1:
+        hint = f"write `order = {NEWEST_ORDER}`" if value is None or type(value) is str else None
+        top.refuse_value("order", expected, hint=hint)
+    return value
+
+
+def _dataset(top: Table) -> str:
+    kind = top.values.get("dataset", "gpt")
+    if isinstance(kind, str) and kind in _MASKED:
+        hint = f"use the builder with its config class; a run has {listed(KINDS)}"
+        message = f'expected a dataset whose order can be computed, found "{kind}": masked sentences are stored'
+        top.refuse("dataset", message, hint=hint)
+    return top.choice("dataset", tuple(KINDS), "gpt")
+
+
+def _mixing_block(top: Table) -> int:
+    mix = top.choice("mix", ("random", "even"), "random")
+    if "mixing_block" not in top:
+        return DEFAULT_MIXING_BLOCK if mix == "random" else 1
+    block = top.integer("mixing_block", at_least=1, below=LARGEST_MIXING_BLOCK + 1)
+    if "mix" in top and (mix == "even") != (block == 1):
+        message = (
+            f'expected a `mixing_block` {"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`, found {block}'
+        )
+        top.refuse("mixing_block", message, hint="leave one of the two out")
+    return block
+
+
+def _sources(top: Table) -> tuple[SourceSettings, ...]:
+    table = top.table("sources", hint=_SOURCE_EXAMPLE)
+    if not table.values:
+        top.refuse("sources" if "sources" in top else None, "expected a source, found none", hint=_SOURCE_EXAMPLE)
+    sources: list[SourceSettings] = []
+    named: dict[str, str] = {}
+    for name in table.values:
+        source = _source(table, name)
+        for data in source.data:
+            same = data if is_remote(data) else posixpath.normpath(data)
+            if (other := named.setdefault(same, name)) is not name:
+                message = f"expected data of their own for sources {other!r} and {name!r}, found {quoted(data)} in both"
+                table.refuse(name, message, hint="one pair is in one source only; weights are the stages' affair")
+        sources.append(source)
+    return tuple(sources)
+
+
+def _source(sources: Table, name: str) -> SourceSettings:
+    if (fault := fault_of_name(name)) is not None:
+        sources.refuse(name, f"expected {fault} for a source, found {shown(name)}")
+    value = sources.values[name]
+    if isinstance(value, (str, list)):
+        return SourceSettings(name=name, data=_data(sources, name, value, name))
+    if not isinstance(value, dict):
+        sources.refuse_value(name, "a table, a text or a list of texts", hint=_SOURCE_EXAMPLE)
+    table = sources.table(name, name=f" of source {name!r}")
+    table.refuse_others(_SOURCE, elsewhere={"weight": "it belongs to a stage: `weights = { … }`", **_IN_STAGES})
+    if "data" not in table:
+        table.refuse_value("data", "", hint=_SOURCE_EXAMPLE)
+    return SourceSettings(
+        name=name,
+        data=_data(table, "data", value["data"], name),
+        holdout=table.read("holdout", share_of) if "holdout" in table else None,
+        max_passes=table.integer("max_passes", at_least=1, below=1 << 22) if "max_passes" in table else None,
+    )
+
+
+_IN_STAGES = {key: hint for key, hint in _BELONGS.items() if key not in _SOURCE}
+
+
+def _data(table: Table, key: str, value: Any, name: str) -> tuple[str, ...]:
+    entries = value if isinstance(value, list) else [value]
+    if not entries:
+        table.refuse(key, f"expected data of source {name!r}, found an empty list", hint=_SOURCE_EXAMPLE)
+    found: dict[str, None] = {}
+    for entry in entries:
+        if not isinstance(entry, str) or not entry.strip() or not can_be_path(entry):
+            message = f"expected paths as data of source {name!r}, found {shown(entry)}"
+            table.refuse(key, message, hint=_SOURCE_EXAMPLE)
+        with table.at(key):
+            path = admit(entry)
+            if is_remote(path):
+                parse_address(path, is_folder=path.endswith("/"))
+        if path in found:
+            table.refuse(key, f"expected {quoted(path)} once in source {name!r}, found it twice")
+        found[path] = None
+    return tuple(found)

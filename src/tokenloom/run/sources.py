@@ -1,0 +1,287 @@
+"""From the sources of `run.toml` to those of `run.lock`: pairs are found, looked at, and compared with an older lock.
+
+No token is read: headers, manifests and, for what is held out, lengths of documents say all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tokenloom.datasets.tokenizer_match import mismatch
+from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.indexed.manifest.check import manifest_head_of, manifest_of
+from tokenloom.indexed.manifest.contents import Manifest, index_start_crc32
+from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.order.computed_keys import source_key
+from tokenloom.run.find_pairs import NUM_THREADS, find_pairs, place_of
+from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
+from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.settings import RunSettings, SourceSettings
+from tokenloom.storage.settings import ObjectStorageSettings
+
+CountPacks = Callable[[LockedSource, int], tuple[tuple[int, int], ...]]
+"""Takes a source as it is locked, and the place of a pair; returns `packs` of that pair, see `LockedPair`."""
+
+
+def lock_sources(
+    settings: RunSettings,
+    *,
+    old: RunLock | None,
+    at: int,
+    tokenizer: Any = None,
+    count_packs: CountPacks | None = None,
+    object_storage: ObjectStorageSettings | None = None,
+) -> tuple[LockedSource, ...]:
+    """Returns the sources of a run, by number.
+
+    Sources and pairs of an older lock keep their numbers, places and held-out documents; a source that the settings do
+    not name any more stays as it is, and is not looked at. New pairs follow behind, in the order in which they are
+    found.
+
+    Args:
+        settings: the run.
+        old: the lock of what training has read; None where it may all be as the settings say.
+        at: position from which on new pairs are there.
+        tokenizer: the tokenizer of the run; None if it names none.
+        count_packs: counts packs, where windows are packs; None where they are not.
+        object_storage: how to read data in object storage.
+
+    Raises:
+        DatasetNotFoundError: pairs are missing.
+        DatasetFormatError: a pair is damaged, or has changed since it was locked.
+        ConfigError: a pair is named twice, or holds what a run cannot read; a holdout was changed.
+        TokenizerError: pairs were made with several tokenizers, or with another one than that of the run.
+    """
+    named = {source.name: source for source in settings.sources}
+    kept = () if old is None else old.sources
+    olds = {source.name: source for source in kept}
+    order = [*olds, *(name for name in named if name not in olds)]
+    prefixes = {name: find_pairs(source, settings) for name, source in named.items()}
+    _check_each_in_one_source({**{each.name: [pair.prefix for pair in each.pairs] for each in kept}, **prefixes})
+    with ThreadPoolExecutor(NUM_THREADS) as executor:
+        everything = [prefix for found in prefixes.values() for prefix in found]
+        looked_at = executor.map(
+            lambda prefix: lock_pair(prefix, tokenizer=tokenizer, object_storage=object_storage), everything
+        )
+        seen = dict(zip(everything, looked_at, strict=True))
+    sources = []
+    for name in order:
+        if name in named:
+            found = [seen[prefix] for prefix in prefixes[name]]
+            source = _lock_source(
+                named[name], found, olds.get(name), seed=settings.seed, at=at, object_storage=object_storage
+            )
+            sources.append(source if count_packs is None else _with_packs(source, count_packs))
+        else:
+            sources.append(olds[name])
+    _check_one_tokenizer(pair for source in sources for pair in source.pairs)
+    return tuple(sources)
+
+
+def lock_pair(prefix: str, *, tokenizer: Any = None, object_storage: ObjectStorageSettings | None = None) -> LockedPair:
+    """Returns what a lock says of a pair, with nothing held out.
+
+    Args:
+        prefix: its prefix.
+        tokenizer: the tokenizer of the run; None for any.
+        object_storage: how to read data in object storage.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError, StorageError: it cannot be opened, or its manifest is of another pair.
+        ConfigError: it holds no tokens that a run can read.
+        TokenizerError: it was made with another tokenizer.
+    """
+    pair = IndexedDataset(prefix, object_storage=object_storage)
+    prefix = pair.path_prefix
+    header, arrays = pair.index.header, pair.index.arrays
+    if pair.dtype.kind not in "iu":
+        message = f"`{bin_path(prefix)}`: expected tokens of an integer dtype, found {pair.dtype.name}"
+        raise ConfigError(message, hint="a run reads token ids")
+    if arrays.has_modes:
+        message = f"`{idx_path(prefix)}`: expected text alone, found a multimodal pair"
+        raise ConfigError(message, hint="a run reads text; read it with `IndexedDataset(prefix, multimodal=True)`")
+    _check_tokenizer(pair, tokenizer)
+    manifest = _manifest(pair)
+    facts = None if manifest is None else manifest.pair
+    found = pair.num_tokens, pair.index_source().num_bytes
+    if facts is not None and (facts.num_tokens, facts.index.num_bytes) != found:
+        message = (
+            f"`{manifest_path(prefix)}`: expected {found[0]} tokens and an index of {found[1]} bytes, as the pair "
+        )
+        message += f"has, found {facts.num_tokens} and {facts.index.num_bytes}"
+        raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
+    return LockedPair(
+        prefix=prefix,
+        num_documents=header.num_sequences,
+        num_tokens=found[0],
+        dtype=pair.dtype.name,
+        idx_bytes=found[1],
+        index_start_crc32=index_start_crc32(header, arrays.lengths),
+        tokens_crc32=None if facts is None else facts.tokens.crc32,
+        index_crc32=None if facts is None else facts.index.crc32,
+        fingerprint=None if manifest is None else manifest.tokenizer.sha256,
+    )
+
+
+class Difference(NamedTuple):
+    """How a pair differs from what was locked: which file, of what, and what is there."""
+
+    path: str
+    expected: str
+    found: str
+
+
+def difference(locked: LockedPair, found: LockedPair) -> Difference | None:
+    """Returns how a pair differs from what was locked, None if nothing is known to differ."""
+    for name, path, what in _FACTS:
+        expected, value = getattr(locked, name), getattr(found, name)
+        if expected != value and expected is not None and value is not None:
+            shown = "{:08x}" if name.endswith("crc32") else "{}"
+            return Difference(path(found.prefix), f"{what} {shown.format(expected)}", shown.format(value))
+    return None
+
+
+_FACTS = (
+    ("dtype", idx_path, "the dtype"),
+    ("num_documents", idx_path, "documents:"),
+    ("idx_bytes", idx_path, "bytes:"),
+    ("index_start_crc32", idx_path, "an index whose start has CRC-32"),
+    ("num_tokens", bin_path, "tokens:"),
+    ("index_crc32", idx_path, "an index with CRC-32"),
+    ("tokens_crc32", bin_path, "tokens with CRC-32"),
+)
+"""Members of a pair that tell it from others, whose file they are of, and what a message calls them."""
+
+
+def _lock_source(
+    settings: SourceSettings,
+    found: Sequence[LockedPair],
+    old: LockedSource | None,
+    *,
+    seed: int,
+    at: int,
+    object_storage: ObjectStorageSettings | None,
+) -> LockedSource:
+    """Returns a source with what was locked of it, and behind that what is new."""
+    kept, new = _told_apart(settings.name, found, () if old is None else old.pairs)
+    by_blocks = any(pair.held_blocks for pair in kept)
+    if settings.holdout is not None and not kept:
+        by_blocks = holds_blocks(new, settings.holdout)
+    _check_holdout(settings, kept, by_blocks=by_blocks)
+    key = source_key(seed, settings.name)
+    added: list[LockedPair] = []
+    for pair in with_holdout(new, settings.holdout, by_blocks=by_blocks, after=kept):
+        number, tokens = len(kept) + len(added), 0
+        if pair.held_blocks or pair.held_documents:
+            lengths = IndexedDataset(pair.prefix, object_storage=object_storage).index.arrays.lengths
+            tokens = held_tokens(pair, lengths, key=key, number=number)
+        added.append(replace(pair, held_tokens=tokens, since=at))
+    if not sum(pair.num_tokens for pair in (*kept, *added)):
+        message = f"source {settings.name!r}: expected tokens, found none in {len(kept) + len(added)} pairs"
+        raise ConfigError(message, hint="remove the source, or write its data again")
+    return LockedSource(name=settings.name, pairs=(*kept, *added), max_passes=settings.max_passes)
+
+
+def _told_apart(
+    source: str, found: Sequence[LockedPair], old: Sequence[LockedPair]
+) -> tuple[list[LockedPair], list[LockedPair]]:
+    """Returns the pairs of the lock, where they are now, and the new ones.
+
+    A pair that is not where it was is taken for one of the same name elsewhere that holds the same.
+    """
+    left = {place_of(pair.prefix): pair for pair in found}
+    kept: list[LockedPair | None] = []
+    for locked in old:
+        pair = left.pop(place_of(locked.prefix), None)
+        if pair is not None and (changed := difference(locked, pair)) is not None:
+            raise changed_data(changed)
+        kept.append(None if pair is None else replace(locked, prefix=pair.prefix))
+    for number, locked in enumerate(old):
+        if kept[number] is not None:
+            continue
+        name = os.path.basename(locked.prefix)
+        moved = [
+            place
+            for place, pair in left.items()
+            if os.path.basename(pair.prefix) == name and difference(locked, pair) is None
+        ]
+        if len(moved) != 1:
+            message = (
+                f"source {source!r}: expected the pair `{locked.prefix}`, as the lock has, found it nowhere in `data`"
+            )
+            hint = "what was read stays in `data`; give the source no weight to read no more of it"
+            raise ConfigError(message, hint=hint)
+        kept[number] = replace(locked, prefix=left.pop(moved[0]).prefix)
+    return [pair for pair in kept if pair is not None], list(left.values())
+
+
+def changed_data(changed: Difference) -> DatasetFormatError:
+    """Returns the error for a pair that is not what was locked."""
+    message = f"`{changed.path}` changed after it was locked: expected {changed.expected}, found {changed.found}"
+    hint = "restore the data; what was trained on cannot change. Before training, remove the lock and run "
+    return DatasetFormatError(message, hint=f"{hint}`tokenloom run lock`")
+
+
+def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_blocks: bool) -> None:
+    """Checks that a share gives what was held out of pairs of the lock."""
+    plain = [replace(pair, held_blocks=0, held_documents=0) for pair in kept]
+    again = with_holdout(plain, settings.holdout, by_blocks=by_blocks)
+    for locked, pair in zip(kept, again, strict=True):
+        held, share = locked.held_blocks or locked.held_documents, pair.held_blocks or pair.held_documents
+        if held != share:
+            what = "blocks" if by_blocks else "documents"
+            message = (
+                f"source {settings.name!r}: expected a `holdout` of {held} {what} of `{locked.prefix}`, as the lock "
+            )
+            message += f"has, found one of {share}"
+            raise ConfigError(message, hint="a holdout is chosen before training; set it as it was")
+
+
+def _with_packs(source: LockedSource, count_packs: CountPacks) -> LockedSource:
+    pairs = [replace(pair, packs=count_packs(source, number)) for number, pair in enumerate(source.pairs)]
+    return replace(source, pairs=tuple(pairs))
+
+
+def _check_each_in_one_source(prefixes: dict[str, list[str]]) -> None:
+    owners: dict[str, str] = {}
+    for source, found in prefixes.items():
+        for prefix in found:
+            if (owner := owners.setdefault(place_of(prefix), source)) != source:
+                message = f"expected `{prefix}` in one source, found it in {owner!r} and {source!r}"
+                raise ConfigError(message, hint="a source keeps its name and its pairs; weights are the stages' affair")
+
+
+def _check_tokenizer(pair: IndexedDataset, tokenizer: Any) -> None:
+    """Checks that a pair can be of the tokenizer of the run, as its manifest says."""
+    if tokenizer is None or (head := manifest_head_of(pair)) is None:
+        return
+    if (found := mismatch(head, tokenizer)) is not None:
+        made_by = head.tokenizer.describe()
+        message = f"`{pair.path_prefix}`: expected the tokenizer that made the data, {made_by}, found {found}"
+        raise TokenizerError(message, hint="name that one as `tokenizer`, or tokenize the data again")
+
+
+def _check_one_tokenizer(pairs: Iterable[LockedPair]) -> None:
+    first: LockedPair | None = None
+    for pair in pairs:
+        if pair.fingerprint is None:
+            continue
+        first = first or pair
+        if pair.fingerprint != first.fingerprint:
+            found = f"{first.fingerprint} of `{first.prefix}` and {pair.fingerprint} of `{pair.prefix}`"
+            message = f"expected one tokenizer for all data, found those with sha256 {found}"
+            raise TokenizerError(message, hint="tokenize one of them again")
+
+
+def _manifest(pair: IndexedDataset) -> Manifest | None:
+    """Returns the manifest of a pair, None if there is none to read."""
+    try:
+        return manifest_of(pair)
+    except AccessDeniedError:  # what stores say of a missing object to those who may not list
+        return None

@@ -1,0 +1,305 @@
+"""Which window stands at a position of a run, and at which position a window stands: arithmetic over the lock.
+
+A position is in a segment. The mixture of the segment says which source it is, and which of that source's takes there
+(`kernels.MixedStage`); how far the source was says which window that is (`progress.py`). Nothing is stored per sample
+or pass: a segment costs about 60 bytes per source, once it is asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import MixedStage
+from tokenloom.run.amounts import MOST_SAMPLES
+from tokenloom.run.lock import LockedSegment, RunLock
+from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Progress, Walk, given_out, too_many_walks
+from tokenloom.run.take_maps import Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Located:
+    """What stands at positions, in their order.
+
+    Attributes:
+        segments: int32[num_positions], numbers of segments.
+        sources: int32[num_positions], numbers of sources.
+        walks: int64[num_positions], numbers of walks of the source.
+        windows: int64[num_positions], windows within the walk.
+    """
+
+    segments: NDArray[np.int32]
+    sources: NDArray[np.int32]
+    walks: Int64s
+    windows: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Segment:
+    """A segment that was asked for.
+
+    Attributes:
+        entered: what its sources give.
+        mixed: its mixture.
+        given: int64[num_leaves], takes that the mixture gives out up to the end of the segment's last mixing block.
+        sources: int32[num_leaves], numbers of its sources.
+    """
+
+    entered: Entered
+    mixed: MixedStage
+    given: Int64s
+    sources: NDArray[np.int32]
+
+
+class Timeline:
+    """The order of a run as a function with an inverse. Safe from several threads; pickled as its lock."""
+
+    def __init__(self, lock: RunLock) -> None:
+        """Takes the order of a lock.
+
+        Raises:
+            ConfigError: its segments are not one after the other, or name sources that are not there.
+        """
+        check_segments(lock)
+        self.lock = lock
+        self._starts = np.array([segment.start for segment in lock.segments], dtype=np.int64)
+        self._progress = Progress(lock.sources, lock)
+        self._segments: list[_Segment] = []
+        self._building = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Timeline], tuple[RunLock]]:
+        return Timeline, (self.lock,)
+
+    @property
+    def segments(self) -> tuple[LockedSegment, ...]:
+        """The segments of the run."""
+        return self.lock.segments
+
+    @property
+    def num_samples(self) -> int | None:
+        """Positions of the run; None if its last stage is endless."""
+        last = self.lock.segments[-1]
+        return None if last.num_samples is None else last.start + last.num_samples
+
+    def locate(self, positions: Int64s) -> Located:
+        """Returns what stands at positions.
+
+        Args:
+            positions: int64[num_positions].
+
+        Raises:
+            IndexError: a position is not in the run.
+            ConfigError: a source has no windows in a segment, or too many.
+        """
+        positions = np.ascontiguousarray(positions, dtype=np.int64)
+        stop = MOST_SAMPLES if self.num_samples is None else self.num_samples
+        first, last = bounds_of(positions) if len(positions) else (0, -1)
+        if first < 0 or last >= stop:
+            message = f"expected positions in [0, {stop}), found {positions[(positions < 0) | (positions >= stop)][0]}"
+            raise IndexError(message)
+        number = int(np.searchsorted(self._starts, first, side="right")) - 1
+        if first <= last < self._end_of(first):  # all in one segment, as nearly always
+            sources, walks, windows = self._locate(number, positions)
+            segments = np.full(len(positions), number, dtype=np.int32)
+            return Located(segments=segments, sources=sources, walks=walks, windows=windows)
+        segments = np.searchsorted(self._starts, positions, side="right").astype(np.int32) - np.int32(1)
+        sources = np.empty(len(positions), dtype=np.int32)
+        walks, windows = np.empty_like(positions), np.empty_like(positions)
+        for number in np.unique(segments).tolist():
+            here = np.flatnonzero(segments == number)
+            sources[here], walks[here], windows[here] = self._locate(number, positions[here])
+        return Located(segments=segments, sources=sources, walks=walks, windows=windows)
+
+    def _locate(self, number: int, positions: Int64s) -> tuple[NDArray[np.int32], Int64s, Int64s]:
+        segment = self._segment(number)
+        leaves, takes = segment.mixed.locate(positions - segment.entered.start)
+        walks, windows = segment.entered.locate(leaves, takes)
+        sources = segment.sources[leaves]
+        if (walk := int(walks.max())) >= MOST_WALKS:
+            place = int(walks.argmax())
+            raise too_many_walks(self.lock.sources[sources[place]].name, f"position {positions[place]}", walk)
+        return sources, walks, windows
+
+    def positions_of(self, source: int, walks: Int64s, windows: Int64s, *, sequence_length: int) -> Int64s:
+        """Returns where windows of a source stand: int64[num_windows], -1 for those that the run does not read.
+
+        Args:
+            source: number of the source.
+            walks: int64[num_windows], numbers of its walks.
+            windows: int64[num_windows], windows within them.
+            sequence_length: tokens of a window.
+        """
+        walks, windows = np.asarray(walks, dtype=np.int64), np.asarray(windows, dtype=np.int64)
+        found = np.full(walks.shape, -1, dtype=np.int64)
+        asked = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))
+        for segment, leaf in self._readings(source):
+            if not len(asked):
+                break
+            if segment.entered.sequence_length == sequence_length:
+                positions = _positions(segment, leaf, walks[asked], windows[asked])
+                end = self._end_of(segment.entered.start)
+                found[asked] = np.where(positions < end, positions, -1)
+                asked = asked[found[asked] < 0]
+        return found
+
+    def num_given(self, segment: int, source: int, offset: int) -> int:
+        """Returns how many takes of a source are given out by the first mixing blocks of a segment.
+
+        Args:
+            segment: number of the segment.
+            source: number of the source.
+            offset: positions of these blocks, or of the whole segment.
+        """
+        leaf = self.entered(segment).leaf_of(source)
+        return 0 if leaf is None else int(self._segment(segment).mixed.counts(offset)[leaf])
+
+    def positions_of_takes(self, segment: int, source: int, takes: Int64s) -> Int64s:
+        """Returns where takes of a source stand, which count from the start of a segment: int64[num_takes].
+
+        A cut may leave them over: then the positions lie behind the end of the segment.
+        """
+        found = self._segment(segment)
+        leaf = found.entered.leaf_of(source)
+        leaves = np.full(len(takes), -1 if leaf is None else leaf, dtype=np.int32)
+        positions: Int64s = found.mixed.offsets(leaves, takes) + found.entered.start
+        return positions
+
+    def walk_of(self, source: int, walk: int) -> Walk:
+        """Returns what a walk of a source goes over.
+
+        Raises:
+            IndexError: the run does not come to a segment with such a walk.
+        """
+        latest = None
+        for segment, leaf in self._readings(source):
+            if segment.entered.walks[leaf] <= walk:
+                latest = segment.entered, leaf
+        joined = self._progress.joined.get((source, walk))
+        if joined is not None:
+            return joined
+        if latest is None or not 0 <= walk < MOST_WALKS:
+            message = f"expected a walk of source {source} that the run comes to, found {walk}"
+            raise IndexError(message)
+        entered, leaf = latest
+        return Walk(
+            number=walk,
+            first_pair=0,
+            last_pair=int(entered.num_pairs[leaf]),
+            num_windows=int(entered.num_windows[leaf]),
+            pass_number=int(entered.passes[leaf]) + walk - int(entered.walks[leaf]),
+            sequence_length=entered.sequence_length,
+        )
+
+    def num_pairs_of(self, source: int, segment: int) -> int:
+        """Returns how many pairs a source has in a segment; 0 if the segment does not read it."""
+        entered = self.entered(segment)
+        leaf = entered.leaf_of(source)
+        return 0 if leaf is None else int(entered.num_pairs[leaf])
+
+    def entered(self, segment: int) -> Entered:
+        """Returns what the sources of a segment give in it."""
+        return self._segment(segment).entered
+
+    def _readings(self, source: int) -> Iterator[tuple[_Segment, int]]:
+        """Yields the segments that read a source, and its leaf there."""
+        for number in range(len(self.lock.segments)):
+            segment = self._segment(number)
+            leaf = segment.entered.leaf_of(source)
+            if leaf is not None:
+                yield segment, leaf
+
+    def _end_of(self, start: int) -> int:
+        later = int(np.searchsorted(self._starts, start, side="right"))
+        if later < len(self._starts):
+            return int(self._starts[later])
+        return MOST_SAMPLES if self.num_samples is None else self.num_samples
+
+    def _segment(self, number: int) -> _Segment:
+        """Returns a segment; builds those up to it first."""
+        if number < len(self._segments):
+            return self._segments[number]
+        with self._building:
+            for built in range(len(self._segments), number + 1):
+                if built:
+                    before = self._segments[-1]
+                    self._progress.leave(before.entered, self.lock.segments[built - 1], before.mixed)
+                self._segments.append(self._build(self.lock.segments[built]))
+        return self._segments[number]
+
+    def _build(self, segment: LockedSegment) -> _Segment:
+        sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
+        entered = self._progress.enter(segment.stage, segment.start, segment.sequence_length, sources)
+        mixed = self._progress.mixed(segment)
+        given = mixed.counts(given_out(segment, self.lock.mixing_block))
+        return _Segment(entered=entered, mixed=mixed, given=given, sources=sources.astype(np.int32))
+
+
+def _positions(segment: _Segment, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
+    """Returns where a segment would have windows, if it went on to the end of its last mixing block; -1 for others."""
+    takes = segment.entered.takes(leaf, walks, windows)
+    there = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
+    positions = np.full(len(takes), -1, dtype=np.int64)
+    if len(there):
+        leaves = np.full(len(there), leaf, dtype=np.int32)
+        positions[there] = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
+    return positions
+
+
+def check_segments(lock: RunLock) -> None:
+    """Checks that segments follow each other without gaps, and name sources that are there.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not lock.segments:
+        message = "expected a run of at least one stage, found none"
+        raise ConfigError(message)
+    for segment, later in pairwise(lock.segments):
+        if segment.num_samples is None or later.start != segment.start + segment.num_samples:
+            found = "one without end" if segment.num_samples is None else f"position {later.start}"
+            message = (
+                f"expected stage {later.stage!r} to begin where the segment before it ends, at position "
+                f"{segment.start} + {segment.num_samples}, found {found}"
+            )
+            raise ConfigError(message)
+    for segment in lock.segments:
+        if (fault := _fault(segment, len(lock.sources))) is not None:
+            message = f"expected {fault} in the segment of stage {segment.stage!r} at position {segment.start}"
+            raise ConfigError(message)
+    if lock.segments[0].start:
+        message = f"expected the first segment at position 0, found {lock.segments[0].start}"
+        raise ConfigError(message)
+
+
+def _fault(segment: LockedSegment, num_sources: int) -> str | None:
+    """Returns what a segment should have; None if all is well."""
+    size, mixed_as = segment.num_samples, segment.mixed_as
+    if size is not None and not 0 < size <= MOST_SAMPLES - segment.start:
+        return f"samples in [1, 2**60), not {size},"
+    if mixed_as is not None and (size is None or not size <= mixed_as <= MOST_SAMPLES):
+        return f"`mixed_as` to be at least the {size} samples, not {mixed_as},"
+    if segment.sequence_length < 1:
+        return f"a sequence length from 1 on, not {segment.sequence_length},"
+    numbers = [number for number, _ in segment.weights]
+    if not numbers or numbers[0] < 0 or numbers[-1] >= num_sources or any(a >= b for a, b in pairwise(numbers)):
+        return f"weights by rising numbers of {num_sources} sources, not {numbers[:5]},"
+    if any(weight < 1 for _, weight in segment.weights) or sum(weight for _, weight in segment.weights) > MOST_SAMPLES:
+        return "weights from 1 on, with a sum of at most 2**60,"
+    return None
+
+
+def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:
+    """Returns the least and the largest of some positions."""
+    if positions.size <= _FEW and positions.ndim == 1:  # a call of NumPy takes longer than looking at so few
+        numbers = positions.tolist()
+        return min(numbers), max(numbers)
+    return int(positions.min()), int(positions.max())
+
+
+_FEW = 128

@@ -1,0 +1,270 @@
+"""What a sample is known by: a hash of its content, and a few words that people recognise it by."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import struct
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+
+WAYS = ("auto", "rows", "list", "one")
+"""How a batch is cut into samples; see `SampleCutter`."""
+
+CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
+
+_BYTES = 16
+_LONGEST_WORDS = 64
+_MOST_NUMBERS = 6
+_KNOWN_BY_REPR = (complex, date, time, timedelta, Decimal, Fraction, PurePath, UUID)
+
+
+class Sample(NamedTuple):
+    """A sample of a batch.
+
+    Attributes:
+        fingerprint: 32 hexadecimal digits; samples of the same content have the same.
+        words: its content in short.
+    """
+
+    fingerprint: str
+    words: str
+
+
+class SampleCutter:
+    """Cuts batches into samples.
+
+    Args:
+        how: "rows", and a sample is a row of every column: of arrays, tensors and lists of a mapping, or of a tuple of
+            them. "list", and a batch is a list of samples. "one", and it is a sample. "auto" looks: a mapping has rows
+            where it has columns; a tuple or list has them where it holds arrays or tensors with the same number of
+            rows, as torch collates them, and is a list of samples otherwise. Or a function from a batch to its samples.
+
+    Raises:
+        ConfigError: there is no such way.
+    """
+
+    def __init__(self, how: CutSamples = "auto") -> None:
+        if isinstance(how, str) and how not in WAYS:
+            message = f"expected {', '.join(WAYS)} or a function as the way to cut samples, found {how!r}"
+            raise ConfigError(message)
+        self._how = how
+        self.left_out: set[str] = set()
+        """Columns that have no row per sample: no fingerprint knows of them."""
+
+    def samples(self, batch: Any) -> list[Sample]:
+        """Returns the samples of a batch, in its order.
+
+        Raises:
+            ConfigError: it holds what has no fingerprint; the message says where.
+        """
+        if not isinstance(self._how, str):
+            return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
+        if self._how == "list" or (self._how == "auto" and _is_list_of_samples(batch)):
+            if not isinstance(batch, (list, tuple)):
+                message = f"expected a list of samples as a batch, found {type(batch).__name__}"
+                raise ConfigError(message)
+            return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
+        count = None if self._how == "one" else _num_rows(batch)
+        if count is None:
+            if self._how == "rows":
+                message = f"expected a batch with a row per sample, found {type(batch).__name__} without rows"
+                raise ConfigError(message)
+            return [_sample(batch, "batch")]
+        return [_sample(self._row(batch, number, count, ""), "batch") for number in range(count)]
+
+    def _row(self, value: Any, number: int, count: int, name: str) -> Any:
+        """Returns one row of columns."""
+        if isinstance(value, Mapping):
+            columns = {key: (column, f"{name}[{key!r}]") for key, column in value.items()}
+            kept = {key: pair for key, pair in columns.items() if _has_rows(pair[0], count)}
+            self.left_out |= {where for key, (_, where) in columns.items() if key not in kept}
+            return {key: self._row(column, number, count, where) for key, (column, where) in kept.items()}
+        if isinstance(value, (list, tuple)) and _is_transposed(value, count):
+            return [self._row(column, number, count, f"{name}[{place}]") for place, column in enumerate(value)]
+        return value[number]
+
+
+def fingerprint(value: Any, where: str = "value") -> str:
+    """Returns 32 hexadecimal digits of a hash of content: that of tensors does not depend on their device.
+
+    Arrays and tensors count by dtype, shape and numbers, mappings whatever the order of their keys, lists as tuples,
+    dataclasses by their fields.
+
+    Args:
+        value: arrays, tensors, mappings, sequences, sets, dataclasses, texts, bytes, numbers, dates, None.
+        where: what it is, for errors.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+    made = hashlib.blake2b(digest_size=_BYTES)
+    _feed(made, value, where)
+    return made.hexdigest()
+
+
+def _sample(value: Any, where: str) -> Sample:
+    return Sample(fingerprint(value, where), words_of(value))
+
+
+def words_of(value: Any, longest: int = _LONGEST_WORDS) -> str:
+    """Returns content in short, in one line."""
+    text = _words(value, longest)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _words(value: Any, longest: int) -> str:
+    if _is_array(value):
+        array = _array_of(value)
+        first = " ".join(str(number) for number in array.reshape(-1)[:_MOST_NUMBERS].tolist())
+        rest = " …" if array.size > _MOST_NUMBERS else ""
+        shape = ", ".join(map(str, array.shape))
+        return f"{first}" if not array.shape else f"{_dtype_of(value)}[{shape}] {first}{rest}"
+    if isinstance(value, Mapping):
+        parts = []
+        for key, item in value.items():
+            parts.append(f"{key!r}: {_words(item, longest)}")
+            if sum(map(len, parts)) > longest:
+                break
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_words(item, longest) for item in value[:_MOST_NUMBERS])}]"
+    return repr(value[:longest] if isinstance(value, (str, bytes)) else value).replace("\n", " ")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+
+def _is_list_of_samples(batch: Any) -> bool:
+    if not isinstance(batch, (list, tuple)):
+        return False
+    counts = {_num_rows(item) for item in batch}
+    return not any(_is_array(item) for item in batch) or len(counts) > 1 or None in counts
+
+
+def _num_rows(value: Any) -> int | None:
+    """Returns the rows of a column, or of most columns; None if it has none."""
+    if _is_array(value):
+        return int(value.shape[0]) if len(value.shape) else None
+    if isinstance(value, Mapping):
+        return _most_common(_num_rows(column) for column in value.values())
+    if isinstance(value, (list, tuple)):
+        inner = {_num_rows(item) for item in value if _is_array(item)}
+        is_columns = len(inner) == 1 and None not in inner and all(_num_rows(item) in inner for item in value)
+        return inner.pop() if is_columns else len(value)
+    return None
+
+
+def _has_rows(value: Any, count: int) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_rows(column, count) for column in value.values())
+    if isinstance(value, (list, tuple)):
+        return len(value) == count or _is_transposed(value, count)
+    return _is_array(value) and len(value.shape) > 0 and value.shape[0] == count
+
+
+def _is_transposed(value: list[Any] | tuple[Any, ...], count: int) -> bool:
+    """Whether a list holds columns, as torch collates lists and tuples, rather than a value per row."""
+    arrays = any(_is_array(item) and len(item.shape) > 0 for item in value)
+    return arrays and all(_has_rows(item, count) for item in value)
+
+
+def _most_common(counts: Iterable[int | None]) -> int | None:
+    found = Counter(count for count in counts if count is not None)
+    return found.most_common(1)[0][0] if found else None
+
+
+# --- content ----------------------------------------------------------------------------------------------------
+
+
+def _feed(made: Any, value: Any, where: str) -> None:
+    if value is None or isinstance(value, (bool, np.bool_)):
+        made.update(b"N" if value is None else b"T" if value else b"F")
+    elif isinstance(value, Enum):
+        _feed_text(made, b"E", repr(value).encode())
+    elif isinstance(value, (int, np.integer)):
+        _feed_text(made, b"i", str(int(value)).encode())
+    elif isinstance(value, (float, np.floating)):
+        made.update(b"f" + struct.pack("<d", float(value)))
+    elif isinstance(value, str):
+        _feed_text(made, b"s", value.encode("utf-8", "surrogatepass"))
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        _feed_text(made, b"y", bytes(value))
+    elif _is_array(value):
+        _feed_array(made, value, where)
+    elif isinstance(value, Mapping):
+        made.update(b"m%d " % len(value))
+        for key in sorted(value, key=lambda key: (type(key).__name__, str(key))):
+            _feed(made, key, where)
+            _feed(made, value[key], f"{where}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        made.update(b"l%d " % len(value))
+        for number, item in enumerate(value):
+            _feed(made, item, f"{where}[{number}]")
+    elif isinstance(value, (set, frozenset)):
+        _feed(made, sorted(fingerprint(item, where) for item in value), where)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        _feed(made, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, where)
+    elif isinstance(value, _KNOWN_BY_REPR):
+        _feed_text(made, b"r", repr(value).encode())
+    else:
+        found = f"{type(value).__module__}.{type(value).__qualname__}"
+        message = f"expected tensors, arrays, mappings, lists, texts and numbers in a batch, found {found} as `{where}`"
+        raise ConfigError(message, hint="give a function from a batch to its samples that says what to compare")
+
+
+def _feed_text(made: Any, kind: bytes, content: bytes) -> None:
+    made.update(kind + b"%d " % len(content))
+    made.update(content)
+
+
+def _feed_array(made: Any, value: Any, where: str) -> None:
+    array = _array_of(value)
+    if array.dtype.hasobject:
+        made.update(b"o" + repr(array.shape).encode())
+        for item in array.reshape(-1).tolist():
+            _feed(made, item, where)
+        return
+    made.update(f"a{_dtype_of(value)}{tuple(array.shape)}".encode())
+    made.update(np.ascontiguousarray(array).tobytes())
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or _is_tensor(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # a tensor of a module that nobody loaded cannot be there
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _dtype_of(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return str(value.dtype.newbyteorder("="))
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _array_of(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    torch: Any = sys.modules["torch"]
+    tensor = value.detach()
+    tensor = (tensor.to_dense() if tensor.layout != torch.strided else tensor).cpu().resolve_conj().resolve_neg()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()  # exact
+    elif str(tensor.dtype).startswith("torch.float8"):
+        tensor = tensor.view(torch.uint8)
+    array: np.ndarray[Any, Any] = tensor.numpy()
+    return array

@@ -1,0 +1,144 @@
+"""What a program read, kept in a file as it goes: lines that are whole even if the program is killed.
+
+A training program calls `record_batch` with every batch that it uses, and `record_checkpoint` once a checkpoint is
+safe. Both do nothing unless `tokenloom verify-resume` has started the program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from tokenloom.testing.fingerprints import CutSamples, SampleCutter
+
+FILE = "TOKENLOOM_RESUME_RECORD"
+"""Environment variable: the file that a rank writes what it read to."""
+
+FOLDER = "TOKENLOOM_RESUME_FOLDER"
+"""Environment variable: the folder for checkpoints, empty at first, shared by the ranks."""
+
+STOP_AFTER = "TOKENLOOM_RESUME_STOP_AFTER"
+"""Environment variable: the batches after which a rank waits to be killed."""
+
+STOP_SAMPLES = "TOKENLOOM_RESUME_STOP_SAMPLES"
+"""Environment variable: the samples from which on a rank waits to be killed."""
+
+_SECONDS_BETWEEN_LOOKS = 0.05
+
+
+class RecordWriter:
+    """Appends events to a file, a line each, each in one write."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, kind: str, value: Any = None) -> None:
+        """Adds an event, such as "batch" with its samples."""
+        line = json.dumps([kind, value]).encode() + b"\n"
+        while line:
+            line = line[os.write(self._file, line) :]
+
+
+class RecordReader:
+    """Reads events while they are being written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+
+    def events(self) -> list[tuple[str, Any]]:
+        """Returns what was added since the last call; a line that is not whole waits for its end."""
+        whole = self._whole_lines()
+        self._offset += len(whole)
+        return [(kind, value) for kind, value in map(json.loads, whole.splitlines())]
+
+    def has_more(self) -> bool:
+        """Whether something was added since."""
+        return bool(self._whole_lines())
+
+    def _whole_lines(self) -> bytes:
+        try:
+            with open(self._path, "rb") as stream:
+                stream.seek(self._offset)
+                content = stream.read()
+        except FileNotFoundError:
+            return b""
+        return content[: content.rfind(b"\n") + 1]
+
+
+class _Program:
+    """What this process has recorded."""
+
+    def __init__(self, path: str) -> None:
+        self.writer = RecordWriter(path)
+        self.parent = os.getppid()
+        self.num_batches = 0
+        self.num_samples = 0
+        self.cutters: dict[Any, SampleCutter] = {}
+
+
+_programs: dict[tuple[int, str], _Program] = {}
+
+
+def _program() -> _Program | None:
+    path = os.environ.get(FILE)
+    if path is None:
+        return None
+    key = (os.getpid(), path)
+    if key not in _programs:
+        _programs[key] = _Program(path)
+    return _programs[key]
+
+
+def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
+    """Records a batch that a training program is about to use, for `tokenloom verify-resume PROGRAM`.
+
+    Call it in the process of a rank, in the order of use, before anything that a checkpoint may hold of the batch. It
+    does nothing unless the program was started by the check. Where the rank is to be killed, it does not return.
+
+    Args:
+        batch: tensors, arrays, mappings, sequences, texts, numbers.
+        samples: how it is cut into samples; see `tokenloom verify-resume --help`.
+
+    Raises:
+        ConfigError: the batch holds what has no fingerprint.
+    """
+    if (program := _program()) is None:
+        return
+    cutter = program.cutters.setdefault(samples, SampleCutter(samples))
+    known = len(cutter.left_out)
+    found = cutter.samples(batch)
+    program.num_batches += 1
+    program.num_samples += len(found)
+    if len(cutter.left_out) > known:
+        program.writer.write("left out", sorted(cutter.left_out))
+    program.writer.write("batch", found)
+    if _is_over(program):
+        program.writer.write("stopped")
+        wait_to_be_killed(program.parent)
+
+
+def record_checkpoint() -> None:
+    """Records that a checkpoint is safe: a restart goes on after the batches that were recorded before.
+
+    Call it once the last file of the checkpoint has its name, in every rank or in one. It does nothing unless the
+    program was started by `tokenloom verify-resume`.
+    """
+    if (program := _program()) is not None:
+        program.writer.write("checkpoint", program.num_batches)
+
+
+def _is_over(program: _Program) -> bool:
+    batches, samples = (os.environ.get(name) for name in (STOP_AFTER, STOP_SAMPLES))
+    return (batches is not None and program.num_batches >= int(batches)) or (
+        samples is not None and program.num_samples >= int(samples)
+    )
+
+
+def wait_to_be_killed(parent: int) -> None:
+    """Waits until this process is killed, or the one that started it, its parent, is gone."""
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    os._exit(1)

@@ -1,0 +1,206 @@
+"""The reference's `--tokenizer-type` and the files that go with it, as a tokenizer of ours that gives the same ids."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.plain import NullTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.tiktoken_patterns import REFERENCE_PATTERNS
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+from tokenloom.tokenizers.vocabulary_files import load_gpt2, load_wordpiece, read_file
+
+TYPES = (
+    *("GPT2BPETokenizer", "GPT2BPE", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"),
+    *("Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "NullTokenizer"),
+)
+_NOT_FOR_TEXT = ("MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer")
+_TIKTOKEN_ROLES = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
+_TIKTOKEN_SIZE = 1 << 17
+_NUM_SENTINELS = 100
+_MOST_BYTES = 256 << 20
+_LIST_HINT = 'expected a list such as [{"rank": 0, "token_bytes": "AA==", "token_str": ""}, …]'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceTokenizerOptions:
+    """The reference's options of tokenizers, those that decide ids, by its names.
+
+    Attributes:
+        tokenizer_type: one of `TYPES`.
+        tokenizer_model: file or folder of a tokenizer of Hugging Face, SentencePiece or tiktoken.
+        vocab_file: vocabulary of GPT-2 or BERT.
+        merge_file: pairs of GPT-2.
+        vocab_size: number of ids of `NullTokenizer` and `TikTokenizer`.
+        special_tokens: further ones of GPT-2 and BERT, all of tiktoken's.
+        tiktoken_pattern: "v1" or "v2".
+        tiktoken_num_special_tokens: ids that tiktoken keeps for special tokens.
+        null_tokenizer_eod_id: end of documents of `NullTokenizer`.
+        sentencepiece_ignores_white_space: whether SentencePiece takes texts as they are.
+    """
+
+    tokenizer_type: str
+    tokenizer_model: str | None = None
+    vocab_file: str | None = None
+    merge_file: str | None = None
+    vocab_size: int | None = None
+    special_tokens: tuple[str, ...] | None = None
+    tiktoken_pattern: str | None = None
+    tiktoken_num_special_tokens: int = 1000
+    null_tokenizer_eod_id: int | None = None
+    sentencepiece_ignores_white_space: bool = True
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
+        """Returns those among the arguments of a program of the reference's, of any version."""
+        names = {each.name for each in fields(cls)}
+        found = {name: value for name, value in values.items() if name in names and value is not None}
+        special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
+        found["special_tokens"] = None if special is None else tuple(special)
+        ignores = values.get("tokenizer_sentencepiece_ignore_extra_whitespaces")
+        return cls(**found, sentencepiece_ignores_white_space=ignores is not False)
+
+
+def load_reference_tokenizer(
+    options: ReferenceTokenizerOptions, *, null_has_own_eod: bool = False, eod_token: str | None = None
+) -> TextTokenizer:
+    """Returns the tokenizer that the reference's options name. Nothing is downloaded.
+
+    Args:
+        options: the options.
+        null_has_own_eod: whether the end of documents of `NullTokenizer` comes on top of `vocab_size`, as up to
+            0.16.1, or is the last of these ids.
+        eod_token: the token that ends a document, in the place of the reference's choice.
+
+    Raises:
+        ConfigError: there is no such type, an option that it needs is missing, or one belongs to another type.
+        TokenizerError: a file cannot be read or is no such tokenizer.
+        MissingExtraError: the library is not installed.
+    """
+    name = options.tokenizer_type
+    if name in _NOT_FOR_TEXT:
+        message = f"--tokenizer-type {name} turns no text into documents"
+        raise ConfigError(message, hint="name the tokenizer that it wraps, such as HuggingFaceTokenizer")
+    if name not in TYPES:
+        message = f"expected a tokenizer type out of {', '.join(TYPES)}, found {name!r}"
+        raise ConfigError(message)
+    if name == "NullTokenizer":
+        return _null(options, has_own_eod=null_has_own_eod)
+    loaders: Mapping[str, tuple[tuple[str, ...], Callable[..., TextTokenizer]]] = {
+        "GPT2BPETokenizer": (("vocab_file", "merge_file"), _gpt2),
+        "GPT2BPE": (("vocab_file", "merge_file"), _gpt2),
+        "BertWordPieceLowerCase": (("vocab_file",), _bert),
+        "BertWordPieceCase": (("vocab_file",), _bert),
+        "TikTokenizer": (("tokenizer_model",), _tiktoken),
+    }
+    needed, load = loaders.get(name, (("tokenizer_model",), _loaded))
+    _check_files(options, needed)
+    return load(options, eod_token)
+
+
+def _check_files(options: ReferenceTokenizerOptions, needed: tuple[str, ...]) -> None:
+    """Refuses files that are missing, or that this type does not read."""
+    given = {
+        "tokenizer_model": options.tokenizer_model,
+        "vocab_file": options.vocab_file,
+        "merge_file": options.merge_file,
+    }
+    flags = {name: f"--{name.replace('_', '-')}" for name in given}
+    if missing := [flags[name] for name in needed if given[name] is None]:
+        message = f"expected {' and '.join(missing)} with --tokenizer-type {options.tokenizer_type}, found none"
+        raise ConfigError(message, hint="nothing is downloaded: name files that are there")
+    if useless := [flags[name] for name, path in given.items() if path is not None and name not in needed]:
+        read = " and ".join(flags[name] for name in needed)
+        message = f"--tokenizer-type {options.tokenizer_type} reads {read}, found {' and '.join(useless)} too"
+        raise ConfigError(message, hint="leave it out")
+
+
+def _gpt2(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
+    assert options.vocab_file is not None
+    assert options.merge_file is not None
+    return load_gpt2(options.vocab_file, options.merge_file, added=options.special_tokens or (), eod_token=eod_token)
+
+
+def _bert(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
+    assert options.vocab_file is not None
+    lowercase = options.tokenizer_type == "BertWordPieceLowerCase"
+    sentinels = tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
+    added = options.special_tokens or () if lowercase else sentinels
+    return load_wordpiece(options.vocab_file, lowercase=lowercase, added=added, eod_token=eod_token)
+
+
+def _loaded(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
+    """Returns a tokenizer of Hugging Face or SentencePiece."""
+    assert options.tokenizer_model is not None
+    if options.special_tokens:
+        message = f"special tokens cannot be added to a tokenizer of the type {options.tokenizer_type}"
+        raise ConfigError(message, hint="keep them in its own files")
+    is_hugging_face = options.tokenizer_type == "HuggingFaceTokenizer"
+    if not is_hugging_face and not options.sentencepiece_ignores_white_space:
+        message = "white space is read as the SentencePiece model says, found that it is to be kept"
+        raise ConfigError(message, hint="train the model without `remove_extra_whitespaces`")
+    kind = "auto" if is_hugging_face else "sentencepiece"
+    return load_tokenizer(options.tokenizer_model, kind=kind, eod_token=eod_token)
+
+
+def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextTokenizer:
+    _check_files(options, ())
+    if options.vocab_size is None:
+        message = "expected --vocab-size with --tokenizer-type NullTokenizer, found none"
+        raise ConfigError(message)
+    tokenizer = NullTokenizer(options.vocab_size if has_own_eod else options.vocab_size - 1)
+    if options.null_tokenizer_eod_id not in (None, tokenizer.eod):
+        message = f"expected {tokenizer.eod}, the last id, to end documents, found {options.null_tokenizer_eod_id}"
+        raise ConfigError(message)
+    return tokenizer
+
+
+def _tiktoken(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
+    """Returns the tokenizer of a list of tokens in JSON; ids of special tokens come first."""
+    assert options.tokenizer_model is not None
+    path = options.tokenizer_model
+    name = options.tiktoken_pattern or "v2"
+    if name not in REFERENCE_PATTERNS:
+        message = f"expected v1 or v2 as --tiktoken-pattern, found {name!r}"
+        raise ConfigError(message)
+    special = options.special_tokens or _TIKTOKEN_ROLES
+    num_special, size = options.tiktoken_num_special_tokens, options.vocab_size or _TIKTOKEN_SIZE
+    missing = [token for token in _TIKTOKEN_ROLES if token not in special]
+    if missing or len(set(special)) < len(special) or not len(special) <= num_special < size:
+        found = f"without {', '.join(missing)}" if missing else f"{len(special)} of {num_special}, {size} ids in all"
+        message = f"expected distinct special tokens that fit, {', '.join(_TIKTOKEN_ROLES)} among them, found {found}"
+        raise ConfigError(message)
+    ids = {token: number for number, token in enumerate(special)}
+    ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
+    description = TiktokenDescription(
+        pattern=REFERENCE_PATTERNS[name],
+        special_tokens=ids,
+        eod_token=eod_token or "</s>",
+        bos_token="<s>",
+        pad_token="<pad>",
+    )
+    return TiktokenTokenizer(path, _rank_lines(path, size - num_special, num_special), description)
+
+
+def _rank_lines(path: str, count: int, first: int) -> bytes:
+    """Returns the tokens of a list in JSON as the lines of a rank file, the first ones only, ranks from `first` on."""
+    try:
+        rows = parse_json(read_file(path), most_bytes=_MOST_BYTES)[:count]
+        tokens = [base64.b64decode(row["token_bytes"], validate=True) for row in rows]
+        are_ranked = [row["rank"] for row in rows] == list(range(len(rows)))
+    except (UnusableJsonError, KeyError, TypeError, ValueError) as error:
+        message = f"`{path}` is no list of tokens for tiktoken: {error}"
+        raise TokenizerError(message, hint=_LIST_HINT) from error
+    if not are_ranked:
+        message = f"`{path}` is no list of tokens for tiktoken: its ranks are not 0, 1, 2, and so on"
+        raise TokenizerError(message, hint=_LIST_HINT)
+    if len(tokens) < count:
+        message = f"`{path}`: expected {count} tokens, found {len(tokens)}"
+        raise TokenizerError(message, hint=f"name --vocab-size {len(tokens) + first}")
+    return b"".join(base64.b64encode(token) + b" %d\n" % (first + rank) for rank, token in enumerate(tokens))

@@ -1,0 +1,101 @@
+"""A start whose counts and caches are there opens nothing of the data: here they are elsewhere meanwhile."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from tests.support import assert_same, make_config, write_corpus
+
+from tokenloom.blending import builder as plain_builder
+from tokenloom.datasets import config as plain_config
+from tokenloom.datasets import gpt as plain_gpt
+from tokenloom.errors import DatasetNotFoundError, IndexCacheError, TokenizerError
+from tokenloom.indexed.counts import sequence_counts
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.megatron.core.datasets import blended_megatron_dataset_builder, gpt_dataset
+
+KINDS = {
+    "plain": (plain_builder.BlendedMegatronDatasetBuilder, plain_gpt.GPTDataset, plain_config.GPTDatasetConfig),
+    "reference": (
+        blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder,
+        gpt_dataset.GPTDataset,
+        gpt_dataset.GPTDatasetConfig,
+    ),
+}
+WEIGHTS = [3.0, 2.0, 1.0]
+
+
+@pytest.fixture(params=KINDS)
+def build(request, tmp_path):
+    """Builds the train and valid samples of a blend; the caches are there once it was called."""
+    (tmp_path / "data").mkdir()
+    corpora = [[[10 * n + i] * (7 + i) for i in range(12)] for n in range(1, 4)]
+    prefixes = [write_corpus(tmp_path / "data" / f"p{n}", corpus) for n, corpus in enumerate(corpora)]
+    builder, cls, config_class = KINDS[request.param]
+
+    def build(sizes=(30, 8, 0), weights=WEIGHTS, **changes):
+        blends = [(prefixes, weights), (prefixes[::-1], WEIGHTS), None]
+        folder = str(tmp_path / "cache")
+        config = make_config(None, kind=config_class, blend_per_split=blends, path_to_cache=folder, **changes)
+        return builder(cls, list(sizes), lambda: True, config).build()[:2]
+
+    build.counts = sequence_counts(prefixes)
+    build.folder = tmp_path / "data"
+    return build
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_no_data_are_opened_before_the_first_sample(build, deferred):
+    expected = [[each.sample(k) for k in range(len(each))] for each in build()]
+    build.folder.rename(build.folder.with_name("elsewhere"))
+    datasets = build(fast_cache_load=True, defer_npy_index_mmap=deferred, sequences_per_dataset=build.counts)
+    assert [len(each) for each in datasets] == [len(samples) for samples in expected]
+    loaders = [torch.utils.data.DataLoader(each, batch_size=5) for each in datasets]
+    threads = [ThreadLoader(each, [list(range(len(each)))], reuse_after=1) for each in datasets]
+    again = [pickle.loads(pickle.dumps(each)) for each in datasets]
+    with pytest.raises(DatasetNotFoundError):
+        datasets[0].sample(0)
+    build.folder.with_name("elsewhere").rename(build.folder)
+    for opened in (datasets, again):
+        for each, samples in zip(opened, expected, strict=True):
+            assert_same([each.sample(k) for k in range(len(each))], samples)
+    for loader, ways, samples in zip(loaders, threads, expected, strict=True):
+        wanted = [sample["tokens"].tolist() for sample in samples]
+        assert [row.tolist() for batch in loader for row in batch["tokens"]] == wanted
+        assert next(iter(ways))["tokens"].tolist() == wanted
+
+
+def test_only_what_a_sample_needs_is_opened(build):
+    build()
+    train, valid = build(fast_cache_load=True, sequences_per_dataset=build.counts)
+    train.sample(0)
+    number = train.locate(0)[0]
+    assert [each.dataset.is_open for each in train.datasets] == [n == number for n in range(3)]
+    other = valid.datasets[2 - number]  # a split may share what is open now
+    assert other.dataset is train.datasets[number].dataset
+    assert len(other) > 0
+
+
+def test_a_cache_that_is_not_there_is_told_at_the_start(build):
+    with pytest.raises(IndexCacheError):
+        build(fast_cache_load=True, sequences_per_dataset=build.counts)
+
+
+def test_a_tokenizer_that_did_not_make_the_data_is_refused_with_the_first_sample(build, monkeypatch):
+    def refuse(dataset, config, *, name):
+        raise TokenizerError(name)
+
+    build()
+    train, _ = build(fast_cache_load=True, sequences_per_dataset=build.counts)
+    monkeypatch.setattr(plain_gpt, "check_tokenizer", refuse)
+    with pytest.raises(TokenizerError):
+        train.sample(0)
+
+
+def test_lengths_open_what_they_are_asked_of(build):
+    sizes = (None, 8, 0)
+    build(sizes, None)
+    train, _ = build(sizes, None, fast_cache_load=True, sequences_per_dataset=build.counts)
+    assert all(each.dataset.is_open for each in train.datasets)

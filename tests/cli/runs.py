@@ -1,0 +1,46 @@
+"""A small run for commands: two sources of 3,200 tokens, samples of 16 tokens, 100 positions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.run.data import write_source, write_with_manifest
+
+from tokenloom import cli
+from tokenloom.run.lock_file import read_lock
+
+RUN = """\
+order = 1
+seed = 7
+mixing_block = 8
+
+[sources]
+web = { data = "data/web*", holdout = "5%" }  # what we have
+code = "data/code"
+
+[[stages]]
+name = "main"
+sequence_length = 16
+samples = 100
+weights = { web = 3, code = 1 }
+"""
+
+
+def write_run(folder: Path, text: str = RUN, *, manifests: bool = False) -> Path:
+    """Writes data and `run.toml`; returns its path."""
+    write = write_with_manifest if manifests else write_source
+    write(str(folder / "data" / "web0"), *[32] * 100)
+    write(str(folder / "data" / "code"), *[64] * 50)
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def run(capsys, *words: object) -> tuple[int, str, str]:
+    """Runs a command; returns its status and what it printed to stdout and stderr."""
+    status = cli.main([str(word) for word in words])
+    return status, *capsys.readouterr()
+
+
+def lock_of(path: Path):
+    return read_lock(str(path.with_suffix(".lock")))

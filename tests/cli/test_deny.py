@@ -1,0 +1,110 @@
+"""`tokenloom deny`: what is denied, what that changes, and what is asked wrongly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.cli.runs import RUN, run, write_run
+from tests.run.recorded import write_lines_origins
+
+from tokenloom.run.run import Run
+
+
+@pytest.fixture
+def path(tmp_path, capsys):
+    """A run whose source `code` knows its input; lines 1 and 52 of it gave nothing."""
+    path = write_run(tmp_path, RUN.replace("samples = 100", "samples = 900"))
+    write_lines_origins(str(tmp_path / "data" / "code"), [(0, 2, 50)], path="/raw/code/0007.jsonl", num_records=52)
+    run(capsys, "run", "lock", path)
+    return path
+
+
+def test_what_it_prints(path, capsys):
+    words = ("--document", "web:3", "--record", "0007.jsonl:9", "--reason", 'asked for in "May"')
+    status, out, err = run(capsys, "deny", path, *words, "--from-step", 30, "--global-batch-size", 10, "--since-start")
+    assert status == 0
+    assert err.startswith("the same records may be read on from elsewhere: no origins beside ")
+    lines = out.splitlines()
+    assert '+documents = ["0007.jsonl:9", "web:3"]' in lines
+    assert "+from = 300" in lines
+    assert '+reason = "asked for in \\"May\\""' in lines
+    assert "denied from position 300 on: 2 documents" in lines
+    opened = Run.open(path)
+    changed = opened.when("web:3", "code:7", start=300)
+    assert changed.denied.all()
+    num_steps = len(np.unique(changed.positions // 10))
+    num_positions = len(np.unique(changed.positions))
+    amount = f"{changed.lengths.sum():,} tokens in {num_positions} positions of {num_steps} steps"
+    assert f"{amount} become padding" in lines
+    seen = opened.when("web:3", "code:7", stop=300)
+    assert f"before that, {seen.lengths.sum():,} tokens in" in out
+    assert lines[-1] == "nothing else moves"
+    assert lines[-3].startswith("order before position 300: digest ")
+    assert max(map(len, lines)) <= 80 + len(str(path))
+
+
+def test_json(path, capsys):
+    words = ("--document", "web:3", "--document", "web:4", "--from-position", 300)
+    status, out, _ = run(capsys, "deny", path, *words, "--dry-run", "--json")
+    assert status == 0
+    told = json.loads(out)
+    assert list(told) == [
+        "path", "written", "position", "reason", "documents", "already_denied", "held_out", "no_document",
+        "unknown_pairs", "listed_until", "num_positions", "num_tokens", "changed", "seen", "digest",
+        "order_without_denials", "diff",
+    ]  # fmt: skip
+    assert (told["written"], told["position"], told["reason"], told["listed_until"]) == (False, 300, None, 900)
+    assert (told["documents"], told["already_denied"], told["seen"]) == (["web:3", "web:4"], [], None)
+    assert told["digest"]["before"] == told["digest"]["after"] == Run.open(path).digest(300)
+    assert told["order_without_denials"]["before"] == told["order_without_denials"]["after"]
+    assert {row["document"] for row in told["changed"]} == {3, 4}
+    assert told["num_tokens"] == sum(row["length"] for row in told["changed"])
+    assert told["num_positions"] == len({row["position"] for row in told["changed"]})
+    dealt = ("--global-batch-size", 8, "--micro-batch-size", 2, "--data-parallel-size", 2, "--since-start")
+    status, out, _ = run(capsys, "deny", path, *words, *dealt, "--until-step", 50, "--json")
+    told = json.loads(out)
+    assert told["written"]
+    assert told["listed_until"] == 400
+    assert {row["step"] == row["position"] // 8 for row in told["changed"] + told["seen"]} == {True}
+    assert max(row["position"] for row in told["seen"]) < 300 <= min(row["position"] for row in told["changed"])
+    assert all(row["rank"] is not None for row in told["seen"])
+
+
+def test_what_is_denied_already_held_out_or_nothing(path, capsys):
+    run(capsys, "deny", path, "--document", "web:3", "--from-position", 300)
+    held = [number for number in range(100) if not len(Run.open(path).when(f"web:{number}"))]
+    words = ("--document", "web:3", "--document", f"web:{held[0]}", "--record", "0007.jsonl:1", "--from-position", 400)
+    status, out, _ = run(capsys, "deny", path, *words)
+    assert status == 0
+    assert "denied from position 400 on: 2 documents\n" in out
+    assert "of these 1 document denied already: web:3\n" in out
+    text = " ".join(out.split())
+    assert f"held out, so never trained on; padding in what is held out, too: web:{held[0]}" in text
+    assert "1 record gave no document, or went into other data: 0007.jsonl:1" in text
+    assert "0 tokens in 0 positions become padding" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("--from-position", 5), 2, "say what is denied: --document, --record or --documents-file"),
+        (("--document", "web:3"), 2, "say from where on: --from-step or --from-position"),
+        (("--document", "web:3", "--from-step", 5), 2, "a step needs --global-batch-size"),
+        (("--document", "web:3", "--from-position", 5, "--until-step", 5), 2, "a step needs --global-batch-size"),
+        (("--document", "web:300", "--from-position", 5), 1, "in [0, 100), found `web:300`"),
+        (("--record", "0007.jsonl:53", "--from-position", 5), 1, "which has 52, found 53"),
+        (("--record", "0007.jsonl:1", "--from-position", 5), 1, "found none: 0007.jsonl:1"),
+        (("--documents-file", "gone.txt", "--from-position", 5), 1, "cannot be read"),
+        (("--document", "web:3", "--from-position", 901), 1, "up to 900, found 901"),
+    ],
+)
+def test_what_is_asked_wrongly(path, capsys, words, status, message):
+    before = path.read_bytes(), path.with_suffix(".lock").read_bytes()
+    try:
+        found, _, err = run(capsys, "deny", path, *words)
+    except SystemExit as error:
+        found, err = error.code, capsys.readouterr().err
+    assert (found, message in err) == (status, True), err
+    assert (path.read_bytes(), path.with_suffix(".lock").read_bytes()) == before

@@ -1,0 +1,81 @@
+"""`tokenloom ledger`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.runs import RUN, run, write_run
+
+from tokenloom.cli import ledger as command
+from tokenloom.run.run import Run
+
+
+@pytest.fixture
+def path(tmp_path, capsys):
+    path = write_run(tmp_path, RUN)
+    run(capsys, "run", "lock", path)
+    return path
+
+
+def test_rows_sums_and_balance(path, capsys):
+    status, out, err = run(capsys, "ledger", path)
+    assert (status, err) == (0, "")
+    ledger = Run.open(path).ledger()
+    assert f"\nstage main, positions 0 to {ledger.position}\n" in out
+    assert "  source             samples        in with loss   without     never      left\n" in out
+    assert f"  {'in the passes':<42} {ledger.total.offered:>+30,}\n" in out
+    assert f"  {'seen with loss':<42} {-ledger.total.counts.with_loss:>+30,}\n" in out
+    assert out.endswith("\nbalance 0\n")
+    assert all(len(line) <= 80 for line in out.splitlines()[1:])
+
+
+def test_steps_positions_and_json(path, capsys):
+    words = ("--until-step", 3, "--global-batch-size", 10)
+    told = json.loads(run(capsys, "ledger", path, *words, "--json")[1])
+    assert (told["position"], told["balance"], told["total"]["samples"]) == (30, 0, 30)
+    assert [stage["stage"] for stage in told["stages"]] == ["main"]
+    assert {source["source"] for source in told["sources"]} == {"web", "code"}
+    assert told == json.loads(run(capsys, "ledger", path, "--until-position", 30, "--no-reading", "--json")[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--until-step", 3), "a step needs --global-batch-size"),
+        (("--until-step", 3, "--until-position", 4), "not allowed with"),
+        (("--until-position", -4), "found '-4'"),
+    ],
+)
+def test_wrong_usage(path, capsys, words, message):
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, "ledger", path, *words)
+    assert message in capsys.readouterr().err
+
+
+def test_a_position_behind_the_end(path, capsys):
+    status, out, err = run(capsys, "ledger", path, "--until-position", 101)
+    assert (status, out) == (1, "")
+    assert "expected a position in [0, 100] of the run, found 101" in err
+
+
+def test_a_run_without_an_end_needs_a_position(tmp_path, capsys):
+    path = write_run(tmp_path, RUN.replace("samples = 100\n", ""))
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, "ledger", path)
+    assert "needs --until-step or --until-position" in capsys.readouterr().err
+    assert run(capsys, "ledger", path, "--until-position", 7)[0] == 0
+
+
+def test_what_does_not_balance_is_no_success(path, capsys, monkeypatch):
+    monkeypatch.setattr("tokenloom.run.audit.ledger_rows.RunLedger.balance", 3)
+    status, out, _ = run(capsys, "ledger", path)
+    assert (status, out.endswith("balance 3\n")) == (1, True)
+
+
+def test_what_takes_long_is_said(capsys, monkeypatch):
+    monkeypatch.setattr(command, "_QUIET_SECONDS", -1.0)
+    progress = command._Progress()
+    progress.add(1000)
+    progress.add(500)
+    assert capsys.readouterr().err == "looked into 1,000 samples\nlooked into 1,500 samples\n"

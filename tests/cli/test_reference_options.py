@@ -1,0 +1,138 @@
+"""Options as Megatron's tools call them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.indexed.pairs import pair_bytes
+from tests.preprocess.corpus import byte_level_json, write_lines
+
+from tokenloom.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds records in `data.txt`, GPT-2's two files, a tokenizer and word pieces; it is the current folder."""
+    model = json.loads(byte_level_json())["model"]
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "##s"]
+    texts = {
+        "vocab.json": json.dumps(model["vocab"]),
+        "merges.txt": "\n".join(["#version: 0.2", *merges, ""]),
+        "tokenizer.json": byte_level_json(),
+        "vocab.txt": "\n".join(pieces),
+        "lines.txt": "one\ntwo\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_lines(tmp_path / "data.txt", [{"text": "one two", "title": "Ones"}, {"text": "", "title": "two"}])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+GPT2 = "--tokenizer-type GPT2BPE --vocab-file vocab.json --merge-file merges.txt"
+
+
+def preprocess(line: str, output: str) -> int:
+    return main(["preprocess", *line.split(), "--output-prefix", output, "--no-origins"])
+
+
+def test_the_tools_line_gives_what_our_own_options_give(folder, capsys):
+    """JSON lines in a file of any name, GPT-2's two files, and options that change nothing, which is said."""
+    more = "--log-interval 10 --keep-sequential-samples --dataset-impl mmap --lang english --append-eod"
+    assert preprocess(f"--input data.txt {GPT2} --json-keys text title {more} --workers 2 --partitions 1", "a") == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert [note.split()[0] for note in notes] == ["--log-interval", "--keep-sequential-samples"]
+    ours = "data.txt --input-format jsonl --tokenizer tokenizer.json --json-keys text title --append-eod --processes 1"
+    assert preprocess(ours, "b") == 0
+    for key in ("text", "title"):
+        assert pair_bytes(folder / f"a_{key}_document") == pair_bytes(folder / f"b_{key}_document")
+
+
+def test_word_pieces_stand_in_their_template_unless_told(folder):
+    from tests.preprocess.corpus import documents_of
+
+    line = (
+        "--input data.txt --json-keys title --tokenizer-type BertWordPieceLowerCase --vocab-file vocab.txt --workers 1"
+    )
+    assert preprocess(line, "with") == 0
+    assert preprocess(f"{line} --tokenizer-hf-no-include-special-tokens", "without") == 0
+    assert documents_of(folder / "with_title_document") == [[[2, 5, 7, 3]], [[2, 6, 3]]]
+    assert documents_of(folder / "without_title_document") == [[[5, 7]], [[6]]]
+
+
+def test_the_exact_name_can_be_asked_for(folder, capsys):
+    line = "--input lines.txt --input-format text-lines --exact-prefix --tokenizer null:9"
+    assert (
+        preprocess("--input lines.txt --input-format text-lines --exact-prefix --tokenizer byte --workers 1", "my") == 0
+    )
+    assert {path.name for path in folder.glob("my*")} == {"my.bin", "my.idx", "my.manifest.json"}
+    assert preprocess(f"{line} --json-keys text title", "two") == 1
+    assert "expected one key with `exact_prefix`, found 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"data.txt --input data.txt {GPT2}", "both name inputs"),
+        ("--input data.txt --tokenizer byte --tokenizer-type GPT2BPE", "--tokenizer and --tokenizer-type both"),
+        ("--input data.txt --tokenizer byte --tokenizer-model x", "--tokenizer and --tokenizer-model both"),
+        ("--input data.txt --tokenizer-type GPT2BPE", "expected --vocab-file and --merge-file"),
+        ("--input data.txt --vocab-file vocab.json", "expected --tokenizer-type with --vocab-file"),
+        (f"--input data.txt {GPT2} --lang german", "expected sentences in english, found --lang german"),
+        (f"--input data.txt {GPT2} --partitions 2 --processes 2", "--partitions and --processes"),
+        (f"--input lines.txt {GPT2}", "line 1"),  # which is no JSON: the tool reads nothing else
+    ],
+)
+def test_what_cannot_be_meant_is_said(folder, capsys, line, words):
+    assert preprocess(line, "x") == 1
+    assert words in capsys.readouterr().err
+    assert not list(folder.glob("x*"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("--tokenizer byte", "required: INPUT, or --input"), ("data.txt", "required: --tokenizer, or --tokenizer-type")],
+)
+def test_what_is_missing_is_wrong_usage(folder, capsys, line, words):
+    with pytest.raises(SystemExit) as stopped:
+        preprocess(line, "x")
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_model_alone_is_told_by_its_content(folder):
+    assert preprocess("--input data.txt --tokenizer-model tokenizer.json --workers 1", "a") == 0
+    assert preprocess("--input data.txt --tokenizer tokenizer.json --workers 1", "b") == 0
+    assert pair_bytes(folder / "a_text_document") == pair_bytes(folder / "b_text_document")
+
+
+def test_images_of_a_folder_go_with_lines(folder, capsys):
+    (folder / "images").mkdir()
+    for name in ("1.png", "2.png"):
+        (folder / "images" / name).write_bytes(b"image " + name.encode())
+    line = "--input data.txt --input-image images --pad-length 4 --append-eod --output-prefix mm --no-origins"
+    assert main(["preprocess-multimodal", *line.split(), *GPT2.split(), "--text-key", "title"]) == 0
+    images = [json.loads(row)["image"] for row in (folder / "mm.pairs.jsonl").read_text().splitlines()]
+    assert images == [str(folder / "images" / name) for name in ("1.png", "2.png")]
+    assert (folder / "mm.bin").exists()
+    bert = "--tokenizer-type BertWordPieceLowerCase --vocab-file vocab.txt"
+    assert main(["preprocess-multimodal", *line.split(), *bert.split()]) == 1
+    assert "leave them out with --tokenizer-hf-no-include-special-tokens" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["preprocess-multimodal", "--output-prefix", "mm", "--tokenizer", "byte"])
+    assert "expected one INPUT, or one --input, found 0" in capsys.readouterr().err
+
+
+def test_counts_of_single_splits_go_to_a_file(folder, capsys):
+    assert preprocess("--input data.txt --tokenizer byte --workers 1", "a") == 0
+    prefix = str(folder / "a_text_document")
+    more = ["--train-data-path", "1", prefix, "--per-dataset-sequences-path", "counts.json"]
+    assert main(["sequences-per-dataset", *more]) == 0
+    assert json.loads((folder / "counts.json").read_text()) == {prefix: [1, 3]}
+    for wrong, words in (([], "name data with --data-path"), (["--data-path", prefix], "in one of these ways")):
+        with pytest.raises(SystemExit):
+            main(["sequences-per-dataset", *wrong, *(more if wrong else [])])
+        assert words in capsys.readouterr().err

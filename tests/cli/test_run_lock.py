@@ -1,0 +1,70 @@
+"""`tokenloom run lock`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.runs import RUN, lock_of, run, write_run
+from tests.run.data import write_source
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_run(tmp_path)
+
+
+def test_the_first_lock_says_what_is_locked(path, capsys):
+    status, out, err = run(capsys, "run", "lock", path)
+    assert (status, err) == (0, "")
+    assert out == (
+        f"wrote {path.with_suffix('.lock')}: 2 sources, 2 pairs, 6,400 tokens; 100 samples\n"
+        "  stage main: positions 0 to 99 of 16 tokens\n    web 75%, code 25%\n"
+    )
+
+
+def test_a_dry_run_writes_nothing(path, capsys):
+    assert run(capsys, "run", "lock", path, "--dry-run")[1].startswith("would write ")
+    assert not path.with_suffix(".lock").exists()
+
+
+def test_nothing_changed(path, capsys):
+    run(capsys, "run", "lock", path)
+    assert run(capsys, "run", "lock", path)[1].splitlines()[1:] == ["  nothing changed", "  no position moved"]
+
+
+def test_new_pairs_and_the_first_position_that_moves_are_shown(path, capsys):
+    run(capsys, "run", "lock", path)
+    before = json.loads(run(capsys, "run", "digest", path, "--position", 40, "--json")[1])["digest"]
+    write_source(str(path.parent / "data" / "web1"), *[16] * 100)
+    status, out, _ = run(capsys, "run", "lock", path, "--consumed-step", 4, "--global-batch-size", 10)
+    assert status == 0
+    assert "  new data of web: 1 pair, 1,600 tokens, from position 40 on\n" in out
+    assert "  changed stage main: positions 0 to 39 of 16 tokens\n" in out
+    assert f"  consumed: 40 positions, as they were: digest {before[:16]}\n" in out
+    assert [pair.since for pair in lock_of(path).sources[0].pairs] == [0, 40]
+    assert all(len(line) <= 80 for line in out.splitlines()[1:])
+
+
+def test_a_change_of_what_was_consumed_is_refused(path, capsys):
+    run(capsys, "run", "lock", path)
+    run(capsys, "run", "lock", path, "--consumed-samples", 40)
+    lock = path.with_suffix(".lock").read_bytes()
+    path.write_text(RUN.replace("web = 3", "web = 2"))
+    status, out, err = run(capsys, "run", "lock", path)
+    assert (status, out) == (1, "")
+    assert "expected the 40 positions that were read to stay as they are, found position " in err
+    assert path.with_suffix(".lock").read_bytes() == lock
+
+
+def test_json_tells_what_moved(path, capsys):
+    run(capsys, "run", "lock", path)
+    path.write_text(RUN.replace("web = 3", "web = 2"))
+    status, out, err = run(capsys, "run", "lock", path, "--json")
+    assert (status, out) == (1, "")
+    assert "say how far training has come" in err
+    told = json.loads(run(capsys, "run", "lock", path, "--json", "--consumed-samples", 0)[1])
+    assert told["written"] is True
+    assert told["changes"]["new_segments"][0]["weights"] == {"web": 2, "code": 1}
+    assert set(told["moved"]) == {"position", "before", "after"}
+    assert told["consumed"] == 0

@@ -1,0 +1,76 @@
+"""`tokenloom run plan`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.runs import RUN, run, write_run
+from tests.run.data import write_source
+
+from tokenloom.run.run import Run
+
+
+@pytest.fixture
+def path(tmp_path, capsys):
+    text = RUN.replace('code = "data/code"', 'code = { data = "data/code", max_passes = 1 }')
+    path = write_run(tmp_path, text.replace("samples = 100", 'samples = 1000\non_exhausted = "renormalise"'))
+    run(capsys, "run", "lock", path)
+    return path
+
+
+def test_stages_passes_caps_and_what_stays_unseen(path, capsys):
+    status, out, err = run(capsys, "run", "plan", path)
+    assert (status, err) == (0, "")
+    head = f"{path}: 2 sources, 1,000 samples, 16,000 tokens\nrun {Run.open(path).identity}\n"
+    assert out.startswith(f"{head}\nstage main from position 0\n")
+    assert out.count("\nstage main from position ") == 2
+    assert "cap: code has had its 1 pass at position 797:\n     others are read on\n" in out
+    assert "  what becomes of    passes   offered     seen    unseen   cut off\n" in out
+    assert out.endswith("end: position 1,000\n")
+    assert all(len(line) <= 80 for line in out.splitlines()[1:])
+
+
+def test_steps_and_dates(path, capsys):
+    words = ("--global-batch-size", 10, "--tokens-per-second", 16, "--start", "2026-12-01")
+    out = run(capsys, "run", "plan", path, *words)[1]
+    assert "stage main from position 0 (step 0, 2026-12-01 00:00)" in out
+    assert out.endswith("end: position 1,000 (step 100, 2026-12-01 00:16)\n")
+    told = json.loads(run(capsys, "run", "plan", path, *words, "--json")[1])
+    assert told["end"] == {"position": 1000, "step": 100, "seconds": 1000.0, "date": "2026-12-01T00:16:40"}
+    assert told["caps"][0]["step"] == 79
+    assert "end: position 1,000 (after 16.7 minutes)\n" in run(capsys, "run", "plan", path, *words[2:4])[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--start", "2026-12-01"), "expected --tokens-per-second beside --start"),
+        (("--tokens-per-second", 0), "expected --tokens-per-second above 0, found 0.0"),
+        (("--batch-size-schedule", "5:3"), "begins at 5, not at 0"),
+    ],
+)
+def test_what_makes_no_dates(path, capsys, words, message):
+    status, out, err = run(capsys, "run", "plan", path, *words)
+    assert (status, out) == (1, "")
+    assert message in err
+
+
+def test_many_sources_are_summed_up(tmp_path, capsys):
+    names = [f"a_source_with_a_very_long_name_{number}" for number in range(30)]
+    lines = ["order = 1", "seed = 1", "[sources]"]
+    for name in names:
+        write_source(str(tmp_path / "data" / name), *[40] * 5)
+        lines.append(f'{name} = "data/{name}"')
+    lines += ["[[stages]]", "sequence_length = 8", f"weights = {{ {', '.join(f'{name} = 1' for name in names)} }}"]
+    path = tmp_path / "run.toml"
+    path.write_text("\n".join(lines))
+    out = run(capsys, "run", "lock", path)[1]
+    assert "27 others 90%" in out.replace("\n    ", " ")
+    assert all(len(line) <= 80 for line in out.splitlines()[1:])
+    out = run(capsys, "run", "plan", path)[1]
+    assert "  19 others" in out
+    assert "a_source…_name_0" in out
+    assert all(len(line) <= 80 for line in out.splitlines()[1:])
+    out = run(capsys, "run", "plan", path, "--all")[1]
+    assert sum(line.startswith("  a_source") for line in out.splitlines()) == 60

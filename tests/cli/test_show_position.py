@@ -1,0 +1,79 @@
+"""`tokenloom show --run`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.runs import run, write_run
+
+from tokenloom import cli
+from tokenloom.run.run import Run
+
+
+@pytest.fixture
+def path(tmp_path, capsys):
+    path = write_run(tmp_path)
+    run(capsys, "run", "lock", path)
+    return path
+
+
+def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys):
+    place = Run.open(path).dataset().place(7)
+    status, out, err = run(capsys, "show", "--run", path, "--position", 7)
+    assert (status, err) == (0, "")
+    first, second, heading, *_ = out.splitlines()
+    assert first == f"position 7 of the run: stage main, source {place.source}, pass 0"
+    assert second.startswith(f"sample {place.window} of walk 0: ")
+    assert heading.startswith("──── document ")
+    assert f"{path.parent}/data/{'web0' if place.source == 'web' else 'code'}" in heading
+
+
+def test_pieces_hold_the_tokens_of_the_sample(path, capsys):
+    sample = Run.open(path).dataset().sample(3)
+    told = json.loads(run(capsys, "show", "--run", path, "--position", 3, "--json")[1])
+    ids = [number for piece in told["pieces"] for number in piece["ids"]]
+    assert ids[:-1] == sample["tokens"].tolist()
+    assert ids[1:] == sample["labels"].tolist()
+    assert set(told["pieces"][0]) == {
+        "document", "prefix", "row", "start", "stop", "num_tokens", "ids", "text", "is_denied",
+    }  # fmt: skip
+
+
+def test_what_is_held_out(path, capsys):
+    status, out, _ = run(capsys, "show", "--run", path, "--position", 0, "--holdout")
+    assert status == 0
+    assert out.startswith("position 0 of what is held out: stage holdout, source web, pass 0\n")
+
+
+def test_denied_documents_are_marked(path, capsys):
+    dataset = Run.open(path).dataset()
+    position = next(position for position in range(10, 100) if dataset.place(position).source == "code")
+    document = int(dataset.spans(position).documents[0])
+    (path.parent / "deny").write_text(f"code:{document}\n")
+    run(capsys, "run", "amend", path, "--at-position", 10, "--deny", path.parent / "deny")
+    status, out, _ = run(capsys, "show", "--run", path, "--position", position)
+    assert status == 0
+    assert out.splitlines()[2].endswith(", denied: padding ────")
+
+
+def test_a_position_beyond_the_end_is_an_error(path, capsys):
+    status, out, err = run(capsys, "show", "--run", path, "--position", 100)
+    assert (status, out) == (1, "")
+    assert err == "error: sample 100 of the run was asked for, but it has 100\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--position", "1"], ["--run", "run.toml", "--sample", "1"], ["a", "--run", "b", "--position", "1"]],
+)
+def test_wrong_usage(words):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["show", *words])
+    assert stopped.value.code == 2
+
+
+def test_options_of_a_run_need_one(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["show", "data", "--sample", "1", "--holdout"])
+    assert "--holdout and --json are about positions of a run" in capsys.readouterr().err

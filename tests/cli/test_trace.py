@@ -1,0 +1,219 @@
+"""`tokenloom trace`: steps and positions of a run, ranks, files and records, texts, and what is asked wrongly."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+from tests.cli.runs import RUN, run, write_run
+
+from tokenloom import cli
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.run.run import Run
+
+NAMES = (
+    *("position", "step", "rank", "micro_batch", "source", "pass", "document", "start", "length", "file", "record"),
+    *("slot", "denied", "stage", "walk", "window", "pair", "row", "run"),
+)
+DEALT = ("--global-batch-size", 8, "--micro-batch-size", 2, "--data-parallel-size", 2)
+
+
+@pytest.fixture
+def path(tmp_path, capsys):
+    """A run whose source `code` has origins: two documents per line of a file, `web` none."""
+    path = write_run(tmp_path)
+    lines = tmp_path / "raw" / "code" / "lines.jsonl"
+    lines.parent.mkdir(parents=True)
+    lines.write_text("".join(f'{{"text": "line {number}"}}\n' for number in range(1, 52)))
+    status = lines.stat()
+    file = OriginFile(
+        path=str(lines), num_bytes=status.st_size, version=str(status.st_mtime_ns), unit="line", num_records=51
+    )
+    prefix = str(tmp_path / "data" / "code")
+    pair = IndexedDataset(prefix)
+    origins = Origins.from_runs([file], OriginRuns.of([(0, 2, 50)]))
+    start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
+    write_origins(origins, prefix, index_start_crc32=start)[0].publish()
+    run(capsys, "run", "lock", path)
+    return path
+
+
+def traced(capsys, path, *words) -> list[dict]:
+    status, out, _ = run(capsys, "trace", path, *words, "--json")
+    assert status == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_step_as_ranks_read_it(path, capsys):
+    rows = traced(capsys, path, "--step", 3, *DEALT)
+    assert tuple(rows[0]) == NAMES
+    assert {(row["step"], row["run"], row["stage"]) for row in rows} == {(3, Run.open(path).identity, "main")}
+    for rank in range(2):
+        batches = list(MegatronPretrainingSampler(100, 24, 2, rank, 2))[:2]
+        for number, batch in enumerate(batches):
+            assert {row["position"] for row in rows if (row["rank"], row["micro_batch"]) == (rank, number)} == set(
+                batch
+            )
+        mine = [row for row in rows if row["rank"] == rank]
+        assert traced(capsys, path, "--step", 3, *DEALT, "--rank", rank) == mine
+        first = [row for row in mine if row["micro_batch"] == 1]
+        assert traced(capsys, path, "--step", 3, *DEALT, "--rank", f"{rank}", "--micro-batch", 1) == first
+
+
+def test_positions_and_ranges_of_them(path, capsys):
+    rows = traced(capsys, path, "--position", "7,20:22", "--sample", 3)
+    assert list(dict.fromkeys(row["position"] for row in rows)) == [7, 20, 21, 3]
+    assert {(row["step"], row["rank"]) for row in rows} == {(None, None)}
+    plain = [row for k in (7, 20, 21, 3) for row in Run.open(path).trace([k]).rows()]
+    assert [row | {"file": None, "record": None} for row in rows] == plain
+    tokens = Run.open(path).dataset().sample(20)["tokens"]
+    assert sum(row["length"] for row in rows if row["position"] == 20) == len(tokens) + 1
+    dealt = traced(capsys, path, "--position", 20, "--batch-size-schedule", "0:8 160:4")
+    assert dealt[0]["step"] == 1 + 1 + (20 - 16) // 4  # 8, 8 as 160 tokens are 10 samples, then 4
+    assert traced(capsys, path, "--step", "4:6", "--global-batch-size", 5) == [
+        row | {"step": row["position"] // 5} for row in traced(capsys, path, "--position", "20:30")
+    ]
+
+
+def test_files_and_records(path, capsys):
+    rows = traced(capsys, path, "--position", "0:100")
+    code = [row for row in rows if row["source"] == "code"]
+    assert code
+    assert all(row["record"] == row["document"] + 2 for row in code)
+    assert {os.path.basename(row["file"]) for row in code} == {"lines.jsonl"}
+    web = [row for row in rows if row["source"] == "web"]
+    assert {(row["file"], row["record"]) for row in web} == {(None, None)}
+    status, out, err = run(capsys, "trace", path, "--position", "0:100")
+    assert status == 0
+    assert err.count("\n") == 1
+    assert err.startswith("no origins beside 1 pair (`")
+    assert "`tokenloom preprocess` writes PREFIX.origins" in err
+    lines = out.splitlines()
+    assert lines[0] == f"run {Run.open(path).identity}"
+    assert max(map(len, lines)) <= 80
+    assert lines[2].startswith("position 0, stage main, source ")
+    shown = [line for line in lines if "lines.jsonl:" in line]
+    assert len(shown) == len(code)
+    assert all(line[42] == "…" for line in shown)
+    assert sum(line.startswith("position ") for line in lines) == 100
+
+
+def test_texts_and_records_read_again(path, capsys):
+    rows = traced(capsys, path, "--position", "0:20", "--text", "--from-input")
+    for row in rows:
+        tokens = IndexedDataset(row["pair"]).get(row["row"], row["start"], row["length"])
+        assert row["text"] == " ".join(map(str, tokens))  # the run names no tokenizer
+        known = row["source"] == "code"
+        assert row["input"] == (f'{{"text": "line {row["record"]}"}}' if known else None)
+    _, out, _ = run(capsys, "trace", path, "--position", 0, "--text")
+    assert "\n  text | " in out
+
+
+def test_input_files_that_changed(path, capsys):
+    lines = path.parent / "raw" / "code" / "lines.jsonl"
+    assert run(capsys, "trace", path, "--position", "0:20", "--check-inputs")[0] == 0
+    lines.write_text("other\n")
+    status, _, err = run(capsys, "trace", path, "--position", "0:20", "--check-inputs")
+    assert status == 1
+    assert f"`{lines}` has 6 bytes, and had " in err
+    lines.unlink()
+    status, out, err = run(capsys, "trace", path, "--position", "0:20", "--from-input", "--json")
+    assert status == 0
+    assert err.count(f"`{lines}` is not there any more") == 1
+    assert {json.loads(line)["input"] for line in out.splitlines()} == {None}
+
+
+def test_denied_documents_are_shown_by_their_number(path, capsys):
+    (path.parent / "deny").write_text("".join(f"code:{number}\n" for number in range(1, 50)))
+    run(capsys, "run", "amend", path, "--at-position", 50, "--deny", path.parent / "deny")
+    rows = traced(capsys, path, "--position", "0:100", "--text")
+    denied = [row for row in rows if row["denied"]]
+    assert denied
+    assert {(row["source"], row["position"] >= 50, row["text"]) for row in denied} == {("code", True, None)}
+    assert all(row["record"] == row["document"] + 2 for row in denied)
+    assert "  denied: …" in run(capsys, "trace", path, "--position", "50:100")[1]
+
+
+def test_what_is_held_out(path, capsys):
+    rows = traced(capsys, path, "--position", 0, "--holdout")
+    assert {(row["source"], row["stage"]) for row in rows} == {("web", "holdout")}
+
+
+def test_positions_that_no_run_has(tmp_path, capsys):
+    path = write_run(tmp_path, RUN.replace("samples = 100\n", ""))
+    for words in (("--position", 2**63 - 1), ("--position", 2**64 - 1), ("--step", 2**63, "--global-batch-size", 8)):
+        status, _, err = run(capsys, "trace", path, *words)
+        assert status == 1
+        assert "1,152,921,504,606,846,976" in err
+
+
+def test_what_is_held_out_has_an_end(path, capsys):
+    status, _, err = run(capsys, "trace", path, "--holdout", "--position", 5000)
+    assert status == 1
+    assert "where what is held out ends, found 5,000" in err
+
+
+def test_the_order_of_the_reference(tmp_path, capsys):
+    text = RUN.replace("order = 1", 'order = "megatron"').replace("mixing_block = 8\n", "")
+    path = write_run(tmp_path, text.replace(', holdout = "5%"', ""))
+    rows = traced(capsys, path, "--step", 2, *DEALT, "--path-to-cache", tmp_path / "cache")
+    assert sorted({row["position"] for row in rows}) == list(range(16, 24))
+    assert {row["source"] for row in rows} <= {"web", "code"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--position", "100"], "expected positions below 100, where the run ends, found 100"),
+        (["--position", "3,90:101"], "expected positions below 100, where the run ends, found 100"),
+        (
+            ["--step", "12", *DEALT],
+            "expected a step of the run, which has 100 positions, found step 12, which reads positions 96 to 103\n"
+            "hint: it has 12 whole steps, from 0 on",
+        ),
+        (["--step", "1", *DEALT, "--rank", "2"], "expected ranks below 2, as --data-parallel-size says, found 2"),
+        (["--step", "1", *DEALT, "--micro-batch", "2"], "expected micro_batch in [0, 2), as of step 1, found 2"),
+        (
+            ["--step", "1", "--global-batch-size", "8", "--micro-batch-size", "3", "--data-parallel-size", "2"],
+            "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 6, found 8",
+        ),
+        (["--position", "0", "--holdout", "--path-to-cache", "x"], "expected no `path_to_cache`"),
+    ],
+)
+def test_what_is_not_there(path, capsys, words, message):
+    status, out, err = run(capsys, "trace", path, *words)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name --step or --position, one of both"),
+        (["--step", "1", "--position", "2"], "name --step or --position, one of both"),
+        (["--step", "1"], "a step needs --global-batch-size or --batch-size-schedule"),
+        (["--position", "1", "--rank", "1"], "--rank and --micro-batch need --micro-batch-size and"),
+        (["--position", "1", "--micro-batch-size", "1"], "--micro-batch-size and --data-parallel-size belong together"),
+        (["--position", "1", *DEALT[2:]], "ranks need --global-batch-size or --batch-size-schedule"),
+        (["--step", "1", "--global-batch-size", "8", "--holdout"], "--holdout is about positions"),
+        (["--position", "5:5"], "'5:5': item 1 '5:5' at column 1 ends where it begins, or before"),
+        (["--position", "x"], "expected numbers or ranges such as 5 or 100:200, found 'x'"),
+    ],
+)
+def test_wrong_usage(path, capsys, words, message):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["trace", str(path), *map(str, words)])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_many_positions_are_traced_in_parts(path, capsys, monkeypatch):
+    whole = traced(capsys, path, "--position", "0:100")
+    monkeypatch.setattr("tokenloom.cli.trace._AT_ONCE", 7)
+    assert traced(capsys, path, "--position", "0:100") == whole
+    assert np.unique([row["position"] for row in whole]).tolist() == list(range(100))

@@ -1,0 +1,348 @@
+"""Which record each document was made of: the record is read again, by other means, and compared with the tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.corpus.jobs import preprocess
+from tests.corpus.records import BYTES, check, located, origins_of, texts_of
+from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_parquet
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
+
+from tokenloom.corpus.chat import preprocess_chat
+from tokenloom.corpus.multimodal import preprocess_multimodal
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.document_hashes import read_document_hashes
+from tokenloom.indexed.images import item_to_image
+from tokenloom.preprocess.selection import hash_of_text
+from tokenloom.tokenizers.plain import ByteTokenizer
+
+ROWS = [{"id": number, "text": f"text {number} " + "é" * (number % 7)} for number in range(230)]
+
+
+def test_blank_lines_and_bad_records_are_counted(tmp_path: Path):
+    one = write_lines(tmp_path / "one.jsonl", [b"", {"text": "a"}, b" \t", b"bad", {"text": "b"}, {"text": ""}])
+    two = write_lines(tmp_path / "two.jsonl", [b"bad", b"7"])
+    three = write_lines(tmp_path / "three.jsonl", [{"text": "c"}, {"text": ["d", "e"]}, b"", {"other": "f"}])
+    preprocess([one, two, three], tmp_path / "out", BYTES, skip_bad_records=True)
+    prefix = f"{tmp_path}/out_text_document"
+    expected = [(str(one), 2), (str(one), 5), (str(one), 6), (str(three), 1), (str(three), 2)]
+    assert located(prefix) == expected
+    assert texts_of(prefix) == ["a", "b", "", "c", "de"]
+    origins = origins_of(prefix)
+    assert [(file.path, file.unit, file.num_records) for file in origins.files] == [
+        (str(one), "line", 6),
+        (str(two), "line", 2),
+        (str(three), "line", 4),
+    ]
+    assert [file.num_bytes for file in origins.files] == [path.stat().st_size for path in (one, two, three)]
+    assert [file.version for file in origins.files] == [str(path.stat().st_mtime_ns) for path in (one, two, three)]
+
+
+NAMES = [
+    *(f"a.jsonl{suffix}" for suffix in COMPRESSIONS),
+    *("a.txt", "a.txt.gz", "a.parquet", "a.arrow", "a.arrows"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_document_is_found_in_its_file(tmp_path: Path, name: str):
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        write_parquet(path, ROWS, row_group_size=40)
+    elif ".arrow" in name:
+        write_arrow(path, ROWS, batch_rows=30, stream=name.endswith("s"))
+    else:
+        text = "".join(row["text"] + "\n\n" for row in ROWS).encode() if ".txt" in name else json_lines(ROWS)
+        path.write_bytes(COMPRESSIONS[path.suffix if path.suffix in COMPRESSIONS else ""](text))
+    input_format = "text-lines" if ".txt" in name else None
+    preprocess(
+        [path],
+        tmp_path / "out",
+        BYTES,
+        input_format=input_format,
+        shard_bytes=1500,
+        block_bytes=1000,
+        num_workers=2,
+        num_processes=1,
+    )
+    places = check(f"{tmp_path}/out_text_document")
+    step = 2 if ".txt" in name else 1
+    assert places == [(str(path), step * number + 1) for number in range(len(ROWS))]
+    [file] = origins_of(f"{tmp_path}/out_text_document").files
+    assert (file.unit, file.num_records) == (
+        "row" if "jsonl" not in name and ".txt" not in name else "line",
+        230 * step,
+    )
+    assert Path(f"{tmp_path}/out_text_document.origins").stat().st_size < 300 + (step - 1) * 230
+
+
+def test_files_of_text_are_records_of_themselves(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    contents = {"a.txt": b"one\n", "b.txt": b" \n", "c.txt": b"\xff", "d.txt": b"two", "e.txt": b"x" * 3000}
+    for name, data in contents.items():
+        (tmp_path / "in" / name).write_bytes(data)
+    options = {"input_format": "text-files", "max_record_bytes": 2000, "skip_bad_records": True}
+    preprocess(tmp_path / "in", tmp_path / "out", BYTES, **options)
+    prefix = f"{tmp_path}/out_text_document"
+    assert located(prefix) == [(f"{tmp_path}/in/{name}", 1) for name in ("a.txt", "d.txt")]
+    assert {(file.unit, file.num_records) for file in origins_of(prefix).files} == {("file", 1)}
+    assert len(origins_of(prefix).files) == 5
+
+
+def test_rows_that_are_null_or_too_long_are_left_out(tmp_path: Path):
+    rows = [{"text": text} for text in ("a", None, "b" * 100, "c", "d", None, "e" * 100, "f")]
+    path = write_parquet(tmp_path / "in.parquet", rows, row_group_size=3)
+    options = {"max_record_bytes": 50, "skip_bad_records": True, "shard_bytes": 1}
+    preprocess(path, tmp_path / "out", BYTES, **options)
+    assert check(f"{tmp_path}/out_text_document") == [(str(path), row) for row in (1, 4, 5, 8)]
+
+
+def test_many_blank_lines_on_the_fast_way(tmp_path: Path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\n\n \n" * 700 + b'{"text": "a"}\n' + b"\t\n\n" * 900 + b'{"text": "b"}\n{"text": "c"}\n\n  ')
+    preprocess(path, tmp_path / "out", BYTES)
+    assert check(f"{tmp_path}/out_text_document") == [(str(path), line) for line in (2101, 3902, 3903)]
+
+
+class Refusing(ByteTokenizer):
+    """Takes bytes for ids, but no text with an `r`."""
+
+    def encode_texts(self, texts: Any) -> Any:
+        if any("r" in text for text in texts):
+            raise RecursionError
+        return super().encode_texts(texts)
+
+
+def test_records_that_a_tokenizer_refuses_are_found_by_halves_and_left_out(tmp_path: Path):
+    texts = ["a", "r", "b", "", "c", "r", "r", "d", "e", "f", "g", "r"]
+    lines = [{"text": text} if text else b"" for text in texts]
+    paths = [write_lines(tmp_path / f"{number}.jsonl", lines) for number in range(3)]
+    preprocess(paths, tmp_path / "out", Refusing(), skip_bad_records=True)
+    good = [number for number, text in enumerate(texts, 1) if text not in ("", "r")]
+    assert check(f"{tmp_path}/out_text_document") == [(str(path), line) for path in paths for line in good]
+
+
+@pytest.mark.parametrize("shard_bytes", [70, 1 << 20])
+def test_splits_without_duplicates(tmp_path: Path, shard_bytes: int):
+    lines = [b"" if number % 7 == 3 else {"text": f"{number % 31}"} for number in range(90)]
+    paths = [write_lines(tmp_path / f"{name}.jsonl", lines) for name in "ab"]
+    shares = {"train": 0.7, "valid": 0.3}
+    preprocess(
+        paths,
+        tmp_path / "out",
+        BYTES,
+        drop_duplicates=True,
+        shares=shares,
+        document_hashes=True,
+        shard_bytes=shard_bytes,
+    )
+    first: dict[str, tuple[str, int]] = {}
+    for path in paths:
+        for number, line in enumerate(lines, 1):
+            if isinstance(line, dict):
+                first.setdefault(line["text"], (str(path), number))
+    found = []
+    for split in shares:
+        places = check(f"{tmp_path}/out_{split}_text_document")
+        assert places == sorted(places)
+        hashes = read_document_hashes(f"{tmp_path}/out_{split}_text_document")
+        assert hashes is not None
+        texts = texts_of(f"{tmp_path}/out_{split}_text_document")
+        assert np.array_equal(hashes, np.stack([hash_of_text(text) for text in texts]))
+        found += places
+    assert sorted(found) == sorted(first.values())
+
+
+def test_all_keys_share_origins_and_each_has_hashes_of_its_own_texts(tmp_path: Path):
+    lines = [{"a": "x", "b": "1"}, b"bad", {"a": "y", "b": ["2", "3"]}, {"a": "x"}, {"b": "4", "a": ""}]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    preprocess(path, tmp_path / "out", BYTES, keys=("a", "b"), skip_bad_records=True, document_hashes=True)
+    for key, texts in (("a", ["x", "y", ""]), ("b", ["1", "23", "4"])):
+        prefix = f"{tmp_path}/out_{key}_document"
+        assert located(prefix) == [(str(path), line) for line in (1, 3, 5)]
+        assert texts_of(prefix) == texts
+        hashes = read_document_hashes(prefix)
+        assert hashes is not None
+        assert [(hashes[number] == hash_of_text(text)).all() for number, text in enumerate(texts)] == [
+            True,
+            key == "a",  # a document of two texts is no text
+            True,
+        ]
+
+
+def test_a_pair_per_file_has_origins_of_its_own(tmp_path: Path):
+    lines = [{"text": "a"}, b"", {"text": "b"}]
+    paths = [write_lines(tmp_path / f"{name}.jsonl", lines) for name in "xy"]
+    preprocess(paths, tmp_path / "out", BYTES, one_pair_per_file=True, shard_bytes=10)
+    for path in paths:
+        prefix = f"{tmp_path}/out/{path.stem}_text_document"
+        assert check(prefix) == [(str(path), 1), (str(path), 3)]
+        assert [file.path for file in origins_of(prefix).files] == [str(path)]
+
+
+def test_sentences_are_sequences_and_documents_have_records(tmp_path: Path):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "One. Two."}, b"", {"text": ""}, {"text": "Three."}])
+    preprocess(path, tmp_path / "out", BYTES, split_sentences=True, document_hashes=True)
+    prefix = f"{tmp_path}/out_text_sentence"
+    assert located(prefix) == [(str(path), line) for line in (1, 3, 4)]
+    hashes = read_document_hashes(prefix)
+    assert hashes is not None
+    assert np.array_equal(hashes, np.stack([hash_of_text(text) for text in ("One. Two.", "", "Three.")]))
+
+
+def test_standard_input(tmp_path: Path):
+    read_end, write_end = os.pipe()
+    os.write(write_end, b'{"text": "a"}\n\n{"text": "b"}\n')
+    os.close(write_end)
+    before = os.dup(0)
+    try:
+        os.dup2(read_end, 0)
+        preprocess("-", tmp_path / "out", BYTES, num_processes=1, input_format="jsonl")
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(read_end)
+    assert located(f"{tmp_path}/out_text_document") == [("-", 1), ("-", 3)]
+
+
+@given(
+    files=st.lists(
+        st.lists(st.sampled_from([b"", b" ", b"bad", b'{"text": ["x", "y"]}', b'{"text": ""}', None]), max_size=30),
+        min_size=1,
+        max_size=4,
+    ),
+    shard_bytes=st.integers(40, 600),
+    block_bytes=st.integers(1, 200),
+    num_workers=st.integers(1, 3),
+)
+@settings(max_examples=8)
+def test_any_mixture_of_lines(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[list[bytes | None]],
+    shard_bytes: int,
+    block_bytes: int,
+    num_workers: int,
+):
+    folder = tmp_path_factory.mktemp("mixture")
+    expected: list[tuple[str, int]] = []
+    paths = [folder / f"{number}.jsonl" for number in range(len(files))]
+    for path, lines in zip(paths, files, strict=True):
+        write_lines(
+            path, [{"text": f"{path.stem} {number}"} if line is None else line for number, line in enumerate(lines)]
+        )
+        good = [number for number, line in enumerate(lines, 1) if line is None or line.startswith(b"{")]
+        expected += [(str(path), number) for number in good]
+    if not expected:
+        return
+    preprocess(
+        paths,
+        folder / "out",
+        BYTES,
+        skip_bad_records=True,
+        shard_bytes=shard_bytes,
+        block_bytes=block_bytes,
+        num_workers=num_workers,
+        num_processes=1,
+    )
+    prefix = folder / "out_text_document"
+    assert located(prefix) == expected
+    joined = [json.loads(Path(path).read_bytes().split(b"\n")[record - 1])["text"] for path, record in expected]
+    assert texts_of(prefix) == ["".join(text) for text in joined]
+
+
+def test_a_format_that_counts_records_wrongly_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}, {"text": "b"}])
+    monkeypatch.setattr(
+        "tokenloom.inputs.lines.LineReader.num_rows", property(lambda _: 7, lambda _, value: None), raising=False
+    )
+    with pytest.raises(Exception, match="expected 2 documents of its records, found 7 of 7"):
+        preprocess(path, tmp_path / "out", BYTES, num_processes=1)
+    preprocess(path, tmp_path / "out", BYTES, num_processes=1, origins=False)
+    assert texts_of(tmp_path / "out_text_document") == ["a", "b"]
+
+
+def test_records_of_conversations(tmp_path: Path):
+    tokenizer = make_tokenizer(byte_level_json())
+
+    def talk(*contents: str) -> dict[str, Any]:
+        return {
+            "messages": [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(contents)]
+        }
+
+    two = {"messages": [*({"role": "system", "content": "s"}, *talk("Hi", "Ho")["messages"]) * 2]}
+    lines = [talk("a", "b"), b"", b"bad", two, talk("c"), talk("d", "e")]
+    path = write_lines(tmp_path / "chat.jsonl", lines)
+    for shard_bytes in (100, 1 << 20):
+        preprocess_chat(
+            path,
+            tmp_path / "out",
+            tokenizer,
+            chat_template="chatml",
+            skip_bad_lines=True,
+            overwrite=True,
+            document_hashes=True,
+            shard_bytes=shard_bytes,
+            num_processes=1,
+        )
+        assert located(tmp_path / "out") == [(str(path), line) for line in (1, 4, 6)]
+        dataset, hashes = IndexedDataset(str(tmp_path / "out")), read_document_hashes(str(tmp_path / "out"))
+        assert hashes is not None
+        first = tokenizer.detokenize(dataset[0].tolist()).removesuffix(EOD)
+        assert "user\na" in first
+        assert (hashes[0] == hash_of_text(first)).all()
+        assert dataset.num_documents == len(hashes) == 3
+
+
+def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
+    (tmp_path / "pairs").mkdir()
+    for number in range(9):
+        (tmp_path / "pairs" / f"{number}.jpg").write_bytes(b"image %d" % number)
+        if number != 4:
+            (tmp_path / "pairs" / f"{number}.txt").write_text(f"text {number}")
+    lines = [
+        b"" if number == 2 else b"bad" if number == 5 else {"text": f"text {number}", "image": f"pairs/{number}.jpg"}
+        for number in range(9)
+    ]
+    write_lines(tmp_path / "pairs.jsonl", lines)
+    (tmp_path / "out").mkdir()
+    for name, unit, left_out in (("pairs.jsonl", "line", (2, 5)), ("pairs", "pair", (4,))):
+        for shard_bytes in (30, 1 << 20):
+            preprocess_multimodal(
+                tmp_path / name,
+                tmp_path / "out" / "p",
+                BYTES,
+                skip_bad_lines=True,
+                overwrite=True,
+                shard_bytes=shard_bytes,
+                num_processes=1,
+                document_hashes=True,
+            )
+            dataset = IndexedDataset(str(tmp_path / "out" / "p"), multimodal=True)
+            hashes = read_document_hashes(str(tmp_path / "out" / "p"))
+            assert hashes is not None
+            places = located(tmp_path / "out" / "p")
+            assert [record for _, record in places] == [number + 1 for number in range(9) if number not in left_out]
+            [file] = origins_of(tmp_path / "out" / "p").files
+            assert (file.path, file.unit, file.num_records) == (str(tmp_path / name), unit, 9)
+            for document, (_, record) in enumerate(places):
+                text, image = dataset[2 * document][0], item_to_image(dataset[2 * document + 1][0])
+                assert (BYTES.detokenize(text.tolist()), image) == (f"text {record - 1}", b"image %d" % (record - 1))
+                assert (hashes[document] == hash_of_text(f"text {record - 1}")).all()
+
+
+def test_images_made_without_origins_get_them(tmp_path: Path):
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    path = write_lines(tmp_path / "pairs.jsonl", [{"text": "a", "image": "a.jpg"}])
+    assert not preprocess_multimodal(path, tmp_path / "out", BYTES, origins=False).was_complete
+    assert preprocess_multimodal(path, tmp_path / "out", BYTES, origins=False).was_complete
+    assert not preprocess_multimodal(path, tmp_path / "out", BYTES).was_complete
+    assert located(tmp_path / "out") == [(str(path), 1)]
+    assert preprocess_multimodal(path, tmp_path / "out", BYTES).was_complete

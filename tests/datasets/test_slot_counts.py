@@ -1,0 +1,105 @@
+"""Counts of slots and tokens: by hand, and against a plain twin."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.datasets.slot_counts import (
+    NO_SLOTS,
+    SlotCounts,
+    TextCounts,
+    count_conversations,
+    count_spans,
+    count_windows,
+)
+from tokenloom.order.windows import SpanBatch
+
+
+def spans(*samples: list[tuple[int, int, int]]) -> SpanBatch:
+    """Spans (document, start, length) of samples."""
+    flat = np.array([span for sample in samples for span in sample], dtype=np.int64).reshape(-1, 3)
+    offsets = np.cumsum([0, *map(len, samples)], dtype=np.int64)
+    return SpanBatch(*(np.ascontiguousarray(column) for column in flat.T), offsets)
+
+
+def test_windows_begin_with_a_token_that_the_one_before_has_read():
+    found = count_spans(spans([(0, 0, 3), (1, 0, 2)], [(1, 1, 5)]), sequence_length=4, extra=1, are_packs=False)
+    assert found == count_windows(2, sequence_length=4, extra=1)
+    assert (found.with_loss, found.tokens, found.slots, found.balance) == (8, 8, 8, (0, 0))
+
+
+def test_windows_without_an_extra_token_have_a_slot_without_label():
+    found = count_spans(spans([(0, 0, 4)]), sequence_length=4, extra=0, are_packs=False)
+    assert found == count_windows(1, sequence_length=4, extra=0)
+    assert (found.with_loss, found.no_label, found.first_tokens, found.tokens) == (3, 1, 1, 4)
+
+
+def test_packs_are_padded_and_their_first_token_is_no_label():
+    found = count_spans(spans([(0, 0, 5)], [(0, 4, 2), (1, 0, 1)]), sequence_length=4, extra=1, are_packs=True)
+    assert (found.with_loss, found.no_label, found.padding, found.slots) == (6, 1, 1, 8)
+    assert (found.tokens, found.read_twice, found.first_tokens, found.balance) == (7, 1, 2, (0, 0))
+
+
+def test_slots_beside_what_is_denied_have_no_loss():
+    found = count_spans(spans([(0, 0, 2), (-2, 0, 2), (2, 0, 1)]), sequence_length=4, extra=1, are_packs=False)
+    assert (found.with_loss, found.denied_slots, found.denied_tokens, found.balance) == (1, 3, 3, (0, 0))
+
+
+def test_conversations_by_hand():
+    """Tokens, inputs, read, slots, trained: one that is cut by two, and one that is denied."""
+    shares = np.array([[10, 8, 8, 8, 5], [6, 6, 6, 8, 3]])
+    found = count_conversations(shares, np.array([False, True]), samples=1, slots=20)
+    assert (found.with_loss, found.prompt, found.no_label, found.denied_slots, found.padding) == (5, 2, 1, 6, 6)
+    assert (found.tokens, found.truncated, found.denied_tokens, found.first_tokens) == (16, 2, 6, 1)
+    assert found.balance == (0, 0)
+
+
+def test_sums_and_multiples():
+    one = SlotCounts(samples=1, slots=4, with_loss=3, padding=1)
+    assert one + one == one * 2 == NO_SLOTS + one + one
+    assert (one + SlotCounts(slots=1)).balance == (1, -3)
+
+
+SAMPLES = st.lists(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.lists(st.integers(0, 3), max_size=4)), max_size=4),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@given(SAMPLES, st.sampled_from([0, 1]), st.booleans(), st.booleans())
+def test_texts_slot_by_slot(samples, extra, are_packs, masks):
+    """1 ends documents, 2 fills up samples."""
+    length = 16
+    batch = spans(*([(-1 if denied else 1, int(later), len(text)) for denied, later, text in each] for each in samples))
+    flat = [[(token, denied) for denied, _, text in each for token in text] for each in samples]
+    counts = dict.fromkeys(("loss", "eod", "denied", "pad", "last", "empty"), 0)
+    loss = []
+    for text in flat:
+        before = counts["loss"]
+        for slot in range(length):
+            if slot >= len(text):
+                counts["empty"] += 1
+            elif slot + 1 >= len(text):
+                counts["last"] += 1
+            elif text[slot][1] or text[slot + 1][1]:
+                counts["denied"] += 1
+            elif masks and text[slot][0] == 1:
+                counts["eod"] += 1
+            else:
+                counts["pad" if text[slot + 1][0] == 2 else "loss"] += 1
+        loss.append(counts["loss"] - before)
+    planned = count_spans(batch, sequence_length=length, extra=extra, are_packs=are_packs)
+    assert planned.balance == (0, 0)
+    texts = TextCounts(
+        text=np.array([token for text in flat for token, _ in text], dtype=np.int64),
+        is_denied=np.array([denied for text in flat for _, denied in text], dtype=np.bool_),
+        bounds=np.cumsum([0, *map(len, flat)], dtype=np.int64),
+        loss=np.array(loss),
+        eod=1 if masks else None,
+    )
+    found = texts.of(planned, sequence_length=length)
+    assert found.balance == (0, 0)
+    assert (found.with_loss, found.eod_masked, found.denied_slots) == (counts["loss"], counts["eod"], counts["denied"])
+    assert (found.pad_id, found.no_label, found.padding) == (counts["pad"], counts["last"], counts["empty"])

@@ -1,0 +1,127 @@
+"""Runs in blocks: how many bytes they take, and directories that contradict themselves."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from tests.indexed.origins import random_runs, records_of
+
+from tokenloom.errors import DatasetFormatError
+from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, BlockEncoder, Blocks
+from tokenloom.indexed.origin_runs import OriginRuns
+
+
+def packed(runs: OriginRuns, *, num_at_once: int = 1 << 30) -> tuple[np.ndarray, bytes, BlockEncoder]:
+    data = bytearray()
+    encoder = BlockEncoder(data.extend)
+    for begin in range(0, len(runs), num_at_once):
+        chosen = slice(begin, begin + num_at_once)
+        encoder.append(
+            OriginRuns(
+                file_numbers=runs.file_numbers[chosen],
+                first_records=runs.first_records[chosen],
+                num_documents=runs.num_documents[chosen],
+            )
+        )
+    return encoder.finish(), bytes(data), encoder
+
+
+def opened(directory: np.ndarray, data: bytes, encoder: BlockEncoder, *, num_files: int = 3) -> Blocks:
+    return Blocks(
+        directory,
+        np.frombuffer(data, dtype=np.uint8),
+        num_documents=encoder.num_documents,
+        num_runs=encoder.num_runs,
+        num_files=num_files,
+        name="some.origins",
+    )
+
+
+def bytes_per_document(runs: OriginRuns) -> float:
+    directory, data, encoder = packed(runs)
+    return (directory.nbytes + len(data)) / encoder.num_documents
+
+
+def test_the_bytes_are_those_of_the_format():
+    directory, data, _ = packed(OriginRuns.of([(0, 2, 3), (1, 300, 2), (-1, 0, 1)]))
+    numbers = [0, 1, -302, 1, 2, 301]  # first document, record before it, least gap and length, records from and to
+    gaps = np.array([1 + 302, 295 + 302, -302 + 302], dtype="<u2")  # left out before each run, beyond the least
+    assert data == bytes([1, 2, 0]) + gaps.tobytes() + bytes([2, 1, 0])
+    assert directory.tobytes() == struct.pack("<6q2iI4B", *numbers, -1, 1, zlib.crc32(data), 1, 2, 1, 0)
+
+
+def test_equal_values_take_no_bytes():
+    runs = OriginRuns.of([(0, 2 + 3 * number, 2) for number in range(BLOCK_RUNS + 1)])
+    directory, data, _ = packed(runs)
+    assert (len(directory), data) == (2, b"")
+
+
+def test_a_document_takes_as_little_as_is_promised(rng):
+    lines = np.arange(1, 300_001)
+    for share, most in ((1.0, 0.001), (0.99, 0.04), (0.5, 1.2)):
+        kept = OriginRuns.of([(0, 1, len(lines))]).select(rng.random(len(lines)) < share)
+        assert bytes_per_document(kept) <= most
+    assert bytes_per_document(OriginRuns.of([(file, 1, 1) for file in range(100_000)])) <= 1.3
+
+
+def test_how_runs_come_makes_no_difference(rng):
+    runs = random_runs(rng, 2000, 3)
+    directory, data, _ = packed(runs)
+    again, same, _ = packed(runs, num_at_once=int(rng.integers(1, 700)))
+    assert (again.tobytes(), same) == (directory.tobytes(), data)
+
+
+def test_blocks_are_unpacked_without_those_before_them(rng):
+    runs = random_runs(rng, 2000, 3)
+    parts = packed(runs)
+    blocks, expected = opened(*parts), records_of(runs)
+    for number in rng.permutation(len(parts[0])).tolist():
+        found, starts = blocks.unpack(np.array([number]))
+        first = int(starts[0])
+        assert records_of(found) == expected[first : first + int(found.num_documents.sum())]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("first_document", 1, "blocks of documents from 0 to 3, in order"),
+        ("base_gap", -(1 << 62), "base_gap from -"),
+        ("base_length", -1, "base_length from 0"),
+        ("max_record", 1 << 60, "max_record from 0"),
+        ("base_file", -2, "files from -1 to 2"),
+        ("max_file", 3, "files from -1 to 2"),
+        ("widths", 3, "columns of "),
+        ("widths", 8, "blocks of 24 bytes"),
+    ],
+)
+def test_directories_that_contradict_themselves_are_refused(name, value, message):
+    directory, data, encoder = packed(OriginRuns.of([(0, 1, 3)]))
+    damaged = directory.copy()
+    damaged[name] = value
+    with pytest.raises(DatasetFormatError, match=f"`some.origins`: expected {message}"):
+        opened(damaged, data, encoder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("base_length", 4), ("record_before", 9), ("max_record", 2), ("min_record", 2), ("max_file", -1)],
+)
+def test_blocks_that_are_not_what_the_directory_says_are_refused(name, value):
+    directory, data, encoder = packed(OriginRuns.of([(0, 1, 3)]))
+    damaged = directory.copy()
+    damaged[name] = value
+    with pytest.raises(DatasetFormatError, match="the documents of block 0 as the directory has them"):
+        opened(damaged, data, encoder).unpack(np.array([0]))
+
+
+def test_changed_bytes_are_found_out():
+    directory, data, encoder = packed(OriginRuns.of([(0, 1, 3), (1, 1, 2)]))
+    with pytest.raises(DatasetFormatError, match=r"CRC-32 .* of block 0, found"):
+        opened(directory, bytes([data[0] ^ 1]) + data[1:], encoder).unpack(np.array([0]))
+
+
+def test_an_entry_takes_64_bytes():
+    assert ENTRY.itemsize == 64

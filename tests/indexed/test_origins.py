@@ -1,0 +1,142 @@
+"""Which record each document was made of: found forwards and backwards, in memory and beside a pair."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.indexed.origins import add_origins, all_records, files_of, random_runs, records_of, runs_of_records
+from tests.indexed.pairs import write_pair
+
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.origins import (
+    OriginFile,
+    OriginRuns,
+    Origins,
+    origins_path,
+    read_origins,
+)
+
+
+def small() -> Origins:
+    return Origins.from_runs(
+        files_of("a.jsonl", "b.jsonl"), OriginRuns.of([(0, 1, 2), (0, 4, 1), (-1, 0, 1), (1, 1, 2)])
+    )
+
+
+def test_documents_are_found_in_their_files():
+    files, records = small().locate(np.array([5, 0, 2, 3, 0]))
+    assert files.tolist() == [1, 0, 0, -1, 0]
+    assert records.tolist() == [2, 1, 4, 0, 1]
+    assert (files.dtype, records.dtype) == (np.int32, np.int64)
+
+
+def test_records_are_found_in_the_pair():
+    origins = small()
+    assert origins.documents_of(0, 4).tolist() == [2]
+    assert origins.documents_of(0, 3).tolist() == []
+    assert origins.documents_of(1, 99).tolist() == []
+    twice = Origins.concatenated([(origins, 6, None), (origins, 6, None)])
+    assert twice is not None
+    assert twice.documents_of(0, 4).tolist() == [2, 8]
+
+
+@pytest.mark.parametrize("asked", [[6], [-1], [0, 100]])
+def test_documents_beyond_the_pair_are_refused(asked):
+    with pytest.raises(ConfigError, match="expected documents from 0 to 5, found"):
+        small().locate(np.array(asked))
+
+
+def test_files_that_are_not_there_are_refused():
+    with pytest.raises(ConfigError, match="expected a file from 0 to 1, found 2"):
+        small().documents_of(2, 1)
+
+
+def test_no_documents_are_no_blocks():
+    nothing = Origins.from_runs([], OriginRuns.of([]))
+    assert nothing.num_documents == 0
+    assert all_records(nothing) == []
+    assert nothing.locate(np.empty(0, dtype=np.int64))[0].tolist() == []
+
+
+@pytest.mark.parametrize("run", [(2, 1, 1), (-2, 1, 1), (0, 0, 1), (0, 1, -1), (0, 1 << 48, 1)])
+def test_runs_that_cannot_be_are_refused(run):
+    with pytest.raises(ConfigError, match="expected runs of 2 files and of records from 1 on, found"):
+        Origins.from_runs(files_of("a", "b"), OriginRuns.of([run]))
+
+
+def test_all_of_it_is_as_with_lists(rng):
+    for _ in range(12):
+        files = files_of(*"abc")
+        runs = random_runs(rng, int(rng.integers(0, 1200)), len(files))
+        expected, origins = records_of(runs), Origins.from_runs(files, runs)
+        count = len(expected)
+        assert (origins.num_documents, all_records(origins)) == (count, expected)
+        kept = rng.random(count) < rng.random()
+        chosen = [record for record, keep in zip(expected, kept, strict=True) if keep]
+        assert all_records(origins.select(kept)) == chosen
+        start, stop = sorted(rng.integers(0, count + 1, 2).tolist())
+        cut = Origins.from_runs(files, origins.pieces(range(start, stop)))
+        assert all_records(cut) == expected[start:stop]
+        joined = Origins.concatenated([(origins, count, kept), (None, 2, None), (cut, stop - start, None)])
+        assert joined is not None
+        assert all_records(joined) == [*chosen, (-1, 0), (-1, 0), *expected[start:stop]]
+        if count:
+            asked = rng.integers(0, count, 30)
+            found = origins.locate(asked)
+            assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == [expected[each] for each in asked]
+            file, record = expected[asked[0]]
+            if file >= 0:
+                same = [number for number, each in enumerate(expected) if each == (file, record)]
+                assert origins.documents_of(file, record).tolist() == same
+
+
+def test_files_of_parts_become_one_table():
+    one = OriginFile(path="a", num_bytes=1, version="7", unit="line")
+    counted = replace(one, num_records=9)
+    other = replace(one, version="8")
+    parts = [
+        Origins.from_runs([one, other], runs_of_records([(0, 1), (1, 1)])),
+        Origins.from_runs([other, counted], runs_of_records([(0, 2), (1, 2)])),
+    ]
+    joined = Origins.concatenated([(part, 2, None) for part in parts])
+    assert joined is not None
+    assert joined.files == (counted, other)
+    assert all_records(joined) == [(0, 1), (1, 1), (1, 2), (0, 2)]
+
+
+def test_parts_without_origins_give_none():
+    assert Origins.concatenated([(None, 3, None), (None, 1, np.array([True]))]) is None
+
+
+def test_keeping_all_is_nothing_to_do():
+    origins = small()
+    assert origins.select(None) is origins
+
+
+def test_origins_are_read_back_from_beside_a_pair(tmp_path, rng):
+    prefix = write_pair(tmp_path / "pair", [[[1]]] * 6)
+    assert read_origins(prefix) is None
+    origins = small()
+    add_origins(prefix, origins)
+    found = read_origins(prefix)
+    assert found is not None
+    assert (found.files, all_records(found)) == (origins.files, all_records(origins))
+
+
+def test_origins_of_another_pair_are_refused(tmp_path):
+    prefix = write_pair(tmp_path / "pair", [[[1]]] * 6)
+    add_origins(prefix, small())
+    write_pair(tmp_path / "other", [[[1]]] * 5)
+    os.rename(origins_path(prefix), tmp_path / "other.origins")
+    with pytest.raises(DatasetFormatError, match="expected the 5 documents of the pair, found 6"):
+        read_origins(str(tmp_path / "other"))
+    write_pair(tmp_path / "third", [[[1, 2]]] * 6)
+    os.rename(tmp_path / "other.origins", tmp_path / "third.origins")
+    with pytest.raises(DatasetFormatError, match=r"third.origins` was written for another pair"):
+        read_origins(str(tmp_path / "third"))
+    os.rename(tmp_path / "third.origins", tmp_path / "none.origins")
+    with pytest.raises(DatasetNotFoundError):
+        read_origins(str(tmp_path / "none"))

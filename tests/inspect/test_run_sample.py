@@ -1,0 +1,48 @@
+"""What stands at a position of a run."""
+
+from __future__ import annotations
+
+from tests.cli.runs import RUN, write_run
+
+from tokenloom.inspect.run_sample import run_pieces
+from tokenloom.run.run import Run
+
+
+def test_pieces_name_pair_and_row(tmp_path):
+    path = write_run(tmp_path)
+    dataset = Run.open(path).dataset()
+    for position in range(0, 100, 7):
+        pieces = run_pieces(dataset, position, None)
+        assert sum(piece.stop - piece.start for piece in pieces) == 17
+        source = dataset.place(position).source
+        for piece in pieces:
+            assert piece.prefix == f"{tmp_path}/data/{'web0' if source == 'web' else 'code'}"
+            assert piece.document == piece.row
+            assert set(piece.ids) == {piece.row}
+            assert piece.text == " ".join(map(str, piece.ids))
+
+
+def test_rows_count_from_the_start_of_their_pair(tmp_path):
+    path = write_run(
+        tmp_path,
+        RUN.replace('"data/web*"', '["data/web0", "data/code"]')
+        .replace('code = "data/code"\n', "")
+        .replace(", code = 1", ""),
+    )
+    dataset = Run.open(path).dataset()
+    rows = {
+        (piece.prefix[-4:], piece.document - piece.row) for k in range(100) for piece in run_pieces(dataset, k, None)
+    }
+    assert rows == {("web0", 0), ("code", 100)}
+
+
+def test_a_whole_document_and_a_denied_one_say_so(tmp_path):
+    path = write_run(tmp_path, RUN + '\n[[denied]]\ndocuments = ["code:0"]\n' + "".join([]))
+    dataset = Run.open(path).dataset()
+    pieces = [piece for position in range(100) for piece in run_pieces(dataset, position, None)]
+    for piece in pieces:
+        assert piece.is_denied == (piece.prefix.endswith("code") and piece.document == 0)
+        if piece.is_denied:
+            assert piece.ids == ()
+            assert piece.heading().endswith(", denied: padding")
+        assert piece.heading().startswith(f"document {piece.document}: row {piece.row} of {piece.prefix}, ")

@@ -1,0 +1,324 @@
+"""Mixtures of the computed order: values for ever, against the twin, and how even and how mixed they are."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.reference import mixture as twin
+
+from tokenloom import kernels
+from tokenloom.kernels import Key, MixedStage, Mixture
+
+KEY = Key(0x0123456789ABCDEF, 0xFEDCBA9876543210)
+LARGEST = 2**60
+
+SMALL = st.lists(st.integers(1, 20), min_size=1, max_size=40)
+SKEWED = st.lists(st.integers(0, 50).map(lambda exponent: 2**exponent), min_size=1, max_size=200)
+ANY = st.lists(st.integers(1, LARGEST // 300), min_size=1, max_size=300)
+WEIGHTS = SMALL | SKEWED | ANY
+FIBONACCI = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987]
+
+
+def integers(values):
+    return np.array(values, dtype=np.int64)
+
+
+def listed(pair):
+    return pair[0].tolist(), pair[1].tolist()
+
+
+def digest(leaves, takes):
+    joined = leaves.astype("<i4").tobytes() + takes.astype("<i8").tobytes()
+    return hashlib.sha256(joined).hexdigest()[:32]
+
+
+def drawn_weights(number):
+    return [1 + (7 + 7919**2 * place) % 10**6 for place in range(number)]
+
+
+def test_literal_mixtures():
+    assert listed(Mixture([5]).locate(np.arange(4))) == ([0, 0, 0, 0], [0, 1, 2, 3])
+    assert listed(Mixture([1, 1]).locate(np.arange(5))) == ([0, 1, 0, 1, 0], [0, 0, 1, 1, 2])
+    assert listed(Mixture([1, 3]).locate(np.arange(8))) == ([1, 0, 1, 1, 1, 0, 1, 1], [0, 0, 1, 2, 3, 1, 4, 5])
+    assert listed(Mixture([8, 2]).locate(np.arange(10))) == (
+        [0, 0, 1, 0, 0, 0, 0, 1, 0, 0],
+        [0, 1, 0, 2, 3, 4, 5, 1, 6, 7],
+    )
+    assert listed(Mixture([1, 1, 2]).locate(np.arange(8))) == ([0, 2, 1, 2, 0, 2, 1, 2], [0, 0, 0, 1, 1, 2, 1, 3])
+    assert Mixture([1, 1, 2]).counts(8).tolist() == [2, 2, 4]
+    assert len(Mixture([1, 1, 2])) == 3
+
+
+def test_literal_mixed_stages():
+    even = MixedStage([1, 1], 0, 6, 1, KEY)
+    assert listed(even.locate(np.arange(6))) == ([0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2])
+    mixed = MixedStage([1, 1], 100, 10, 4, KEY)
+    assert listed(mixed.locate(np.arange(10))) == ([0, 0, 1, 1, 1, 1, 0, 0, 0, 1], [1, 0, 0, 1, 3, 2, 2, 3, 4, 4])
+    assert mixed.counts(8).tolist() == [4, 4]
+    assert len(mixed) == 10
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (2, ("c62e69c3643e86f43370a8075b10c0c0", "61e34cb33c9d26f5b63a4808eaaf4db2")),
+        (3, ("eb249f22a892822a106396193006584a", "f68b847b7bd4e750e2d6041e79da080d")),
+        (10, ("fba29682ef6587f8690e83c5610115e5", "50effb0a544b0ed79b7edb39068d6ed1")),
+        (1000, ("fa00440c6b5a2cae232e77e145648439", "ff3dbaae949779b7fdea9c3e958ecc58")),
+        (40_000, ("718616577c308bdcf7eb7045c45d916d", "fa67f553a384e6db4e3e79a3032e1e9d")),
+    ],
+)
+def test_golden_digests(number, expected):
+    weights = drawn_weights(number)
+    positions = np.concatenate([np.arange(20_000), np.arange(20_000) * 10**13])
+    stage = MixedStage(weights, 12_345, 20_000, 1024, KEY)
+    assert (digest(*Mixture(weights).locate(positions)), digest(*stage.locate(np.arange(20_000)))) == expected
+
+
+@given(weights=WEIGHTS, positions=st.lists(st.integers(0, 2**62 - 1) | st.integers(0, 10**6), min_size=1, max_size=30))
+@example(weights=[1], positions=[0, 2**62 - 1])
+@example(weights=[LARGEST - 1, 1], positions=list(range(20)))
+def test_mixtures_equal_the_twin(weights, positions):
+    ours, other = Mixture(weights), twin.Mixture(weights)
+    leaves, takes = ours.locate(integers(positions))
+    assert list(zip(leaves.tolist(), takes.tolist(), strict=True)) == [other.locate(k) for k in positions]
+    assert ours.positions(leaves, takes).tolist() == positions
+    for k in (0, *positions[:5], 2**62):
+        assert ours.counts(k).tolist() == other.counts(k)
+
+
+@given(
+    weights=SMALL | SKEWED,
+    start=st.integers(0, 2**40),
+    size=st.integers(1, 5000),
+    block=st.integers(2, 1100) | st.integers(2, 10**4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_mixed_stages_equal_the_twin(weights, start, size, block, seed):
+    stage = MixedStage(weights, start, size, block, KEY)
+    offsets = np.random.default_rng(seed).integers(0, size, size=3)
+    leaves, takes = stage.locate(offsets)
+    assert list(zip(leaves.tolist(), takes.tolist(), strict=True)) == [
+        twin.locate_mixed(weights, start, size, block, KEY, offset) for offset in offsets.tolist()
+    ]
+
+
+@given(weights=WEIGHTS, k=st.integers(1, 3000))
+def test_takes_of_a_leaf_count_up_and_are_found_again(weights, k):
+    mixture = Mixture(weights)
+    leaves, takes = mixture.locate(np.arange(k))
+    assert np.bincount(leaves, minlength=len(weights)).tolist() == mixture.counts(k).tolist()
+    for leaf in set(leaves.tolist()):
+        assert takes[leaves == leaf].tolist() == list(range((leaves == leaf).sum()))
+    np.testing.assert_array_equal(mixture.positions(leaves, takes), np.arange(k))
+
+
+@given(weights=WEIGHTS, seed=st.integers(0, 2**32 - 1))
+@example(weights=FIBONACCI, seed=0)
+@example(weights=[1] * 300, seed=0)
+def test_no_leaf_misses_its_share_by_two(weights, seed):
+    mixture, total = Mixture(weights), sum(weights)
+    rng = np.random.default_rng(seed)
+    for k in [
+        *range(64),
+        *rng.integers(0, 10**6, size=30).tolist(),
+        *rng.integers(0, LARGEST, size=30).tolist(),
+        LARGEST,
+    ]:
+        for taken, weight in zip(mixture.counts(k).tolist(), weights, strict=True):
+            assert abs(taken - Fraction(weight * k, total)) < 2
+
+
+@pytest.mark.parametrize("weights", [FIBONACCI, [1, 10**9], [3, 3, 4], list(range(1, 40)), [2**i for i in range(40)]])
+def test_no_leaf_misses_its_share_by_two_anywhere(weights):
+    leaves, _ = Mixture(weights).locate(np.arange(20_000))
+    total = sum(weights)
+    for leaf, weight in enumerate(weights):
+        taken = np.cumsum(leaves == leaf) * total  # after 1, 2, 3, ... positions
+        assert np.abs(taken - np.arange(1, 20_001) * weight).max() < 2 * total
+
+
+@given(weights=WEIGHTS, times=st.integers(1, 1000))
+@example(weights=[LARGEST // 3, LARGEST // 3], times=1)
+@example(weights=[1, LARGEST - 1], times=1)
+def test_counts_are_exact_where_shares_are_whole(weights, times):
+    total = sum(weights)
+    times = min(times, LARGEST // total)
+    assert Mixture(weights).counts(times * total).tolist() == [times * weight for weight in weights]
+
+
+@given(weights=SMALL, times=st.integers(2, 10**6))
+def test_only_the_ratio_of_the_weights_counts(weights, times):
+    positions = np.concatenate([np.arange(300), np.arange(300) * 2**50])
+    more = [times * weight for weight in weights]
+    assert listed(Mixture(weights).locate(positions)) == listed(Mixture(more).locate(positions))
+    assert kernels.smallest_weights(more) == kernels.smallest_weights(weights)
+
+
+@given(weights=SMALL, size=st.integers(1, 5000), more=st.integers(0, 5000), block=st.integers(1, 1500))
+def test_a_longer_stage_begins_as_a_shorter_one(weights, size, more, block):
+    whole = size // block * block
+    one, other = (MixedStage(weights, 7, length, block, KEY) for length in (size, size + more))
+    assert listed(one.locate(np.arange(whole))) == listed(other.locate(np.arange(whole)))
+
+
+@given(weights=SMALL, size=st.integers(1, 5000), block=st.integers(1, 6000), start=st.integers(0, 10**9))
+def test_mixing_changes_nothing_of_what_a_block_holds(weights, size, block, start):
+    stage = MixedStage(weights, start, size, block, KEY)
+    mixed, even = stage.locate(np.arange(size)), Mixture(weights).locate(np.arange(size))
+    for begin in range(0, size, block):
+        held, expected = (
+            sorted(zip(*listed((a[begin : begin + block], b[begin : begin + block])), strict=True))
+            for a, b in (mixed, even)
+        )
+        assert held == expected
+    np.testing.assert_array_equal(stage.offsets(*mixed), np.arange(size))
+    for k in {size, *range(0, size, block)}:
+        assert stage.counts(k).tolist() == np.bincount(mixed[0][:k], minlength=len(weights)).tolist()
+
+
+def test_samples_after_a_stage_have_no_offset():
+    for block in (1, 10):
+        stage = MixedStage([1, 1], 0, 25, block, KEY)
+        assert stage.offsets(np.array([0, 1, 0], dtype=np.int32), integers([13, 12, 2**62])).tolist() == [-1, -1, -1]
+        assert stage.offsets(np.array([0, 1], dtype=np.int32), integers([12, 11])).min() >= 0
+
+
+def test_samples_beyond_all_positions_have_no_position():
+    mixture = Mixture([1, LARGEST - 1])
+    leaves = np.array([0, 0, 0, 1, 1], dtype=np.int32)
+    assert (mixture.positions(leaves, integers([3, 4, 2**63 - 1, 2**61, 2**63 - 1])) >= 0).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_two_equal_sources_do_not_beat_with_two_ranks():
+    even = MixedStage([1, 1], 0, 100_000, 1, KEY).locate(np.arange(0, 100_000, 2))[0]
+    assert (even == 0).all()  # what mixing is for: this rank sees one source for ever
+    for ranks in (2, 4, 8, 64):
+        stage = MixedStage([1, 1], 0, 1024 * 1000, 1024, KEY)
+        for rank in (0, 1, ranks - 1):
+            seen = stage.locate(np.arange(rank, len(stage), ranks))[0]
+            assert abs(seen.mean() - 0.5) < 6 * 0.5 / len(seen) ** 0.5
+
+
+def test_blocks_have_permutations_of_their_own():
+    stage = MixedStage([1, 1], 0, 1024 * 20, 1024, KEY)
+    blocks = stage.locate(np.arange(len(stage)))[0].reshape(20, 1024)
+    assert len({block.tobytes() for block in blocks}) == 20
+    other = MixedStage([1, 1], 1024, 1024 * 19, 1024, KEY).locate(np.arange(1024 * 19))[0].reshape(19, 1024)
+    np.testing.assert_array_equal(other, blocks[1:])  # keys go by positions, and each block of these is 512 to 512
+
+
+@pytest.mark.parametrize("seed_of_key", [1, 2])
+def test_another_key_is_another_order(seed_of_key):
+    one = MixedStage([1, 1], 0, 1024, 1024, KEY).locate(np.arange(1024))[1]
+    other = MixedStage([1, 1], 0, 1024, 1024, Key(seed_of_key, 0)).locate(np.arange(1024))[1]
+    assert (one == other).mean() < 0.1
+
+
+def test_many_threads_give_the_same(rng):
+    stages = [MixedStage(list(range(1, 100)), 5, 200_000, block, KEY) for block in (1, 100, 1024, 5000)]
+    questions = [(stage, rng.integers(0, len(stage), size=3000)) for stage in stages for _ in range(8)]
+    alone = [stage.locate(offsets) for stage, offsets in questions]
+
+    def ask(question):
+        stage, offsets = question
+        found = stage.locate(offsets)
+        assert (stage.offsets(*found) == offsets).all()
+        return found
+
+    with ThreadPoolExecutor(8) as threads:
+        for expected, found in zip(alone, threads.map(ask, questions), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 40_000])
+def test_so_many_leaves(number, rng):
+    weights = rng.integers(1, 10**12, size=number)
+    mixture = Mixture(weights)
+    assert len(mixture) == number
+    positions = rng.integers(0, 2**62, size=5000)
+    leaves, takes = mixture.locate(positions)
+    np.testing.assert_array_equal(mixture.positions(leaves, takes), positions)
+    assert mixture.counts(10**15).sum() == 10**15
+    assert np.unique(leaves).size > min(number - 1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([], "expected at least one weight, found none"),
+        ([1, 0], "expected weights of 1 or more, found 0 for leaf 1"),
+        ([-5], "expected weights of 1 or more, found -5 for leaf 0"),
+        ([LARGEST, 1], rf"expected weights that add up to at most 2\*\*60, found {LARGEST + 1}"),
+        ([10**30], rf"expected weights that add up to at most 2\*\*60, found {10**30}"),
+    ],
+)
+def test_weights_that_cannot_be(weights, message):
+    with pytest.raises(ValueError, match=message):
+        Mixture(weights)
+    with pytest.raises(ValueError, match=message):
+        MixedStage(weights, 0, 10, 1, KEY)
+
+
+def test_weights_are_whole_numbers():
+    with pytest.raises(TypeError):
+        Mixture([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "block"), [(-1, 5, 1), (0, -1, 1), (2**62, 1, 1), (1, 2**62, 1), (0, 5, 0), (0, 2**61, 2**61)]
+)
+def test_stages_that_cannot_be(start, size, block):
+    with pytest.raises(ValueError, match="expected"):
+        MixedStage([1, 1], start, size, block, KEY)
+
+
+def test_positions_outside_are_our_own_bug():
+    mixture, stage = Mixture([1, 2]), MixedStage([1, 2], 0, 10, 4, KEY)
+    for position in (-1, 2**62):
+        with pytest.raises(IndexError, match=rf"expected positions in \[0, {2**62}\), found {position}"):
+            mixture.locate(integers([position]))
+        with pytest.raises(IndexError, match="expected between 0 and 2\\*\\*62 positions"):
+            mixture.counts(position if position < 0 else position + 1)
+    for offset in (-1, 10):
+        with pytest.raises(IndexError, match=rf"expected offsets in \[0, 10\), found {offset}"):
+            stage.locate(integers([offset]))
+    for leaf, take in ((-1, 0), (2, 0), (0, -1)):
+        message = rf"expected leaves in \[0, 2\) and takes from 0, found {leaf} and {take}"
+        with pytest.raises(IndexError, match=message):
+            mixture.positions(np.array([leaf], dtype=np.int32), integers([take]))
+        with pytest.raises(IndexError, match=message):
+            stage.offsets(np.array([leaf], dtype=np.int32), integers([take]))
+
+
+def test_smallest_weights():
+    assert kernels.smallest_weights([8, 2]) == [4, 1]
+    assert kernels.smallest_weights([10**40]) == [1]
+    assert kernels.smallest_weights([3 * 10**40, 10**40]) == [3, 1]
+    assert kernels.smallest_weights([10**40 + 1, 10**40]) == [1, 1]
+    with pytest.raises(ValueError, match="found 0 for leaf 0"):
+        kernels.smallest_weights([0])
+
+
+@given(weights=st.lists(st.integers(1, 10**40), min_size=1, max_size=50))
+@example(weights=[1, 10**40])
+@example(weights=[10**40 + 1] * 3 + [10**40] * 4)
+def test_weights_of_any_size_become_weights_of_a_mixture(weights):
+    smallest, total = kernels.smallest_weights(weights), sum(weights)
+    assert min(smallest) >= 1
+    assert sum(smallest) <= LARGEST
+    for small, weight in zip(smallest, weights, strict=True):
+        assert abs(Fraction(small, sum(smallest)) - Fraction(weight, total)) <= Fraction(len(weights) + 1, LARGEST)
+    Mixture(smallest)

@@ -1,0 +1,302 @@
+"""Packs of a source whose order is computed: against their twin, each piece once, and every document found again."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.reference.occurrences import rows_of, scanned
+from tests.reference.pack_walks import GROUP_DOCUMENTS, packs_of_walk
+from tests.reference.packs import cut
+
+from tokenloom.kernels import (
+    NOT_KNOWN,
+    Key,
+    Permutation,
+    Purpose,
+    SectionNeeded,
+    SourceDocuments,
+    count_packs_of,
+    derive,
+    make_pack_walk_reader,
+    make_source_documents,
+    make_walk_reader,
+    sample_numbers,
+)
+from tokenloom.order.packs import best_fit_report
+
+KEY = Key(3, 5)
+Lengths = list[NDArray[np.int32]]
+
+
+def int32s(*values: int) -> NDArray[np.int32]:
+    return np.array(values, dtype=np.int32)
+
+
+def sparse(count: int, *, seed: int = 0, num_held: int = 300, longest: int = 50) -> NDArray[np.int32]:
+    """Mostly empty documents, so that the twin packs many groups in a moment."""
+    random = np.random.default_rng(seed)
+    lengths = np.zeros(count, dtype=np.int32)
+    chosen = random.choice(count, size=min(num_held, count), replace=False)
+    lengths[chosen] = random.integers(1, longest, size=len(chosen))
+    return lengths
+
+
+class Source:
+    """A reader of packs, its pairs open."""
+
+    def __init__(
+        self,
+        pairs: Lengths,
+        *,
+        length: int,
+        extra: int = 1,
+        is_shuffled: bool = True,
+        held: tuple[int, int] = (0, 0),
+        reads_held: bool = False,
+        denied: tuple[int, ...] = (),
+        is_open: bool = True,
+    ) -> None:
+        self.pairs = pairs
+        self.counts = [
+            count_packs_of(
+                lengths,
+                sequence_length=length,
+                extra=extra,
+                key=KEY,
+                pair=number,
+                held_blocks=held[0],
+                held_documents=held[1],
+                reads_held=reads_held,
+            )
+            for number, lengths in enumerate(pairs)
+        ]
+        self.num_packs = sum(self.counts)
+        facts = [(len(lengths), NOT_KNOWN, *held) for lengths in pairs]
+        self.documents = make_source_documents(facts, key=KEY, reads_held=reads_held)
+        for number, lengths in enumerate(pairs if is_open else ()):
+            self.documents.open(number, lengths)
+        self.reader = self.reader_of(is_shuffled=is_shuffled, length=length, extra=extra, denied=denied)
+
+    def reader_of(self, *, is_shuffled: bool, length: int, extra: int, denied: tuple[int, ...] = ()):
+        return make_pack_walk_reader(
+            self.documents,
+            [(0, 0, len(self.pairs), self.num_packs)],
+            is_shuffled=is_shuffled,
+            sequence_length=length,
+            extra=extra,
+            num_packs=self.counts,
+            denied=denied,
+        )
+
+    def packs(self, walk: int) -> list[list[tuple[int, int, int]]]:
+        """Returns the pieces of each window of a walk."""
+        numbers = sample_numbers(np.full(self.num_packs, walk), np.arange(self.num_packs))
+        *columns, offsets = self.reader.spans(numbers, keep_empty=False)
+        pieces = list(zip(*(column.tolist() for column in columns), strict=True))
+        return [pieces[first:last] for first, last in itertools.pairwise(offsets.tolist())]
+
+
+def twin(pairs: Lengths, **settings: object) -> list[list[tuple[int, int, int]]]:
+    return packs_of_walk([lengths.tolist() for lengths in pairs], key=KEY, **settings)
+
+
+def test_two_packs_by_hand() -> None:
+    # Of four tokens: 3 with 1, 2 with 2; which comes first, the walk says.
+    source = Source([int32s(1, 2, 0, 3, 2)], length=4, extra=0)
+    assert source.counts == [2]
+    assert sorted(source.packs(0)) == [[(1, 0, 2), (4, 0, 2)], [(3, 0, 3), (0, 0, 1)]]
+    orders = {str(source.packs(walk)) for walk in range(20)}
+    assert len(orders) == 2
+
+
+PAIRS = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=5)
+
+
+@given(pairs=PAIRS, length=st.integers(1, 12), extra=st.integers(0, 1), walk=st.integers(0, 9), shuffled=st.booleans())
+@example(pairs=[[], [0, 0], [100], []], length=3, extra=1, walk=0, shuffled=True)
+def test_packs_are_those_of_the_twin(pairs, length, extra, walk, shuffled) -> None:
+    source = Source([int32s(*lengths) for lengths in pairs], length=length, extra=extra, is_shuffled=shuffled)
+    expected = packs_of_walk(pairs, key=KEY, walk=walk, sequence_length=length, extra=extra, is_shuffled=shuffled)
+    assert source.packs(walk) == expected
+    pieces = [
+        (first + document, start, taken)
+        for first, lengths in zip(itertools.accumulate(map(len, pairs), initial=0), pairs, strict=False)
+        for document, tokens in enumerate(lengths)
+        for start, taken in cut(tokens, sequence_length=length, extra=extra)
+    ]
+    assert sorted(itertools.chain.from_iterable(expected)) == sorted(pieces)
+
+
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_groups_and_pools_are_those_of_the_twin(is_shuffled: bool) -> None:
+    # Pairs of 1, 20, 3, 0 and 14 groups: some share a pool, one has two.
+    sizes = (900, 19 * GROUP_DOCUMENTS + 5, 3 * GROUP_DOCUMENTS, 0, 14 * GROUP_DOCUMENTS - 7)
+    pairs = [sparse(size, seed=seed, num_held=size // 800) for seed, size in enumerate(sizes)]
+    source = Source(pairs, length=40, is_shuffled=is_shuffled)
+    for walk in (0, 3):
+        expected = twin(pairs, walk=walk, sequence_length=40, extra=1, is_shuffled=is_shuffled)
+        assert source.packs(walk) == expected
+
+
+def test_a_document_is_found_where_it_is_read() -> None:
+    pairs = [sparse(2 * GROUP_DOCUMENTS, num_held=900), int32s(), int32s(5, 700, 0, 64, 65, 66, 129), sparse(50)]
+    source = Source(pairs, length=64)
+    asked = np.array([*np.flatnonzero(np.concatenate(pairs)).tolist(), 1, 2 * GROUP_DOCUMENTS + 2], dtype=np.int64)
+    walks = np.array([0, 4], dtype=np.int64)
+    found = rows_of(source.reader.occurrences(walks, np.unique(asked)))
+    assert found == scanned(source.reader, [0, 4], asked.tolist(), num_windows=source.num_packs)
+    for document in asked[:: len(asked) // 7].tolist():
+        alone = rows_of(source.reader.occurrences(walks, np.array([document])))
+        assert alone == [row for row in found if row[1] == document]
+
+
+def test_a_document_of_millions_of_samples_costs_no_memory() -> None:
+    longest = 2**31 - 1
+    source = Source([int32s(longest, 3, longest)], length=1, extra=1)
+    assert source.num_packs == 2 * (longest - 1) + 2  # that of three has two full pieces
+    some = [0, 5, source.num_packs // 2, source.num_packs - 1]
+    documents, starts, taken, _ = source.reader.spans(np.array(some), keep_empty=False)
+    assert taken.tolist() == [2, 2, 2, 2]
+    for window, document, start in zip(some, documents.tolist(), starts.tolist(), strict=True):
+        assert document in (0, 1, 2)
+        assert 0 <= start < longest - 1
+        if document == 1:
+            assert window in source.reader.occurrences(np.array([0]), np.array([1]))[2]
+
+
+@pytest.mark.parametrize(("blocks", "singles"), [(3, 0), (0, 2000)])
+def test_what_is_held_out_is_disjoint_and_all_there(blocks: int, singles: int) -> None:
+    lengths = np.random.default_rng(1).integers(0, 40, size=9000).astype(np.int32)
+    read = {}
+    for reads_held in (True, False):
+        source = Source([lengths], length=512, held=(blocks, singles), reads_held=reads_held)
+        read[reads_held] = {document for pack in source.packs(0) for document, _, _ in pack}
+        expected = twin(
+            [lengths],
+            walk=0,
+            sequence_length=512,
+            extra=1,
+            reads=lambda _, document, wanted=reads_held: is_held(document, blocks, singles) == wanted,
+        )
+        assert source.packs(0) == expected
+    assert not read[True] & read[False]
+    assert sorted(read[True] | read[False]) == np.flatnonzero(lengths).tolist()
+    outside = next(iter(read[True]))
+    assert all(not len(part) for part in source.reader.occurrences(np.array([0]), np.array([outside])))
+
+
+def is_held(document: int, blocks: int, singles: int) -> bool:
+    key = derive(KEY, Purpose.HOLDOUT, 0)
+    if blocks:
+        return bool(Permutation(36, key).forward(np.array([document // 256]))[0] < blocks)
+    return bool(Permutation(9000, key).forward(np.array([document]))[0] < singles)
+
+
+def test_denied_documents_are_marked() -> None:
+    pairs = [sparse(500, num_held=500)]
+    plain, marked = Source(pairs, length=64), Source(pairs, length=64, denied=(7, 20))
+    for before, after in zip(plain.packs(1), marked.packs(1), strict=True):
+        assert after == [(-1 - d if d in (7, 20) else d, start, taken) for d, start, taken in before]
+
+
+def test_only_the_pair_of_the_sample_is_needed() -> None:
+    pairs = [sparse(1200, seed=seed, num_held=1200) for seed in range(3)]
+    source = Source(pairs, length=16, is_open=False)
+    with pytest.raises(SectionNeeded) as needed:
+        source.reader.spans(np.array([5]), keep_empty=False)
+    number = needed.value.args[0]
+    source.documents.open(number, pairs[number])
+    found = source.reader.spans(np.array([5]), keep_empty=False)[0]
+    assert {document // 1200 for document in found.tolist()} == {number}
+    assert [source.documents.is_open(each) for each in range(3)] == [each == number for each in range(3)]
+
+
+def test_small_pairs_share_a_pool() -> None:
+    pairs = [int32s(4, 4, 4, 4) for _ in range(12)]
+    source = Source(pairs, length=4, extra=0)
+    assert len({documents[0][0] // 4 for documents in source.packs(0)[:12]}) > 4
+
+
+def test_other_packs_than_were_promised_are_refused() -> None:
+    source = Source([sparse(100, num_held=90), sparse(100, seed=1)], length=16)
+    source.counts[0] += 1
+    source.num_packs += 1
+    reader = source.reader_of(is_shuffled=True, length=16, extra=1)
+    with pytest.raises(IndexError, match=r"expected pair 0 to make \d+ packs, found \d+"):
+        reader.spans(np.arange(source.num_packs), keep_empty=False)
+    source.num_packs += 1
+    reader = source.reader_of(is_shuffled=True, length=16, extra=1)
+    with pytest.raises(IndexError, match=r"expected a walk of \d+ packs, found \d+"):
+        reader.spans(np.array([0]), keep_empty=False)
+
+
+def test_numbers_that_there_are_not() -> None:
+    source = Source([sparse(300)], length=64)
+    with pytest.raises(IndexError, match="window"):
+        source.reader.spans(np.array([source.num_packs]), keep_empty=False)
+    with pytest.raises(IndexError, match="no walk"):
+        source.reader.spans(np.array([-1]), keep_empty=False)
+    with pytest.raises(IndexError, match="no document"):
+        source.reader.occurrences(np.array([0]), np.array([300]))
+    with pytest.raises(IndexError, match="negative"):
+        count_packs_of(int32s(3, -1), sequence_length=4, extra=1, key=KEY, pair=0)
+    with pytest.raises(ValueError, match="a sample has a token"):
+        count_packs_of(int32s(3), sequence_length=0, extra=1, key=KEY, pair=0)
+    with pytest.raises(ValueError, match="how many packs each"):
+        make_pack_walk_reader(source.documents, [], is_shuffled=True, sequence_length=4, extra=1, num_packs=[1, 2])
+
+
+def test_windows_need_the_numbers_of_tokens() -> None:
+    documents: SourceDocuments = make_source_documents([(3, NOT_KNOWN, 0, 0)], key=KEY, reads_held=False)
+    reader = make_walk_reader(documents, [(0, 0, 1, 1)], is_shuffled=True, window_length=2, extra=0)
+    with pytest.raises(ValueError, match="how many tokens"):
+        reader.spans(np.array([0]), keep_empty=False)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), length=st.sampled_from([100, 600, 5000]), extra=st.integers(0, 1))
+def test_packs_are_nearly_as_full_as_those_of_all_documents(seed, length, extra) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 120, size=3 * GROUP_DOCUMENTS).astype(np.int32)
+    report = best_fit_report(lengths, sequence_length=length, extra=extra)
+    found = count_packs_of(lengths, sequence_length=length, extra=extra, key=KEY, pair=0)
+    assert report.num_packs <= found <= report.num_packs + 6
+    one = count_packs_of(lengths[:GROUP_DOCUMENTS], sequence_length=length, extra=extra, key=KEY, pair=0)
+    assert one == best_fit_report(lengths[:GROUP_DOCUMENTS], sequence_length=length, extra=extra).num_packs
+
+
+def test_threads_get_what_one_gets() -> None:
+    source = Source([sparse(4 * GROUP_DOCUMENTS, num_held=20_000)], length=64)
+    expected = source.packs(2)
+    again = Source(source.pairs, length=64)
+    random = np.random.default_rng(0)
+    wrong: list[int] = []
+
+    def ask(windows: NDArray[np.int64]) -> None:
+        for window in windows.tolist():
+            *columns, _ = again.reader.spans(sample_numbers(np.array([2]), np.array([window])), keep_empty=False)
+            if list(zip(*(column.tolist() for column in columns), strict=True)) != expected[window]:
+                wrong.append(window)
+
+    threads = [threading.Thread(target=ask, args=(random.integers(0, len(expected), 200),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_order_stays_as_it_is() -> None:
+    """A golden value: what it is of belongs to version 1 of the order."""
+    numbers = np.arange(17 * GROUP_DOCUMENTS)
+    drawn = numbers * 2654435761 % 2**32 >> 8  # without a generator, which may change
+    pairs = [np.where(drawn % 97 == 0, drawn % 151, 0).astype(np.int32), (drawn[:2000] % 60).astype(np.int32)]
+    source = Source(pairs, length=64)
+    digest = hashlib.sha256(str([source.packs(walk) for walk in (0, 1)]).encode()).hexdigest()
+    assert digest == "2462e5c00c73fd3675ad11cdf0c865f8d084b50e11770e2630d5896d491e7dfa"

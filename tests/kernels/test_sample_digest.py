@@ -1,0 +1,140 @@
+"""Digests of tokens and positions: values for ever, against the twin, and what they notice."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference import sample_digest as twin
+
+from tokenloom import kernels
+
+LENGTHS = [0, 1, 7, 8, 9, 511, 512, 513, 2047, 2048, 2049, 2500, 4096]
+VALUES = {"small": (0, 50_000), "of 32 bits": (-(2**31), 2**31), "of 64 bits": (-(2**63), 2**63)}
+
+GOLDEN = {
+    "nothing": (0xCA4AC3881B7C90FD, 0x4BFFD802EBFB15E4),
+    "three": (0xA569DEC57F7E8291, 0x47A0E2C17BDC3C70),
+    "many": (0xC1B799F9A36EB6A3, 0x879C8140E73DF82D),
+    "wide": (0x2B59233B88C88184, 0x32CA4C3D845A7AB6),
+}
+
+
+def digest(positions, tokens):
+    """Returns the sum over samples, as two numbers."""
+    sums = kernels.DigestSums()
+    sums.add(positions, kernels.digest_tokens(tokens))
+    assert (sums.num_batches, sums.num_samples) == (1, len(tokens))
+    return sums.low, sums.high
+
+
+def test_golden_values():
+    assert digest([0], np.zeros((1, 0), np.int64)) == GOLDEN["nothing"]
+    assert digest([7], np.array([[1, 2, 3]])) == GOLDEN["three"]
+    assert digest([2**40], np.arange(5000)[np.newaxis]) == GOLDEN["many"]
+    assert digest([1, 2], np.array([[-1, 2**62], [-(2**63), 0]])) == GOLDEN["wide"]
+
+
+def test_keys_are_far_from_each_other_and_from_the_bounds():
+    keys = sorted(twin.KEYS)
+    assert 2**30 <= keys[0] <= keys[-1] < 2**31
+    assert all(after - before > 2**20 for before, after in itertools.pairwise(keys))
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_like_the_twin(length, values, rng):
+    tokens = rng.integers(*VALUES[values], (3, length), dtype=np.int64)
+    positions = rng.integers(0, 2**50, 3)
+    expected = twin.digest_samples(positions.tolist(), tokens.tolist())
+    assert digest(positions, tokens) == expected
+    if values != "of 64 bits":
+        assert digest(positions, tokens.astype(np.int32)) == expected
+
+
+@pytest.mark.parametrize("dtype", ["<i8", ">i8", "<i4", ">i4", "<u2", ">u2", "<i2", "<u4", "<u8"])
+def test_only_values_count(dtype, rng):
+    tokens = rng.integers(0, 30_000, (2, 600))
+    assert digest([3, 4], tokens.astype(dtype)) == digest([3, 4], tokens)
+    assert digest([3, 4], np.asfortranarray(tokens)) == digest([3, 4], tokens)
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 600, 2300])
+def test_every_bit_of_every_token_counts(length, rng):
+    tokens = rng.integers(0, 50_000, (1, length), dtype=np.int64)
+    places = range(length) if length < 10 else [0, *(1 + rng.choice(length - 2, 6, replace=False)).tolist(), length - 1]
+    changed = np.repeat(tokens, 64 * len(places), axis=0)
+    for row, (place, bit) in enumerate(itertools.product(places, range(64))):
+        changed[row, place] ^= np.int64(-(2**63)) if bit == 63 else np.int64(1 << bit)
+    digests = np.concatenate([kernels.digest_tokens(tokens), kernels.digest_tokens(changed)])
+    assert len(np.unique(digests[:, 0])) == len(np.unique(digests[:, 1])) == len(digests)
+
+
+def test_tokens_that_change_places_count(rng):
+    tokens = rng.permutation(50_000)[np.newaxis, :1100]
+    pairs = [(0, 1), (0, 4), (0, 8), (3, 600), (0, 512), (511, 512), (1098, 1099)]
+    pairs += [tuple(rng.choice(1100, 2, replace=False)) for _ in range(50)]
+    swapped = np.repeat(tokens, len(pairs), axis=0)
+    for row, (one, other) in enumerate(pairs):
+        swapped[row, [one, other]] = swapped[row, [other, one]]
+    assert not (kernels.digest_tokens(swapped) == kernels.digest_tokens(tokens)).any()
+
+
+def test_padding_and_lengths_count():
+    lengths = [0, 1, 2, 7, 8, 9, 16, 511, 512, 513, 1024]
+    found = [digest([0], np.zeros((1, length), np.int64)) for length in lengths]
+    assert len(set(found)) == len(lengths)
+
+
+def test_positions_count():
+    tokens = np.arange(16).reshape(2, 8)
+    sums = {digest(positions, tokens) for positions in ([0, 1], [1, 0], [0, 2], [2**40, 1], [2**62, 0])}
+    assert len(sums) == 5
+    assert digest([5], tokens[:1]) != digest([5], tokens[1:])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**62), st.lists(st.integers(0, 99), min_size=3, max_size=3)), max_size=8),
+    st.integers(0, 8),
+)
+def test_sums_of_parts_are_the_sum(samples, cut):
+    positions = [position for position, _ in samples]
+    digests = kernels.digest_tokens(np.array([tokens for _, tokens in samples], dtype=np.int64).reshape(-1, 3))
+    parts, whole = kernels.DigestSums(), kernels.DigestSums()
+    parts.add(positions[:cut], digests[:cut])
+    parts.add(positions[cut:], digests[cut:])
+    whole.add(positions[::-1], digests[::-1].copy())
+    assert (parts.low, parts.high, parts.num_samples) == (whole.low, whole.high, whole.num_samples)
+    assert (parts.num_batches, whole.num_batches) == (2, 1)
+    assert whole.sums().tolist() == [whole.low, whole.high]
+    assert parts.sums().reshape(2, 2).sum(axis=0, dtype=np.uint64).tolist() == [whole.low, whole.high]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, iter])
+def test_positions_of_any_sequence(kind):
+    found, expected = kernels.DigestSums(), kernels.DigestSums()
+    digests = kernels.digest_tokens(np.arange(12).reshape(3, 4))
+    expected.add([7, 2**62, 3], digests)
+    found.add(kind([7, 2**62, 3]), digests)
+    assert (found.low, found.high) == (expected.low, expected.high)
+
+
+def test_what_stands_at_none_does_not_count():
+    found, expected = kernels.DigestSums(), kernels.DigestSums()
+    digests = kernels.digest_tokens(np.arange(12).reshape(3, 4))
+    found.add([None, 5, None], digests)
+    expected.add([5], digests[1:2])
+    assert (found.low, found.high, found.num_samples) == (expected.low, expected.high, 1)
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    sums, digests = kernels.DigestSums(), kernels.digest_tokens(np.zeros((2, 3), np.int64))
+    with pytest.raises(ValueError, match="two numbers for each position"):
+        sums.add([1, 2, 3], digests)
+    for positions, error in (([1, 2**63], OverflowError), ([1, "a"], TypeError), ([1, 0.5], TypeError), (7, TypeError)):
+        with pytest.raises(error):
+            sums.add(positions, digests)
+    assert (sums.num_batches, sums.low, sums.high) == (0, 0, 0)

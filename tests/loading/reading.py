@@ -1,0 +1,89 @@
+"""A run of sixteen tokens per sample, loaders over it, and ranks that lie."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.run.data import write_source
+from tests.support import StandInTokenizer
+
+from tokenloom import MegatronPretrainingSampler
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.run import Run
+
+RUN = """\
+order = {order}
+seed = 7
+[sources]
+web = "web"
+code = "code"
+[[stages]]
+sequence_length = 16
+samples = {samples}
+weights = {{ web = 3, code = 1 }}
+{tail}
+"""
+
+
+def write_run(folder, *, order="1", tail="", samples=300):
+    """Writes data and `run.toml`; returns its path."""
+    for name, lengths in (("web", range(20, 90)), ("code", range(5, 95, 3))):
+        if not (folder / f"{name}.bin").exists():
+            write_source(folder / name, *lengths)
+    path = folder / "run.toml"
+    path.write_text(RUN.format(order=order, tail=tail, samples=samples))
+    return path
+
+
+def dataset_of(folder, **settings):
+    """Returns the samples of the run, locked anew."""
+    path = write_run(folder, **settings)
+    path.with_suffix(".lock").unlink(missing_ok=True)
+    return Run.open(path).dataset()
+
+
+def megatron_dataset_of(folder):
+    """Returns the samples of the run in the reference's order."""
+    return Run.open(write_run(folder, order='"megatron"'), tokenizer=StandInTokenizer()).dataset()
+
+
+def loader_of(dataset, *, rank=0, size=1, batch=4, start=0, **settings):
+    sampler = MegatronPretrainingSampler(len(dataset), start, batch, rank, size)
+    return ThreadLoader(dataset, sampler, **settings)
+
+
+def conversations_of(folder, kind):
+    """Returns a run of conversations: rows of several, or single ones."""
+    random = np.random.default_rng(3)
+    turns = [(random.integers(9, 50, size=random.integers(1, 9)).tolist() for _ in range(2)) for _ in range(40)]
+    for name in ("web", "code"):
+        write_conversations(folder / name, [conversation((PROMPT, ask), (ANSWER, answer)) for ask, answer in turns])
+        turns = [([7, 8], [9] * count) for count in range(1, 12)]
+    path = folder / "run.toml"
+    path.write_text(RUN.format(order=f'1\ndataset = "{kind}"', tail="", samples=40))
+    return Run.open(path, tokenizer=StandInTokenizer(pad=7)).dataset()
+
+
+class Lying:
+    """A dataset that has one bit of one position flipped."""
+
+    def __init__(self, dataset, position):
+        self.dataset = dataset
+        self.position = position
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def order_state(self, position):
+        return self.dataset.order_state(position)
+
+    def position_of_state(self, state):
+        return self.dataset.position_of_state(state)
+
+    def __getitem__(self, position):
+        return self.dataset[position]
+
+    def batch(self, positions):
+        batch = self.dataset.batch(positions)
+        batch["tokens"][[position == self.position for position in positions], 5] ^= np.int64(4)
+        return batch

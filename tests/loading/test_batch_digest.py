@@ -1,0 +1,148 @@
+"""Sums over what was read, and how they are written."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference import sample_digest as twin
+
+from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest, Share, count_of_share, digests_of_batch
+from tokenloom.loading.replay import positions_of_share
+
+TOKENS = np.arange(12, dtype=np.int64).reshape(4, 3)
+RUN = "35cbb0f6a6ad1ea6"
+
+
+def digest(positions, tokens):
+    found = ReadingDigest()
+    found.add(positions, tokens)
+    return found
+
+
+def test_the_sum_is_that_of_the_twin():
+    found = digest([5, 6, 9, 2], TOKENS)
+    assert (found.low, found.high) == twin.digest_samples([5, 6, 9, 2], TOKENS.tolist())
+    assert found.num_samples == 4
+    assert found.hexdigest() == f"{found.high:016x}{found.low:016x}"
+
+
+def test_a_sum_for_ever():
+    assert digest([0, 1], np.array([[1, 2, 3], [4, 5, 6]])).hexdigest() == "fa4b3a33e00d22322050e71edcad412b"
+
+
+@given(st.permutations(range(4)), st.integers(0, 4))
+def test_neither_order_nor_batches_count(order, cut):
+    rows = np.array(order)
+    parts = digest(rows[:cut], TOKENS[rows[:cut]]) + digest(rows[cut:].tolist(), torch.from_numpy(TOKENS[rows[cut:]]))
+    assert parts == digest(range(4), TOKENS)
+
+
+def test_tokens_in_another_sample_count():
+    moved = TOKENS.copy()
+    moved[[0, 1]] = moved[[1, 0]]
+    assert digest(range(4), moved) != digest(range(4), TOKENS)
+    moved = TOKENS.copy()
+    moved[0, 2], moved[1, 0] = moved[1, 0], moved[0, 2]
+    assert digest(range(4), moved) != digest(range(4), TOKENS)
+
+
+def test_samples_that_repeat_count_as_often():
+    assert digest([1, 1], TOKENS[:2]) != digest([1], TOKENS[:1])
+    assert digest([0, 0, 0], TOKENS[[0, 0, 0]]) != digest([0], TOKENS[:1])
+
+
+def test_what_fills_up_a_batch_does_not_count():
+    assert digest([3, None, 7, None], TOKENS) == digest([3, 7], TOKENS[[0, 2]])
+    assert digest([None], TOKENS[:1]) == ReadingDigest()
+
+
+def test_samples_of_any_lengths():
+    vectors = [TOKENS[0], torch.arange(7), np.zeros(0, np.int32)]
+    expected = digest([4], TOKENS[:1]) + digest([5], np.arange(7)[np.newaxis]) + digest([6], np.zeros((1, 0), np.int8))
+    assert digest([4, 5, 6], vectors) == expected
+    batch = [{"tokens": vector} for vector in vectors]
+    assert digests_of_batch(batch, 3)[0].tolist() == digests_of_batch({"tokens": TOKENS}, 4)[0].tolist()
+
+
+@pytest.mark.parametrize("tokens", [TOKENS[:3], TOKENS * 1.5, TOKENS[0], [TOKENS[0]]])
+def test_what_are_no_tokens_is_refused(tokens):
+    with pytest.raises(ConfigError, match=r"expected tokens of 4 samples, as integers \[samples, length\], found"):
+        digest(range(4), tokens)
+
+
+def test_positions_from_the_end_are_refused():
+    with pytest.raises(ConfigError, match="expected positions from 0 on, found"):
+        digest([3, -1], TOKENS[:2])
+
+
+def test_batches_without_tokens_have_no_digest():
+    assert digests_of_batch({"text": TOKENS}, 4) is None
+    assert digests_of_batch([{"text": TOKENS[0]}], 1) is None
+    assert digests_of_batch(TOKENS, 4) is None
+    assert digests_of_batch({"tokens": TOKENS}, 5) is None
+
+
+def test_sums_travel():
+    found = digest(range(4), TOKENS)
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert ReadingDigest.from_hex(found.hexdigest(), num_samples=4) == found
+
+
+# --- ranges ---------------------------------------------------------------------------------------------------------
+
+
+def test_ranges_are_written_and_read():
+    whole = RangeDigest(run=RUN, start=10, stop=14, digest=digest(range(10, 14), TOKENS))
+    assert str(whole) == f"1:{RUN}:10-14:{whole.digest.hexdigest()}"
+    assert RangeDigest.parse(str(whole)) == whole
+    share = Share(rank=1, size=2, micro_batch_size=2)
+    part = RangeDigest(run=RUN, start=10, stop=14, share=share, digest=digest([12, 13], TOKENS[2:]))
+    assert str(part) == f"1:{RUN}:10-14:1/2x2:{part.digest.hexdigest()}"
+    assert RangeDigest.parse(str(part)) == part
+
+
+def test_ranges_follow_each_other():
+    one, other = (
+        RangeDigest(run=RUN, start=start, stop=start + 2, digest=digest([start, start + 1], TOKENS[start : start + 2]))
+        for start in (0, 2)
+    )
+    assert (one + other).digest == digest(range(4), TOKENS)
+    assert ((one + other).start, (one + other).stop) == (0, 4)
+    with pytest.raises(ConfigError, match="expected the digest of what follows 1:"):
+        _ = other + one
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a digest of what was read"),
+        ("0" * 32, "expected a digest of what was read"),
+        (f"1:{RUN}:1-2:{'0' * 31}", "expected a digest of what was read"),
+        (f"1:{RUN}:1-2:{'G' * 32}", "expected a digest of what was read"),
+        (f"1:{RUN}:1-2:{'0' * 32}\n", "expected a digest of what was read"),
+        (f"1:{RUN}:-1-2:{'0' * 32}", "expected a digest of what was read"),
+        (f"2:{RUN}:1-2:{'0' * 32}", "expected a digest of version 1, found one of version 2"),
+        (f"1:{RUN}:3-2:{'0' * 32}", "expected a digest of a range of positions, found 3-2"),
+        (f"1:{RUN}:1-2:2/2x4:{'0' * 32}", "data-parallel rank below the number of ranks, found 2/2x4"),
+        (f"1:{RUN}:1-2:0/2x0:{'0' * 32}", "data-parallel rank below the number of ranks, found 0/2x0"),
+        (17, "expected a digest of what was read"),
+    ],
+)
+def test_what_is_no_range_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        RangeDigest.parse(text)
+
+
+@given(st.integers(0, 30), st.integers(0, 40), st.integers(1, 4), st.integers(1, 5))
+def test_shares_are_all_of_a_range(start, count, size, micro_batch_size):
+    shares = [Share(rank=rank, size=size, micro_batch_size=micro_batch_size) for rank in range(size)]
+    read = [list(chain.from_iterable(positions_of_share(start, start + count, share))) for share in shares]
+    assert sorted(chain.from_iterable(read)) == list(range(start, start + count))
+    assert [count_of_share(start, start + count, share) for share in shares] == list(map(len, read))

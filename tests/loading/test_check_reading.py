@@ -1,0 +1,123 @@
+"""Readings that are compared at checkpoints, by one process. `tests/distributed` has several."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from tests.loading.fake_run import FakeRun
+from tests.loading.reading import Lying, dataset_of, loader_of
+
+from tokenloom import MegatronPretrainingSampler, build_dataloader
+from tokenloom.errors import ConfigError, DivergenceError
+from tokenloom.loading.check_reading import check_reading
+from tokenloom.loading.read_batches import DigestedBatches
+from tokenloom.loading.replay import digest_of_positions
+
+
+@pytest.fixture
+def run(tmp_path):
+    return dataset_of(tmp_path)
+
+
+def once(dataset, position):
+    """Returns a dataset that lies when a position is read first, and not when it is read again."""
+
+    class Once(Lying):
+        def batch(self, positions):
+            batch = super().batch(positions)
+            if self.position in list(positions):
+                self.position = -1
+            return batch
+
+    return Once(dataset, position)
+
+
+def test_a_check_returns_what_was_read_since_the_start(run):
+    loader = loader_of(run)
+    batches = iter(loader)
+    assert check_reading(loader).digest == digest_of_positions(run, range(0))
+    for stop, num_batches, when in ((8, 2, "later"), (32, 6, "now")):
+        assert len(list(itertools.islice(batches, num_batches))) == num_batches
+        found = check_reading(loader, reread=when)
+        assert (found.start, found.stop) == (0, stop)
+        assert found.digest == digest_of_positions(run, range(stop))
+        assert loader.state_dict()["read"] == str(found)
+    resumed = loader_of(run)
+    resumed.load_state_dict(loader.state_dict())
+    list(itertools.islice(resumed, 3))
+    assert check_reading(resumed).digest == digest_of_positions(run, range(44))
+
+
+@pytest.mark.parametrize("position", [0, 21, 79])
+def test_a_bit_that_was_flipped_is_found(run, position):
+    loader = loader_of(once(run, position))
+    batches = iter(loader)
+    for _ in range(20):
+        next(batches)
+    batch = position // 4
+    positions = ", ".join(map(str, range(batch * 4, batch * 4 + 4)))
+    expected = rf"data-parallel rank 0: rank 0 read other tokens than the data hold at positions \[{positions}\], "
+    with pytest.raises(
+        DivergenceError, match=f"{expected}batch {batch} since the last check: expected digest [0-9a-f]+"
+    ):
+        check_reading(loader)
+
+
+def test_a_bit_that_was_flipped_among_many_batches(run):
+    loader = loader_of(once(run, 201), batch=1)
+    assert len(list(loader)) == 300
+    with pytest.raises(DivergenceError, match=r"at positions \[201\], batch 201 since the last check"):
+        check_reading(loader)
+
+
+def test_what_is_read_later_is_compared_at_the_next_check(run):
+    loader = loader_of(once(run, 5))
+    batches = iter(loader)
+    next(batches), next(batches)
+    check_reading(loader, reread="later")
+    next(batches)
+    check_reading(loader, reread="never")
+    next(batches)
+    with pytest.raises(DivergenceError, match=r"at positions \[4, 5, 6, 7\], batch 1 since the last check"):
+        check_reading(loader, reread="later")
+
+
+def test_data_that_change_meanwhile_are_told(run):
+    lying = once(run, 5)
+    loader = loader_of(run)
+    list(itertools.islice(loader, 3))
+    loader.read.dataset = lying
+    with pytest.raises(DivergenceError, match=r"what was read of batches 0-3 .* differed, and does not any more"):
+        check_reading(loader)
+
+
+def test_nothing_to_compare():
+    assert check_reading(None) is None
+
+
+def test_one_of_several_ranks_alone_is_refused(run):
+    loader = loader_of(run, size=2)
+    with pytest.raises(DivergenceError, match="expected what 2 data-parallel ranks have read, found nothing of rank 1"):
+        check_reading(loader)
+
+
+def test_other_loaders_are_wrapped(run):
+    sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
+    loader = build_dataloader(run, sampler)
+    with pytest.raises(ConfigError, match="expected a loader that keeps what it has read, found DataLoader"):
+        check_reading(loader)
+    kept = DigestedBatches(loader, run, sampler)
+    list(itertools.islice(kept, 6))
+    assert check_reading(kept).digest == digest_of_positions(run, range(24))
+
+
+def test_what_cannot_be_checked_is_refused(run):
+    with pytest.raises(ConfigError, match="expected a loader that keeps a digest"):
+        check_reading(loader_of(run, digest=False))
+    loader = loader_of(FakeRun(20))
+    next(iter(loader))
+    with pytest.raises(ConfigError, match="expected batches with `tokens`"):
+        check_reading(loader)
+    with pytest.raises(ConfigError, match='expected "now", "later" or "never" as reread'):
+        check_reading(None, reread="soon")

@@ -1,0 +1,222 @@
+"""Loaders that keep what they have handed out."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from tests.loading.fake_run import FakeRun
+from tests.loading.reading import Lying, dataset_of, loader_of, megatron_dataset_of, write_run
+from tests.support import StandInTokenizer, make_dataset
+
+from tokenloom import MegatronFullValidationSampler, MegatronPretrainingSampler, build_dataloader
+from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest
+from tokenloom.loading.read_batches import DigestedBatches
+from tokenloom.loading.replay import digest_of_positions
+from tokenloom.loading.thread_loader import ThreadLoader
+
+
+@pytest.fixture
+def run(tmp_path):
+    return dataset_of(tmp_path)
+
+
+def of(dataset, *positions):
+    """The digest of positions, one sample at a time."""
+    total = ReadingDigest()
+    for position in positions:
+        total.add([position], dataset.sample(position)["tokens"][np.newaxis])
+    return total
+
+
+def take(loader, num_batches):
+    batches = iter(loader)
+    for _ in range(num_batches):
+        next(batches)
+    return batches
+
+
+SETTINGS = {
+    "plain": {},
+    "int32": {"integer_dtype": np.int32},
+    "a ring": {"reuse_after": 1},
+    "threads": {"num_threads": 3, "read_ahead": 6},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_what_was_handed_out_counts_and_what_was_read_ahead_does_not(run, settings):
+    loader = loader_of(run, **SETTINGS[settings])
+    assert loader.digest == ReadingDigest()
+    batches = take(loader, 3)
+    assert loader.digest == of(run, *range(12))
+    next(batches)
+    assert loader.digest == of(run, *range(16))
+    assert len(list(batches)) == 71
+    assert loader.digest == digest_of_positions(run, range(300))
+
+
+def test_ranks_and_batches_do_not_count(run):
+    expected = digest_of_positions(run, range(48))
+    for size, batch in ((1, 4), (2, 3), (4, 6), (3, 16)):
+        loaders = [loader_of(run, rank=rank, size=size, batch=batch) for rank in range(size)]
+        for loader in loaders:
+            take(loader, 48 // size // batch)
+        assert sum((loader.digest for loader in loaders), ReadingDigest()) == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"tokenizer": StandInTokenizer(pad=3)},
+        {"mmap_bin_files": False},
+        {"reset_attention_mask": True, "eod_mask_loss": True},
+        {"inter_document_masking": True},
+        {"window_policy": "best_fit"},
+    ],
+)
+def test_samples_of_all_settings(prefix, settings, tmp_path):
+    dataset = make_dataset(prefix, in_memory=True, num_samples=20, **settings)
+    loader = ThreadLoader(dataset, MegatronPretrainingSampler(20, 0, 5, 0, 1))
+    list(loader)
+    assert loader.digest == of(dataset, *range(20))
+
+
+def test_denied_samples(tmp_path):
+    (tmp_path / "denied.txt").write_text("web:3\nweb:4\nweb:60\n")
+    write_run(tmp_path)
+    plain = dataset_of(tmp_path)
+    dataset = dataset_of(tmp_path, tail='[[denied]]\ndocuments = "denied.txt"\nfrom = 10\n')
+    loader = loader_of(dataset)
+    take(loader, 50)
+    assert loader.digest == of(dataset, *range(200))
+    assert loader.digest != of(plain, *range(200))
+
+
+def test_the_order_of_the_reference(tmp_path):
+    dataset = megatron_dataset_of(tmp_path)
+    loader = loader_of(dataset)
+    take(loader, 50)
+    assert loader.digest == of(dataset, *range(200)) == digest_of_positions(dataset, range(200), num_threads=2)
+
+
+def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
+    lying = Lying(run, 6)
+    loader = loader_of(lying)
+    batches = take(loader, 1)
+    assert loader.digest == of(run, *range(4))
+    next(batches)
+    assert loader.digest != of(run, *range(8))
+    assert loader.digest == digest_of_positions(lying, range(8))
+
+
+def test_positions_without_loss_do_not_count(prefix):
+    dataset = make_dataset(prefix, in_memory=True, num_samples=10)
+    loader = ThreadLoader(dataset, MegatronFullValidationSampler(9, 1, 2))
+    list(loader)
+    assert loader.digest == of(dataset, 1, 3, 5, 7)
+
+
+def test_samples_without_tokens_have_no_digest():
+    loader = loader_of(FakeRun(100))
+    take(loader, 2)
+    with pytest.raises(ConfigError, match=r"batches with `tokens` \[samples, tokens\] at positions of 64 bits"):
+        _ = loader.digest
+
+
+def test_positions_that_are_no_integers_have_no_digest():
+    class ByName:
+        def __getitem__(self, name):
+            return {"tokens": np.arange(4) + len(name)}
+
+    loader = ThreadLoader(ByName(), [["a", "bc"], ["def"]])
+    assert [len(batch["tokens"]) for batch in loader] == [2, 1]
+    with pytest.raises(ConfigError, match="at positions of 64 bits for a digest, found others in those of ByName"):
+        _ = loader.digest
+
+
+def test_a_loader_may_keep_none(run):
+    loader = loader_of(run, digest=False)
+    take(loader, 2)
+    assert "read" not in loader.state_dict()
+    with pytest.raises(ConfigError, match="expected a loader that keeps a digest, found one made without"):
+        _ = loader.digest
+
+
+# --- states ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_loader_goes_on_with_the_sum_from_the_start(run):
+    first = loader_of(run)
+    take(first, 5)
+    state = json.loads(json.dumps(first.state_dict()))
+    assert RangeDigest.parse(state["read"]).digest == of(run, *range(20))
+    assert state["read"].startswith(f"1:{state['run'][:16]}:0-20:")
+    second = loader_of(run, batch=10)
+    second.load_state_dict(state)
+    assert second.state_dict() == state
+    take(second, 2)
+    assert second.digest == of(run, *range(20, 40))
+    assert RangeDigest.parse(second.state_dict()["read"]) == RangeDigest(
+        run=state["run"][:16], start=0, stop=40, digest=of(run, *range(40))
+    )
+
+
+def test_a_state_without_a_sum_begins_a_new_one(run):
+    first = loader_of(run)
+    take(first, 5)
+    state = first.state_dict()
+    del state["read"]
+    second = loader_of(run)
+    second.load_state_dict(state)
+    assert "read" not in second.state_dict()
+    take(second, 1)
+    assert RangeDigest.parse(second.state_dict()["read"]).start == 20
+
+
+def test_a_state_of_one_of_several_ranks_says_nothing_of_the_others(run):
+    loader = loader_of(run, size=2)
+    take(loader, 5)
+    assert "read" not in loader.state_dict()
+
+
+def test_an_iteration_begins_its_own_sum(run):
+    loader = loader_of(run)
+    take(loader, 5)
+    take(loader, 2)
+    assert loader.digest == of(run, *range(8))
+    assert RangeDigest.parse(loader.state_dict()["read"]).stop == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace(":0-20:", ":0-16:"), "expected a digest up to position 20 of run"),
+        (lambda text: "1:0123456789abcdef:" + text.split(":", 2)[2], "expected a digest up to position 20 of run"),
+        (lambda text: text[:-1], "expected a digest of what was read"),
+        (lambda _: 17, "expected a digest of what was read"),
+    ],
+)
+def test_a_foreign_sum_is_refused_and_nothing_changes(run, change, message):
+    first = loader_of(run)
+    take(first, 5)
+    state = first.state_dict()
+    loader = loader_of(run)
+    with pytest.raises(ConfigError, match=message):
+        loader.load_state_dict({**state, "read": change(state["read"])})
+    assert loader.state_dict()["position"] == 0
+
+
+# --- other loaders --------------------------------------------------------------------------------------------------
+
+
+def test_batches_of_any_loader_can_be_kept(run):
+    sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
+    kept = DigestedBatches(build_dataloader(run, sampler), run, sampler)
+    found = list(itertools.islice(kept, 6))
+    assert found[0]["tokens"].shape == (4, 16)
+    assert kept.read.total == of(run, *range(24))

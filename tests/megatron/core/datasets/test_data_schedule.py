@@ -1,0 +1,199 @@
+"""`tokenloom.megatron.core.datasets.data_schedule`: a training loop's calls, and schedulers as programs write them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.megatron.core.datasets.packed_samples import sample  # noqa: E402  needs torch
+
+from tokenloom import packing  # noqa: E402
+from tokenloom.errors import ConfigError  # noqa: E402
+from tokenloom.megatron.core.datasets import data_schedule, data_schedule_utils  # noqa: E402
+from tokenloom.megatron.core.datasets.data_schedule import (  # noqa: E402
+    BasePackingScheduler,
+    DefaultDynamicCPScheduler,
+    DpBalancedScheduler,
+    PackingSchedulerEnum,
+    get_batch_on_this_rank_for_sequence_packing,
+    scheduler_map,
+    wrap_data_iterator,
+)
+from tokenloom.packing.groups import ProcessGroups  # noqa: E402
+
+ALONE = ProcessGroups()
+
+
+def config(scheduler="dp_balanced", **more):
+    """Returns the settings that the reference's own tests give."""
+    return SimpleNamespace(
+        max_seqlen_per_dp_cp_rank=8,
+        microbatch_group_size_per_vp_stage=1,
+        virtual_pipeline_model_parallel_size=None,
+        sequence_packing_scheduler=scheduler,
+        **more,
+    )
+
+
+def tokens_of(wrapped, groups=ALONE, **more):
+    iterator, count, *_ = wrapped
+    return [
+        get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups, **more)[0].tolist()[0]
+        for _ in range(count)
+    ]
+
+
+def count_left(iterator):
+    """Counts what an iterator gives: where Megatron is imported it is one of its own, which have `__next__` only."""
+    count = 0
+    with suppress(StopIteration):
+        while True:
+            next(iterator)
+            count += 1
+    return count
+
+
+def test_sums_are_floats_of_padded_lengths():
+    items = [sample(1, 2, padded=4), [sample(3, 4, 5, 6), sample(7)]]
+    iterator, count, total, squares = wrap_data_iterator(iter(items), config(), 2, ALONE)
+    assert (type(count), count, type(total), total, squares) == (int, 2, float, 9.0, 33.0)
+    assert set(next(iterator)) >= {"tokens", "labels", "loss_mask", "position_ids", "cu_seqlens", "max_seqlen"}
+    several = config()
+    several.virtual_pipeline_model_parallel_size = 2
+    iterators, *_ = wrap_data_iterator([iter(items), None], several, 2, ALONE)
+    assert [count_left(one) for one in iterators] == [2, 2]
+    one_stage = config()
+    one_stage.virtual_pipeline_model_parallel_size = 1
+    assert count_left(wrap_data_iterator(iter(items), one_stage, 2, ALONE)[0]) == 2
+
+
+def test_an_iterator_at_its_end_ends_the_loop():
+    with pytest.raises(StopIteration):
+        wrap_data_iterator(iter([sample(1)]), config(), 2, ALONE)
+    with pytest.raises(AssertionError, match="found None"):
+        wrap_data_iterator(None, config(), 2, ALONE)
+
+
+def test_schedulers_of_a_program_decide(monkeypatch):
+    class Backwards(DpBalancedScheduler):
+        def get_groups_and_subsamples(self, sample_id_seqlens):
+            return [[ids[::-1] for ids in row] for row in super().get_groups_and_subsamples(sample_id_seqlens)]
+
+    class Whole(BasePackingScheduler):
+        """The pipeline of the reference, written out with its utilities."""
+
+        def get_required_sample_keys(self):
+            return ["tokens"]
+
+        def get_groups_and_subsamples(self, sample_id_seqlens):
+            return [[[number]] for number, _ in sample_id_seqlens]
+
+        def run(self, data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, dev, config):
+            batch, pairs, ids, offsets, lengths = data_schedule_utils.get_batch_and_global_seqlens(
+                data_iterator, num_microbatches, dp_group
+            )
+            groups = self.get_groups_and_subsamples(pairs)
+            mine = data_schedule_utils.reroute_samples_to_dcp_ranks(
+                batch, ids, pairs, groups, offsets, dp_group, tp_group, dp_cp_group, 1
+            )
+            packs = data_schedule_utils.build_packed_microbatches([[mine[i] for i in row[0]] for row in groups], dev)
+            iterator = data_schedule_utils.create_data_iterator(packs, pp_group, tp_group, config)
+            return iterator, len(packs), float(sum(lengths)), 0.0
+
+    monkeypatch.setitem(scheduler_map, PackingSchedulerEnum.DP_BALANCED, Backwards)
+    assert tokens_of(wrap_data_iterator(iter([sample(1), sample(2)]), config("DP_BALANCED"), 2, ALONE)) == [[2, 1]]
+    monkeypatch.setitem(scheduler_map, "mine", Whole)
+    assert tokens_of(wrap_data_iterator(iter([sample(1), sample(2)]), config("mine"), 2, ALONE)) == [[1], [2]]
+    # The plain pipeline runs them too.
+    monkeypatch.setitem(packing.scheduler_map, "mine", Whole)
+    assert tokens_of(packing.wrap_data_iterator(iter([sample(1), sample(2)]), config("mine"), 2)) == [[1], [2]]
+
+
+def test_schedulers_have_the_references_names_and_settings():
+    assert set(scheduler_map) == set(PackingSchedulerEnum) == set(packing.scheduler_map)
+    assert PackingSchedulerEnum["DP_BALANCED"] == "dp_balanced"
+    scheduler = DefaultDynamicCPScheduler(8, 2, 2, None, max_num_seqs=4, min_cp_size=2)
+    assert (scheduler.max_seq_len_per_rank, scheduler.total_hdp_gpus, scheduler.min_cp_size) == (8, 4, 2)
+    assert (scheduler.is_dynamic_cp, DpBalancedScheduler(8, 2, 2, None).max_seq_len_all_ranks) == (True, 16)
+    assert scheduler.get_groups_and_subsamples([(0, 3), (1, 9)]) == [[[1], [1], [0], [0]]]
+    assert isinstance(scheduler, DpBalancedScheduler)
+    for name, options in (("default_dynamic_cp", {"min_dynamic_context_parallel_size": 1}), ("cost_balanced", {})):
+        assert tokens_of(wrap_data_iterator(iter([sample(1, 2)]), config(name, **options), 1, ALONE)) == [[1, 2]]
+    assert data_schedule._get_scheduler_max_real_num_seqs(config(thd_max_packed_sequences=3)) == 3
+    with pytest.raises(ValueError, match="expected thd_max_packed_sequences of at least 2, found 1"):
+        data_schedule._get_scheduler_max_real_num_seqs(
+            config(thd_max_packed_sequences=1, pad_packed_seq_alignment="max")
+        )
+    with pytest.raises(ConfigError, match="expected a scheduler among"):
+        wrap_data_iterator(iter([sample(1)]), config("best"), 1, ALONE)
+
+
+def test_packs_of_one_shape():
+    settings = config(pad_packed_seq_alignment="max", thd_max_packed_sequences=3, thd_tail_padding_policy="extend_last")
+    items = [sample(1, 2, padded=4), sample(3, 4, 5, 6, 7, 8), sample(9)]
+    iterator, count, *_ = wrap_data_iterator(iter(items), settings, 3, ALONE)
+    for _ in range(count):
+        batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=ALONE, config=settings)
+        assert batch[0].shape == batch[6].shape == (1, 8)
+        assert len(batch[5].cu_seqlens_q) == 4
+        assert (batch[0] == 0).tolist() == batch[6].tolist()
+
+
+def test_packs_of_dynamic_context_parallelism_say_how_many_share_them():
+    pack = {**sample(1, 2), "cu_seqlens": torch.tensor([0, 2]), "cu_seqlens_padded": torch.tensor([0, 2])}
+    pack |= {"max_seqlen": torch.tensor([2]), "local_cp_size": torch.tensor([1], dtype=torch.int32)}
+    *_, params, _ = get_batch_on_this_rank_for_sequence_packing(iter([pack]), dynamic_cp=True, pg_collection=ALONE)
+    assert (params.local_cp_size, params.max_seqlen_q) == (1, 2)
+    del pack["local_cp_size"]
+    with pytest.raises(AssertionError, match="expected `local_cp_size` in a pack"):
+        get_batch_on_this_rank_for_sequence_packing(iter([pack]), dynamic_cp=True, pg_collection=ALONE)
+
+
+def test_padding_by_boundaries():
+    mask = data_schedule._build_thd_padding_mask(torch.tensor([0, 3, 5]), torch.tensor([0, 4, 8]))
+    assert mask.int().tolist() == [0, 0, 0, 1, 0, 0, 1, 1]
+    assert data_schedule._build_thd_padding_mask(torch.tensor([0]), torch.tensor([0])).tolist() == []
+    batch = {"tokens": torch.arange(1, 9), "labels": None, "other": 1}
+    data_schedule._sanitize_thd_padding_values(batch, mask)
+    assert batch["tokens"].tolist() == [1, 2, 3, 0, 5, 6, 0, 0]
+    with pytest.raises(AssertionError, match="expected `tokens` of shape"):
+        data_schedule._sanitize_thd_padding_values({"tokens": torch.ones(3)}, mask)
+
+
+def test_what_is_not_given_is_megatrons(monkeypatch):
+    """One argument: settings from its arguments, the number from its calculator, the groups from its state."""
+    for name in ("megatron.training.global_vars", "megatron.core.num_microbatches_calculator"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ConfigError, match="and no arguments of Megatron's trainer"):
+        wrap_data_iterator(iter([]))
+    monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(_GLOBAL_ARGS=config()))
+    with pytest.raises(ConfigError, match="expected a number of microbatches, found None"):
+        wrap_data_iterator(iter([]))
+    calculator = SimpleNamespace(_GLOBAL_NUM_MICROBATCHES_CALCULATOR=object(), get_num_microbatches=lambda: 2)
+    monkeypatch.setitem(sys.modules, "megatron.core.num_microbatches_calculator", calculator)
+    monkeypatch.delitem(sys.modules, "megatron.core.parallel_state", raising=False)
+    assert tokens_of(wrap_data_iterator(iter([sample(1), sample(2)])), None) == [[1, 2]]
+
+
+@pytest.mark.peer
+def test_groups_are_those_of_megatrons_parallel_state():
+    state = pytest.importorskip("megatron.core.parallel_state")
+    rerun = pytest.importorskip("megatron.core.rerun_state_machine")
+    params = pytest.importorskip("megatron.core.packed_seq_params")
+    dist = torch.distributed
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        state.initialize_model_parallel()
+        data = rerun.RerunDataIterator(iter([sample(1), sample(2)]))  # has `__next__` only
+        iterator, count, *_ = wrap_data_iterator(data, config(), 2)
+        assert (type(iterator), count) == (rerun.RerunDataIterator, 1)
+        batch = get_batch_on_this_rank_for_sequence_packing(iterator)
+        assert (batch[0].tolist(), type(batch[5])) == ([[1, 2]], params.PackedSeqParams)
+    finally:
+        state.destroy_model_parallel()
+        dist.destroy_process_group()

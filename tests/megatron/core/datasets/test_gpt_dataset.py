@@ -1,0 +1,195 @@
+"""`tokenloom.megatron.core.datasets.gpt_dataset`; its behaviour beside the peer's is in `tests/peer/`."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tests.support import EOD, StandInTokenizer, make_config, write_corpus
+from torch.utils.data import DataLoader
+
+from tokenloom.datasets.shortcuts import fills_batches, makes_batches
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.megatron.core.datasets import gpt_dataset
+from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig, MockGPTDataset
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+
+DOCUMENTS = [[1, 2, 3, EOD], [4, 5, EOD], [6, 7, 8, 10, 11, EOD], [12, 13, 14, 15, 16, 17]]
+
+
+def make(cls, folder, *, num_samples=None, **changes):
+    prefix = f"{folder}/corpus"
+    if not IndexedDataset.exists(prefix):
+        write_corpus(prefix, DOCUMENTS)
+    config = make_config(prefix, kind=GPTDatasetConfig, path_to_cache=f"{folder}/cache", **changes)
+    rows = np.arange(len(DOCUMENTS), dtype=np.int32)
+    return cls(IndexedDataset(prefix), prefix, rows, num_samples, Split.train, config)
+
+
+def tokens(samples):
+    return [np.asarray(sample["tokens"]).tolist() for sample in samples]
+
+
+class Doubled(GPTDataset):
+    """A fork that changes texts."""
+
+    def _query_document_sample_shuffle_indices(self, idx):
+        text, *rest = super()._query_document_sample_shuffle_indices(idx)
+        return text * 2, *rest
+
+
+def test_names_are_there():
+    assert {*gpt_dataset.__all__} <= {*vars(gpt_dataset)}
+
+
+@pytest.mark.parametrize("changes", [{}, {"mmap_bin_files": False}, {"create_attention_mask": True}])
+def test_a_hook_is_called_on_every_way_to_a_sample(tmp_path, changes):
+    plain, mine = (make(cls, tmp_path, **changes) for cls in (GPTDataset, Doubled))
+    expected = [[2 * token for token in row] for row in tokens(plain[k] for k in range(4))]
+    rows = list(range(4))
+    assert tokens(mine[k] for k in rows) == expected
+    assert tokens(mine.sample(k) for k in rows) == expected
+    assert mine.batch(rows)["tokens"].tolist() == expected
+    assert tokens(mine.__getitems__(rows)) == expected
+    assert next(iter(DataLoader(mine, batch_size=4)))["tokens"].tolist() == expected
+    sampler = MegatronPretrainingSampler(4, 0, 4, 0, 1)
+    assert next(iter(ThreadLoader(mine, sampler, num_threads=2)))["tokens"].tolist() == expected
+    blend = BlendedDataset([mine, mine], [1.0, 1.0], 4, mine.config)
+    halves = [expected[0], expected[0], expected[1], expected[1]]
+    assert tokens(blend[k] for k in rows) == tokens(blend.__getitems__(rows)) == halves
+    assert not fills_batches(mine)
+    assert not makes_batches(blend)
+
+
+def test_samples_that_nobody_changed_are_filled_by_the_kernel(tmp_path, monkeypatch):
+    dataset = make(GPTDataset, tmp_path)
+    expected = tokens(dataset[k] for k in range(4))
+    monkeypatch.delattr(GPTDataset, "_item")
+    assert dataset.item_hook is None
+    assert fills_batches(dataset)
+    assert dataset._mapped_samples() is not None
+    assert tokens(dataset.__getitems__(range(4))) == expected
+
+
+def test_batches_are_lists_of_samples_to_write_into(tmp_path):
+    samples = make(GPTDataset, tmp_path, create_attention_mask=True).__getitems__([0, 1])
+    assert type(samples) is list
+    samples[0]["attention_mask"][:] = True
+    samples[0]["tokens"] += 1
+    assert not samples[1]["attention_mask"].all()
+    assert not make(GPTDataset, tmp_path, create_attention_mask=True)[1]["attention_mask"].all()
+
+
+def test_what_a_sample_masks_stays_its_own(tmp_path, monkeypatch):
+    """The reference caches the very mask that its first sample writes into."""
+    monkeypatch.setattr(gpt_dataset, "_get_ltor_masks_and_position_ids", lambda *given: gpt_dataset._MASKS(*given))
+    dataset = make(GPTDataset, tmp_path, tokenizer=StandInTokenizer(pad=4))
+    with_pad = [k for k in range(len(dataset)) if 4 in (dataset._query_document_sample_shuffle_indices(k)[0][1:])]
+    dataset.masks_and_position_ids_are_cached = False
+    assert dataset[with_pad[0]]["loss_mask"].min() == 0
+    others = [k for k in range(len(dataset)) if k not in with_pad]
+    assert others
+    assert all(dataset[k]["loss_mask"].min() == 1 for k in others)
+
+
+@pytest.mark.parametrize(("version", "values"), [((0, 16, 1), 2), ((0, 18), 2), ((0, 19, 2), 3), ((0, 20), 3)])
+def test_a_query_gives_what_that_of_the_version_gives(tmp_path, monkeypatch, version, values):
+    monkeypatch.setattr(gpt_dataset, "reference_version", lambda: version)
+    dataset = make(GPTDataset, tmp_path)
+    text, documents, *lengths = dataset._query_document_sample_shuffle_indices(0)
+    assert len(lengths) == values - 2
+    if lengths:
+        assert sum(lengths[0]) == len(text)
+        assert len(lengths[0]) == len(documents)
+
+
+def test_boundaries_need_the_lengths_of_documents(tmp_path, monkeypatch):
+    plain = make(GPTDataset, tmp_path, inter_document_masking=True)
+    monkeypatch.setattr(gpt_dataset, "reference_version", lambda: (0, 19, 2))
+    mine = make(Doubled, tmp_path, inter_document_masking=True)
+    for k in range(len(plain)):
+        for name in ("cu_seqlens", "max_seqlen", "position_ids"):
+            assert torch.equal(mine[k][name], plain[k][name])
+            assert mine[k][name].dtype == plain[k][name].dtype
+    monkeypatch.setattr(gpt_dataset, "reference_version", lambda: (0, 16, 1))
+    with pytest.raises(ConfigError, match=r"lengths from `Doubled._query_document_sample_shuffle_indices`.*found two"):
+        mine[0]
+
+
+def test_assigned_arrays_are_used_by_kernels_and_survive_pickling(tmp_path):
+    dataset = make(GPTDataset, tmp_path)
+    before = tokens(dataset[k] for k in range(len(dataset)))
+    dataset.shuffle_index = np.array(dataset.shuffle_index)[::-1].copy()
+    assert fills_batches(dataset)
+    assert dataset._mapped_samples() is not None
+    again = pickle.loads(pickle.dumps(dataset))
+    for each in (dataset, again):
+        assert tokens(each[k] for k in range(len(dataset))) == before[::-1]
+        assert tokens(each.__getitems__(range(len(dataset)))) == before[::-1]
+        assert [each.spans(k).num_tokens for k in range(len(dataset))] == [5] * len(dataset)
+
+
+def test_irregular_arrays_are_read_as_the_reference_reads_them(tmp_path):
+    dataset = make(GPTDataset, tmp_path)
+    rows, shuffle = np.array(dataset.sample_index)[::2], np.arange(len(dataset) // 2, dtype=np.uint32)
+    before = sorted(tokens(dataset[k] for k in range(len(dataset))))
+    dataset.sample_index, dataset.shuffle_index = rows, shuffle
+    assert len(dataset) == len(shuffle)
+    assert not fills_batches(dataset)
+    longer = [dataset[k]["tokens"] for k in range(len(dataset))]
+    assert {len(row) for row in longer} == {8}
+    assert all(row[half].tolist() in before for row in longer for half in (slice(4), slice(4, 8)))
+
+
+def test_replaced_functions_build_the_index_and_the_cache_is_used_again(tmp_path, monkeypatch):
+    calls = []
+
+    def unshuffled(num_samples, total_size, numpy_random_state):
+        calls.append(total_size)
+        return np.arange(total_size, dtype=np.uint32)
+
+    monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", unshuffled)
+    first, second = make(GPTDataset, tmp_path), make(GPTDataset, tmp_path)
+    assert calls == [len(first)]
+    assert second.shuffle_index.tolist() == list(range(len(first)))
+    assert fills_batches(second)
+    assert tokens(first.__getitems__([0, 1])) == tokens(second.__getitems__([0, 1]))
+
+
+def test_replaced_functions_and_an_order_of_ours_exclude_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", lambda *given: None)
+    with pytest.raises(
+        ConfigError, match="expected the order of the reference for `a function that builds the shuffle"
+    ):
+        make(GPTDataset, tmp_path, window_policy="best_fit")
+
+
+def test_a_cache_that_must_exist_is_not_built_by_hooks(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", lambda *given: None)
+    settings = {
+        "blend": None,
+        "split": None,
+        "fast_cache_load": True,
+        "blend_per_split": [([f"{tmp_path}/corpus"], None)] * 3,
+    }
+    with pytest.raises(IndexCacheError, match="cannot be read"):
+        make(GPTDataset, tmp_path, **settings)
+
+
+def test_arrays_are_none_until_the_first_sample_where_that_is_deferred(tmp_path):
+    expected = make(GPTDataset, tmp_path).shuffle_index.tolist()
+    dataset = make(GPTDataset, tmp_path, defer_npy_index_mmap=True)
+    assert (dataset.document_index, dataset.sample_index, dataset.shuffle_index) == (None, None, None)
+    dataset[0]
+    assert dataset.shuffle_index.tolist() == expected
+
+
+def test_made_up_data_need_a_config_that_names_none(tmp_path):
+    with pytest.raises(AssertionError, match="made-up data"):
+        make(MockGPTDataset, tmp_path)

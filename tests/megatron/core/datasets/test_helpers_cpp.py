@@ -1,0 +1,140 @@
+"""`tokenloom.megatron.core.datasets.helpers_cpp`: what the compiled helpers of the reference do, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets import helpers_cpp as ours
+
+
+def filled(size: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.full(size, -1, dtype=np.int16), np.full(size, -1, dtype=np.int64)
+
+
+def test_a_blend_is_filled_in():
+    chosen, given = filled(6)
+    assert ours.build_blending_indices(chosen, given, [0.5, 0.5, 9.0], 2, 5, False) is None
+    assert chosen.tolist() == [0, 1, 0, 1, 0, -1]
+    assert given.tolist() == [0, 0, 1, 1, 2, -1]
+
+
+def test_shares_are_printed_if_asked(capsys):
+    ours.build_blending_indices(*filled(4), np.array([0.75, 0.25]), 2, 4, True)
+    assert capsys.readouterr().out == "dataset 0: weight 0.75, share 0.75\ndataset 1: weight 0.25, share 0.25\n"
+
+
+def test_sizes_are_used_up():
+    chosen, given = filled(4)
+    ours.build_exhaustive_blending_indices(chosen, given, [1, 0, 2], 3)
+    assert chosen.tolist() == [2, 0, 2, -1]
+    assert given.tolist() == [0, 0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "found"),
+    [
+        ((np.zeros(2, np.int32), np.zeros(2, np.int64)), r"int16\[2\] as dataset_index, found int32\[2\]"),
+        ((np.zeros(2, np.int16), np.zeros(1, np.int64)), r"int64\[2\] as dataset_sample_index, found int64\[1\]"),
+        (([0, 0], [0, 0]), r"int16\[2\] as dataset_index, found list"),
+    ],
+)
+def test_what_could_not_be_filled_is_refused(arrays, found):
+    with pytest.raises(ConfigError, match=f"expected {found}"):
+        ours.build_blending_indices(*arrays, [1.0], 1, 2, False)
+    with pytest.raises(ConfigError, match=f"expected {found}"):
+        ours.build_exhaustive_blending_indices(*arrays, [2], 1)
+
+
+def test_wrong_numbers_are_refused():
+    with pytest.raises(ConfigError, match=r"expected 2 finite weights of at least 1 dataset, found \[1.0\]"):
+        ours.build_blending_indices(*filled(1), [1.0], 2, 1, False)
+    with pytest.raises(ConfigError, match=r"expected 1 sizes of at least 0, found \[-1\]"):
+        ours.build_exhaustive_blending_indices(*filled(1), [-1], 1)
+
+
+def test_samples_begin_where_the_one_before_ended():
+    index = ours.build_sample_idx_int32([3, 4, 1], [0, 1, 2], 3, 1, 8, True, 1)
+    assert index.tolist() == [[0, 0], [1, 0], [1, 3]]
+    assert index.dtype == np.int32
+    assert ours.build_sample_idx_int64([3, 4, 1], [0, 1, 2], 3, 1, 8, False, 1).tolist() == [*index.tolist(), [2, 0]]
+
+
+def test_arguments_are_positional():
+    with pytest.raises(TypeError):
+        ours.build_mapping(docs=[0, 2], sizes=[4, 4])
+
+
+@pytest.fixture
+def theirs():
+    return pytest.importorskip("megatron.core.datasets.helpers_cpp")
+
+
+@pytest.mark.peer
+def test_blends_equal_those_of_the_reference(theirs, rng):
+    for case in range(60):
+        num_datasets = int(rng.integers(1, 40))
+        size = int(rng.integers(0, 300))
+        weights = rng.random(num_datasets) ** 3
+        if case % 3:
+            weights /= weights.sum()
+        if case % 5 == 0:
+            weights[rng.integers(0, num_datasets)] = 0.0 if case % 2 else -0.1
+        expected, actual = filled(size + 2), filled(size + 2)
+        theirs.build_blending_indices(*expected, weights, num_datasets, size, False)
+        ours.build_blending_indices(*actual, weights, num_datasets, size, False)
+        np.testing.assert_array_equal(actual, expected, err_msg=repr(weights.tolist()))
+        sizes = rng.integers(1, 30, size=num_datasets)
+        expected, actual = filled(int(sizes.sum())), filled(int(sizes.sum()))
+        theirs.build_exhaustive_blending_indices(*expected, sizes, num_datasets)
+        ours.build_exhaustive_blending_indices(*actual, sizes, num_datasets)
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.peer
+def test_every_other_element_can_be_filled(theirs):
+    expected, actual = filled(20), filled(20)
+    theirs.build_blending_indices(*(array[::2] for array in expected), [0.3, 0.7], 2, 9, False)
+    ours.build_blending_indices(*(array[::2] for array in actual), [0.3, 0.7], 2, 9, False)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.peer
+def test_sample_indices_equal_those_of_the_reference(theirs, rng):
+    for case in range(150):
+        lengths = rng.integers(0 if case % 2 else 1, 12, size=rng.integers(1, 30)).astype(np.int32)
+        epochs = int(rng.integers(1, 4))
+        stream = np.concatenate([rng.permutation(len(lengths)) for _ in range(epochs)]).astype(np.int32)
+        more = int(rng.integers(0, 5)) if case % 4 == 0 else 0  # as float32 may round, or a caller may miscount
+        arguments = (int(rng.integers(1, 20)), epochs, int(lengths.sum()) + more, bool(case % 3), case // 2 % 2)
+        if epochs * arguments[2] - arguments[4] < 0:
+            continue
+        for name in ("build_sample_idx_int32", "build_sample_idx_int64"):
+            expected = getattr(theirs, name)(lengths, stream, *arguments)
+            actual = getattr(ours, name)(lengths, stream, *arguments)
+            assert actual.dtype == expected.dtype
+            np.testing.assert_array_equal(actual, expected, err_msg=repr((lengths, stream, arguments)))
+
+
+@pytest.mark.peer
+def test_mappings_equal_those_of_the_reference(theirs, rng):
+    for _ in range(40):
+        counts = rng.integers(0, 7, size=rng.integers(0, 12))
+        docs = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        sizes = np.where(rng.random(docs[-1]) < 0.02, 600, rng.integers(1, 40, size=docs[-1])).astype(np.int32)
+        seed = int(rng.integers(1, 2**31 - 2))
+        most = int(rng.choice([5, 50, 2**63 - 2]))
+        epochs = int(rng.integers(1, 4))
+        arguments = (docs, sizes, epochs, most, int(rng.integers(2, 99)), float(rng.choice([0.0, 0.1, 0.5])), seed)
+        sentences = int(rng.integers(1, 3))
+        expected = theirs.build_mapping(*arguments, False, sentences)
+        actual = ours.build_mapping(*arguments, False, sentences)
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)
+        titles = rng.integers(0, 5, size=len(counts)).astype(np.int32)
+        arguments = (docs, sizes, titles, epochs, most, int(rng.integers(2, 99)), seed, False, bool(sentences - 1))
+        expected = theirs.build_blocks_mapping(*arguments)
+        actual = ours.build_blocks_mapping(*arguments)
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)

@@ -1,0 +1,51 @@
+"""`tokenloom.megatron.core.datasets.utils`."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets import utils
+
+
+def test_helpers_need_no_compiling():
+    assert utils.compile_helpers() is None
+
+
+@pytest.mark.parametrize("weights", [[1, 3], [0.1, 0.2, 0.3], (1e-300, 5.0), [0.0, 2]])
+def test_weights_are_divided_by_their_sum(weights):
+    normalized = utils.normalize(weights)
+    assert type(normalized) is list
+    assert normalized == [weight / sum(weights) for weight in weights]
+
+
+BLENDS = [
+    None,
+    ["a"],
+    ["a", "b"],
+    ["a", "b", "c"],
+    ["30", " a ", "70", "b"],
+    ["0", "a", "1e-3", "b"],
+    [0.3, "a", 0.7, "b"],
+    ["-1", "a", "2", "b"],
+]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("blend", BLENDS, ids=repr)
+def test_blends_are_those_of_the_reference(blend):
+    theirs = pytest.importorskip("megatron.core.datasets.utils")
+    assert utils.get_blend_from_list(blend) == theirs.get_blend_from_list(blend)
+
+
+def test_weights_that_are_half_there_are_refused():
+    with pytest.raises(ConfigError, match="expected weights and prefixes by turns"):
+        utils.get_blend_from_list(["1", "a", "x", "b"])
+    assert utils.get_blend_from_list([["1", "a"], ["0.5", "b"]]) == (["a", "b"], [1.0, 0.5])
+
+
+def test_where_there_are_no_ranks_everything_is_logged(caplog):
+    utils.log_single_rank(utils.logger, logging.WARNING, "%d samples", 3)
+    assert caplog.messages == ["3 samples"]

@@ -1,0 +1,50 @@
+"""`python -m tokenloom.megatron SCRIPT`: options, and how programs end."""
+
+from __future__ import annotations
+
+import pytest
+from tests.indexed.pairs import pair_bytes
+from tests.megatron.conftest import write_megatron
+from tests.megatron.programs import ours
+from tests.support import write_corpus
+
+from tokenloom.megatron.__main__ import main
+
+
+def test_wrong_arguments_are_said(own_imports, tmp_path, monkeypatch):
+    write_megatron(tmp_path, "0, 12, 0")
+    (tmp_path / "old.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for arguments, said in (
+        ([], "expected a script, found nothing"),
+        (["-x", "y.py"], "expected a script, found -x"),
+        (["--report", "nowhere.py"], "no file `nowhere.py`"),
+        (["old.py"], "hint: `install(unchecked=True)` or `--unchecked` goes on with it"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert str(ended.value).endswith(said)
+
+
+def test_the_program_ends_as_it_would(tmp_path):
+    (tmp_path / "ends.py").write_text("import sys; sys.exit(7)")
+    (tmp_path / "fails.py").write_text("x = 1\nraise KeyError('here')")
+    assert ours("ends.py", folder=tmp_path, check=False).returncode == 7
+    assert 'fails.py", line 2, in <module>\n' in ours("fails.py", folder=tmp_path, check=False).stderr
+    assert ours("--help", folder=tmp_path).stdout.startswith("usage: python -m tokenloom.megatron")
+
+
+def test_tools_of_data_are_our_commands(tmp_path):
+    """Whether the script is there or not, unless it is to be run as it is."""
+    (tmp_path / "parts").mkdir()
+    prefix = write_corpus(tmp_path / "parts" / "a", [[1, 2], [3]])
+    done = ours("tools/merge_datasets.py", "--input", "parts", "--output-prefix", "all", folder=tmp_path)
+    assert done.stderr == "tools/merge_datasets.py: tokenloom merge --input parts --output-prefix all\n"
+    assert pair_bytes(tmp_path / "all") == pair_bytes(prefix)
+    (tmp_path / "merge_datasets.py").write_text("print('as it is')")
+    assert ours("--as-is", "merge_datasets.py", folder=tmp_path).stdout == "as it is\n"
+
+
+def test_arguments_of_tools_that_cannot_be_meant_are_said(tmp_path):
+    with pytest.raises(SystemExit, match="--workers that --partitions divide, found 3 and 2"):
+        main(["tools/preprocess_data.py", "--workers", "3", "--partitions", "2"])

@@ -1,0 +1,101 @@
+"""`tokenloom.megatron.tools`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenloom.cli import build_parser
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.tools import _CACHE_FLAGS, tool_command
+
+COMMON = "--input a.jsonl --output-prefix p"
+GPT2 = "--tokenizer-type GPT2BPETokenizer --vocab-file v --merge-file m"
+CASES = [
+    (
+        "tools/preprocess_data.py",
+        f"{COMMON} {GPT2} --workers 4",
+        f"preprocess {COMMON} {GPT2} --partitions 1 --workers 4",
+    ),
+    ("preprocess_data.py", f"{COMMON} --workers=64", f"preprocess {COMMON} --partitions 8 --workers 64"),
+    (
+        "x/preprocess_data.py",
+        f"--workers 4 {COMMON} --partitions 4 --keep-sequential-samples",
+        f"preprocess {COMMON} --keep-sequential-samples --partitions 4 --workers 4",
+    ),
+    ("preprocess_data.py", COMMON, f"preprocess {COMMON}"),
+    ("preprocess_data_fast.py", f"{COMMON} --use-gigatoken", f"preprocess {COMMON} --use-gigatoken"),
+    (
+        "preprocess_data_for_megatron.py",
+        f"{COMMON} --tokenizer-library=sentencepiece --tokenizer-model t --dataset-impl mmap --append-eod",
+        f"preprocess {COMMON} --tokenizer-model t --dataset-impl mmap --append-eod "
+        "--tokenizer-type SentencePieceTokenizer",
+    ),
+    (
+        "preprocess_data_for_megatron.py",
+        f"{COMMON} --tokenizer-library huggingface --tokenizer-type folder",
+        f"preprocess {COMMON} --tokenizer-type HuggingFaceTokenizer --tokenizer-model folder",
+    ),
+    (
+        "build_indexed_dataset.py",
+        "--in my.txt --out=my_gpt_data --tokenizer t",
+        "preprocess --input my.txt --output-prefix=my_gpt_data --tokenizer t --input-format text-lines --exact-prefix",
+    ),
+    (
+        "preprocess_mmdata.py",
+        f"{COMMON} --input-image i --pad-length 9 --append-eod --tokenizer t",
+        f"preprocess-multimodal {COMMON} --input-image i --pad-length 9 --append-eod --tokenizer t",
+    ),
+    ("preprocess_mmdata.py", f"{COMMON} --pad-length 9", f"preprocess-multimodal {COMMON}"),
+    ("merge_datasets.py", "--input d --output-prefix p --multimodal", "merge --input d --output-prefix p --multimodal"),
+    (
+        "build_sequences_per_dataset.py",
+        "--train-data-path 1 a 2 b --per-dataset-sequences-path s.json",
+        "sequences-per-dataset --train-data-path 1 a 2 b --per-dataset-sequences-path s.json",
+    ),
+    (
+        "prepare_cache.py",
+        "--num-layers 12 --data-path 1 a --seq-length 8 --bf16 --lr 1e-4 --data-cache-path c --tokenizer t --seed 3",
+        "prepare-cache --data-path 1 a --seq-length 8 --data-cache-path c --tokenizer t --seed 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("script", "argv", "expected"), CASES)
+def test_tools_are_commands_that_take_their_arguments(script, argv, expected):
+    found = tool_command(script, argv.split())
+    assert found == expected.split()
+    assert build_parser(found[:1]).parse_args(found).run is not None
+
+
+def test_other_programs_are_none():
+    assert tool_command("pretrain_gpt.py", ["--data-path", "a"]) is None
+    assert tool_command("tools/preprocess_data_nmt.py", []) is None
+    assert tool_command("tools/prepare_cache.py", [], trainer_is_there=True) is None
+
+
+def test_what_has_no_effect_is_said():
+    notes: list[str] = []
+    tool_command("prepare_cache.py", ["--num-layers", "12", "--seed", "3", "--bf16"], note=notes.append)
+    tool_command("preprocess_mmdata.py", ["--pad-length", "3"], note=notes.append)
+    assert notes[0] == "without effect on indices: --num-layers 12 --bf16"
+    assert notes[1].startswith("a run finds these indices with the same tokenizer")
+    assert notes[2] == "--pad-length has no effect without --append-eod, as in Megatron's tool"
+
+
+@pytest.mark.parametrize(
+    ("script", "argv", "words"),
+    [
+        ("preprocess_data.py", "--workers 6 --partitions 4", "--workers that --partitions divide, found 6 and 4"),
+        ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "found 'tabular'"),
+        ("prepare_cache.py", "--seq-lenght 8", "nothing is called --seq-lenght"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(script, argv, words):
+    with pytest.raises(ConfigError, match=words):
+        tool_command(script, argv.split())
+
+
+def test_arguments_that_decide_indices_are_options_of_the_command():
+    commands = next(each for each in build_parser(["prepare-cache"])._actions if isinstance(each.choices, dict))
+    known = {name for action in commands.choices["prepare-cache"]._actions for name in action.option_strings}
+    assert {*_CACHE_FLAGS} <= known

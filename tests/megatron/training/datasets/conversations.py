@@ -1,0 +1,42 @@
+"""A tokenizer of conversations as the reference's for fine-tuning, of characters, and files of records."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+ROLES = {"system": 200, "user": 201, "assistant": 202, "tool": 203}
+PAD, EOD = 0, 210
+IGNORED = -100
+
+
+class ConversationTokenizer:
+    """A turn is the id of its role, its characters, and the end of a text; targets are those of the assistant."""
+
+    vocab_size = 256
+    pad = PAD
+    eod = EOD
+    special_tokens_dict: dict[str, int] = {}  # noqa: RUF012
+    unique_identifiers = {"class": "ConversationTokenizer"}  # noqa: RUF012
+
+    def tokenize(self, text):
+        return [ord(character) for character in text]
+
+    def tokenize_conversation(self, conversation, return_target, add_generation_prompt):
+        assert return_target
+        assert not add_generation_prompt
+        turns = [(turn["role"], [ROLES[turn["role"]], *self.tokenize(turn["content"]), EOD]) for turn in conversation]
+        tokens = [token for _, turn in turns for token in turn]
+        targets = [token if role == "assistant" else IGNORED for role, turn in turns for token in turn]
+        return np.array(tokens), np.array(targets)
+
+
+def turns(**texts):
+    """Returns messages: `turns(system="", user="hi")`."""
+    return [{"role": role, "content": text} for role, text in texts.items()]
+
+
+def write_lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)

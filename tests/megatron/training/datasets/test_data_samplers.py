@@ -1,0 +1,180 @@
+"""`tokenloom.megatron.training.datasets.data_samplers`: the loader that Megatron's arguments describe."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from enum import Enum
+
+import numpy as np
+import pytest
+import torch
+from tests.support import StandInTokenizer, make_config, make_dataset, write_corpus
+
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ResonanceWarning
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+from tokenloom.megatron.training.datasets import data_samplers
+from tokenloom.megatron.training.datasets.data_samplers import (
+    HybridCPMegatronPretrainingSampler,
+    MegatronFullValidationSampler,
+    MegatronPretrainingRandomSampler,
+    MegatronPretrainingSampler,
+    build_pretraining_data_loader,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
+
+SETTINGS = {"dataloader_type": "single", "micro_batch_size": 2, "global_batch_size": 8, "num_workers": 0}
+
+OtherSplit = Enum("OtherSplit", "train valid test")
+
+
+class Numbers(torch.utils.data.Dataset):
+    """Sample k is k."""
+
+    def __init__(self, length=24, **attributes):
+        self.length = length
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, idx):
+        return {"number": torch.tensor(idx)}
+
+
+def build(dataset, consumed=0, *, rank=1, size=2, **changes):
+    args = Namespace(**(SETTINGS | changes))
+    return build_pretraining_data_loader(dataset, consumed, args=args, data_parallel_rank=rank, data_parallel_size=size)
+
+
+def numbers(loader):
+    return [batch["number"].tolist() for batch in loader]
+
+
+def test_names_are_there():
+    assert {*data_samplers.__all__} <= {*vars(data_samplers)}
+    with pytest.raises(AttributeError):
+        _ = data_samplers.nothing_of_this_name
+
+
+def test_batches_begin_after_what_was_consumed():
+    loader = build(Numbers(), 8)
+    assert type(loader.batch_sampler) is MegatronPretrainingSampler
+    assert (len(loader), loader.pin_memory, loader.worker_init_fn) == (24, True, None)
+    assert numbers(loader) == [[10, 11], [14, 15], [18, 19], [22, 23]]
+
+
+@pytest.mark.parametrize("split", [Split.valid, OtherSplit.valid, OtherSplit.test, Split.train, None])
+@pytest.mark.parametrize("name", ["split", "index_split"])
+def test_evaluation_has_sizes_of_its_own(split, name):
+    dataset = Numbers(**{name: split})
+    found = build(dataset, eval_micro_batch_size=3, eval_global_batch_size=12, hybrid_context_parallel=True)
+    is_evaluation = split is not None and split.name != "train"
+    assert type(found.batch_sampler) is HybridCPMegatronPretrainingSampler
+    assert found.batch_sampler.micro_batch_size == (3 if is_evaluation else 2)
+    assert found.batch_sampler.global_batch_size == (12 if is_evaluation else 8)
+    full = build(dataset, full_validation=True).batch_sampler
+    assert type(full) is (
+        MegatronFullValidationSampler if is_evaluation and split.name == "valid" else MegatronPretrainingSampler
+    )
+
+
+def test_a_whole_global_batch_stays_a_list():
+    (first, *_) = build(Numbers(), hybrid_context_parallel=True)
+    assert [type(sample["number"]) for sample in first] == [torch.Tensor] * 4
+    assert [int(sample["number"]) for sample in first] == [2, 3, 6, 7]
+
+
+def test_other_kinds_of_loaders():
+    cyclic = build(Numbers(11), dataloader_type="cyclic", data_sharding=True, rank=0)
+    assert type(cyclic.batch_sampler) is MegatronPretrainingRandomSampler
+    assert numbers(cyclic) == [[0, 1], [3, 2]]
+    dataset = Numbers()
+    assert build(dataset, dataloader_type="external") is dataset
+    with pytest.raises(Exception, match="odd dataloader type is not supported"):
+        build(dataset, dataloader_type="odd")
+
+
+def test_a_dataset_without_samples_has_a_loader_in_older_versions_only(monkeypatch):
+    assert build(None) is None
+    monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 20))
+    assert build(Numbers(0)) is None
+    monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 19, 2))
+    with pytest.raises(AssertionError, match="no sample to consume: 0"):
+        build(Numbers(0))
+
+
+def test_settings_and_ranks_are_those_of_the_running_program(monkeypatch):
+    state = Namespace(get_data_parallel_rank=lambda: 0, get_data_parallel_world_size=lambda: 3)
+    monkeypatch.setattr(data_samplers, "get_args", lambda: Namespace(**SETTINGS))
+    monkeypatch.setattr(data_samplers, "_parallel_state", lambda: state)
+    assert data_samplers.mpu is state
+    assert numbers(build_pretraining_data_loader(Numbers(12), 0)) == [[0, 1], [6, 7]]
+
+
+def test_samples_of_ours_are_batched_by_a_call(tmp_path):
+    dataset = make_dataset(write_corpus(tmp_path / "corpus", [range(40), range(30)]), num_samples=8)
+    alone = list(build(dataset, num_workers=0, rank=0))
+    by_workers = list(build(dataset, num_workers=1, rank=0))
+    for first, second in zip(alone, by_workers, strict=True):
+        assert {name: tensor.tolist() for name, tensor in first.items()} == {
+            name: tensor.tolist() for name, tensor in second.items()
+        }
+    assert alone[1]["tokens"].tolist() == [dataset[4]["tokens"].tolist(), dataset[5]["tokens"].tolist()]
+
+
+def gpt_dataset(tmp_path, kind=GPTDataset):
+    prefix = write_corpus(tmp_path / "corpus", [range(40), range(30)])
+    settings = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
+    config = GPTDatasetConfig(
+        random_seed=1,
+        sequence_length=8,
+        blend=([prefix], None),
+        split="1",
+        tokenizer=StandInTokenizer(),
+        path_to_cache=str(tmp_path / "cache"),
+        **settings,
+    )
+    return kind(IndexedDataset(prefix), prefix, np.arange(2, dtype=np.int32), 8, Split.train, config)
+
+
+def test_what_was_filled_as_a_batch_is_the_batch(tmp_path):
+    dataset = gpt_dataset(tmp_path)
+    loader = build(dataset, rank=0, size=1, micro_batch_size=3)
+    expected = [torch.utils.data.default_collate([dataset[k] for k in range(first, first + 3)]) for first in (0, 3)]
+    for batch, other in zip(loader, expected, strict=False):
+        assert [*batch] == [*other]
+        assert all(torch.equal(batch[name], other[name]) and batch[name].dtype == other[name].dtype for name in other)
+    samples = dataset.__getitems__([0, 1])
+    filled = samples[0]["tokens"]._base
+    assert loader.collate_fn(samples)["tokens"] is filled
+    assert loader.collate_fn(samples[::-1])["tokens"].tolist() == filled.flip(0).tolist()
+    samples[1]["tokens"] = samples[1]["tokens"] + 1
+    assert loader.collate_fn(samples)["tokens"].tolist() == [filled[0].tolist(), (filled[1] + 1).tolist()]
+    assert loader.collate_fn(samples[:1])["labels"].shape == (1, 8)
+
+
+def test_samples_of_a_class_of_ones_own_are_collated_by_torch(tmp_path):
+    class Changed(GPTDataset):
+        def __getitem__(self, idx):
+            return {**super().__getitem__(idx), "number": idx}
+
+    loader = build(gpt_dataset(tmp_path, Changed), rank=0, size=1)
+    assert loader.collate_fn is torch.utils.data.default_collate
+    assert [batch["number"].tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_blend_in_step_with_the_ranks_is_warned_of_and_dealt_evenly_where_asked(tmp_path, rng):
+    prefixes = [write_corpus(tmp_path / name, rng.integers(0, 90, size=(10, 40))) for name in ("books", "web")]
+    changes = {"blend": (prefixes, [1.0, 1.0]), "split": "1,0,0", "path_to_cache": str(tmp_path / "cache")}
+    config = make_config(None, kind=GPTDatasetConfig, **changes)
+    mixed = BlendedMegatronDatasetBuilder(GPTDataset, [160, None, None], lambda: True, config).build()[0]
+    sizes = {"micro_batch_size": 1, "global_batch_size": 8}
+    with pytest.warns(ResonanceWarning, match=r"50.0% of the blend, but 0.0% of what rank 1 of 2 reads"):
+        by_turns = build(mixed, rank=0, **sizes)
+    assert {int(batch["dataset_id"]) for batch in by_turns} == {0}
+    evenly = [int(batch["dataset_id"]) for batch in build(mixed, rank=0, **sizes, dataloader_type="balanced")]
+    assert evenly.count(0) == evenly.count(1) == 40

@@ -1,0 +1,234 @@
+"""`tokenloom.megatron.training.datasets.sft_dataset`: samples as the reference's of 0.19.2 makes them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tests.megatron.training.datasets.conversations import (
+    EOD,
+    IGNORED,
+    PAD,
+    ROLES,
+    ConversationTokenizer,
+    turns,
+    write_lines,
+)
+from tests.support import StandInTokenizer, write_corpus
+from torch.utils.data import DataLoader
+
+from tokenloom.datasets.splits import Split
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
+from tokenloom.megatron.training.datasets import sft_dataset
+from tokenloom.megatron.training.datasets.sft_dataset import (
+    MockSFTDataset,
+    SFTDataset,
+    SFTDatasetConfig,
+    SFTLowLevelDataset,
+)
+
+NO_MASKS = {
+    "reset_position_ids": False,
+    "reset_attention_mask": False,
+    "eod_mask_loss": False,
+    "create_attention_mask": False,
+}
+SHORT, LONG = turns(system="", user="a", assistant="bc"), turns(system="s", user="d", assistant="efg")
+"""10 and 12 tokens."""
+
+
+def make(lines, kind=SFTDataset, *, num_samples=None, config=GPTDatasetConfig, **settings):
+    given = {"tokenizer": ConversationTokenizer(), "sequence_length": 24, "random_seed": 1, **NO_MASKS}
+    if kind is SFTDataset:
+        given |= {"blend": (["lines"], None), "split": "1,0,0"}
+    indices = np.arange(len(lines), dtype=np.int32)
+    return kind(lines, "lines", indices, num_samples, Split.train, config(**given | settings))
+
+
+def lists(sample):
+    return {name: tensor.tolist() for name, tensor in sample.items()}
+
+
+def test_names_are_there():
+    assert {*sft_dataset.__all__} <= {*vars(sft_dataset)}
+
+
+def test_a_conversation_and_its_padding():
+    sample = make([SHORT], sequence_length=12)[0]
+    a, b, c = map(ord, "abc")
+    system, user, assistant = (ROLES[role] for role in ("system", "user", "assistant"))
+    assert lists(sample) == {
+        "tokens": [system, EOD, user, a, EOD, assistant, b, c, EOD, PAD, PAD, PAD],
+        "labels": [IGNORED] * 4 + [assistant, b, c, EOD] + [PAD] * 4,
+        "loss_mask": [0] * 4 + [1] * 4 + [0] * 4,
+        "position_ids": list(range(12)),
+        "cu_seqlens": [0, 12] + [12] * 11,
+        "max_seqlen": 12,
+    }
+    assert {name: tensor.dtype for name, tensor in sample.items()} == {
+        "tokens": torch.int64,
+        "labels": torch.int64,
+        "loss_mask": torch.float32,
+        "position_ids": torch.int64,
+        "cu_seqlens": torch.int32,
+        "max_seqlen": torch.int32,
+    }
+
+
+def test_conversations_of_a_line_share_a_sample_until_it_is_full():
+    dataset = make([SHORT + LONG + SHORT], sequence_length=24)
+    sample = dataset[0]
+    assert sample["cu_seqlens"][:5].tolist() == [0, 9, 20, 24, 24]
+    assert sample["position_ids"].tolist() == [*range(9), *range(11), *range(4)]
+    assert (sample["max_seqlen"], sample["labels"][-1]) == (11, PAD)
+    assert sample["loss_mask"].sum() == 4 + 5
+    aligned = make([SHORT + LONG + SHORT], sequence_length=24, context_parallel_size=2)[0]
+    assert aligned["cu_seqlens"][:4].tolist() == [0, 12, 24, 24]
+    assert aligned["position_ids"].tolist() == [*range(12), *range(12)]
+    full = make([SHORT + SHORT + LONG], sequence_length=18)[0]
+    assert full["cu_seqlens"][:4].tolist() == [0, 9, 18, 18]
+
+
+def test_a_pad_that_ends_texts_has_no_loss():
+    tokenizer = ConversationTokenizer()
+    tokenizer.pad = EOD
+    tokenizer.special_tokens_dict = {"eos": EOD, "pad_token": EOD}
+    with pytest.warns(UserWarning, match="also another special token"):
+        dataset = make([SHORT], tokenizer=tokenizer)
+    assert dataset[0]["loss_mask"].sum() == 3
+
+
+def test_lines_come_in_the_order_of_the_file_and_again(tmp_path):
+    path = write_lines(
+        tmp_path / "lines.jsonl", [{"messages": SHORT}, {"messages": LONG, "id": 7}, {"messages": SHORT}]
+    )
+    config = GPTDatasetConfig(
+        random_seed=1,
+        sequence_length=12,
+        blend=([path], None),
+        split="2,1,0",
+        tokenizer=ConversationTokenizer(),
+        path_to_cache=str(tmp_path / "cache"),
+        **NO_MASKS,
+    )
+    train, valid, test = BlendedMegatronDatasetBuilder(SFTDataset, [5, 2, 0], lambda: True, config).build()
+    expected = [lists(make([line], sequence_length=12)[0]) for line in (SHORT, LONG)]
+    assert [lists(train[k]) for k in range(len(train))] == [expected[k % 2] for k in range(5)]
+    assert [lists(valid[k]) for k in range(2)] == [expected[0]] * 2
+    assert test is None
+    assert lists(pickle.loads(pickle.dumps(train))[1]) == expected[1]
+    (batch, *_) = DataLoader(train, batch_size=2)
+    assert batch["tokens"].tolist() == [sample["tokens"] for sample in expected]
+    assert isinstance(train, torch.utils.data.Dataset)
+
+
+def test_a_line_without_messages_is_named(tmp_path):
+    path = write_lines(tmp_path / "lines.jsonl", [{"messages": SHORT}, {"text": "none"}])
+    low_level = SFTLowLevelDataset(path)
+    assert len(low_level) == SFTDataset.numel_low_level_dataset(low_level) == 2
+    assert low_level[0] == SHORT
+    with pytest.raises(ValueError, match=r"lines.jsonl`: expected `messages` in record 1, found text"):
+        low_level[1]
+    with pytest.raises(ValueError, match="expected a conversation in sample 0"):
+        make([[]])[0]
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(AssertionError, match="`create_attention_mask` to be False"):
+        make([SHORT], create_attention_mask=True)[0]
+    with pytest.raises(AssertionError, match="`tokenize_conversation`, found StandInTokenizer"):
+        make([SHORT], tokenizer=StandInTokenizer(pad=0, eod=1))[0]
+
+
+def test_a_class_may_part_a_line_and_make_samples_of_its_own():
+    class Whole(SFTDataset):
+        def _split_conversations(self, merged_conversations):
+            return [list(merged_conversations)]
+
+        def __getitem__(self, idx):
+            return {**super().__getitem__(idx), "number": torch.tensor(idx)}
+
+    dataset = make([SHORT + LONG], Whole, blend=(["lines"], None), split="1,0,0")
+    (batch,) = DataLoader(dataset)
+    assert batch["cu_seqlens"][0, :3].tolist() == [0, 24, 24]
+    assert batch["number"].tolist() == [0]
+
+
+# --- parts of answers -------------------------------------------------------------------------------------------------
+
+THOUGHT = turns(system="", user="<think>", assistant="<think>x</think>y<tool_call>z</tool_call>!")
+
+
+@pytest.mark.parametrize(
+    ("settings", "trained"),
+    [
+        ({}, "<think>x</think>y<tool_call>z</tool_call>!"),
+        ({"train_on_thinking_traces": False}, "y<tool_call>z</tool_call>!"),
+        ({"train_on_tool_calls": False}, "<think>x</think>y!"),
+        ({"train_on_thinking_traces": False, "train_on_tool_calls": False}, "y!"),
+        ({"train_on_assistant_responses_only": False, "train_on_thinking_traces": False}, None),
+    ],
+)
+def test_thoughts_and_calls_of_tools_may_have_no_loss(settings, trained):
+    sample = make([THOUGHT], sequence_length=80, config=SFTDatasetConfig, **settings)[0]
+    plain = make([THOUGHT], sequence_length=80)[0]
+    assert torch.equal(sample["tokens"], plain["tokens"])
+    labels = sample["labels"][sample["loss_mask"].bool()].tolist()
+    if trained is None:  # the user's, too, begins a thought
+        assert labels == [EOD, ROLES["user"], *map(ord, "y<tool_call>z</tool_call>!"), EOD]
+    else:
+        assert labels == [ROLES["assistant"], *map(ord, trained), EOD]
+
+
+# --- made-up data -----------------------------------------------------------------------------------------------------
+
+
+def made_up(settings, **changes):
+    config = GPTDatasetConfig(
+        random_seed=1,
+        sequence_length=16,
+        tokenizer=ConversationTokenizer(),
+        sft_mock_dataset_config_json=settings,
+        **NO_MASKS,
+        **changes,
+    )
+    low_level = MockSFTDataset.build_low_level_dataset(None, config)
+    return MockSFTDataset(low_level, None, np.arange(40, dtype=np.int32), 40, Split.train, config)
+
+
+def test_made_up_texts_have_lengths_of_a_distribution():
+    dataset = made_up(None)
+    lengths = [len(dataset[k]["tokens"]) for k in range(len(dataset))]
+    assert lengths == dataset.dataset.sequence_lengths[:40].tolist()
+    assert (min(lengths), max(lengths)) == (8, 16)
+    sample = dataset[0]
+    assert sample["tokens"].tolist() == [*range(1, lengths[0]), EOD]
+    assert sample["labels"].tolist() == [*range(2, lengths[0]), EOD, PAD]
+    assert sample["cu_seqlens"].tolist() == [0, lengths[0]]
+    assert sample["loss_mask"].tolist() == [1] * (lengths[0] - 1) + [0]
+
+
+def test_made_up_texts_of_lengths_in_a_file(tmp_path):
+    (tmp_path / "lengths.csv").write_text("length\n3\n40\n")
+    settings = f'{{"mode": "file", "path": "{tmp_path}/lengths.csv", "format": "sbhd"}}'
+    (tmp_path / "settings.json").write_text(settings)
+    for given in (settings, str(tmp_path / "settings.json")):
+        dataset = made_up(given)
+        assert dataset[0]["tokens"].tolist() == [1, 2, EOD] + [PAD] * 13
+        assert dataset[1]["tokens"].tolist() == [*range(1, 16), EOD]
+        assert "cu_seqlens" not in dataset[0]
+
+
+def test_made_up_lengths_of_tokens_of_a_pair(tmp_path):
+    prefix = write_corpus(tmp_path / "corpus", [[11, 12], [13], [14, 15, 16]])
+    settings = f'{{"mode": "verification", "data_path": "{prefix}", "min_seq_len": 4, "max_seq_len": 4}}'
+    dataset = made_up(settings)
+    assert dataset[0]["tokens"].tolist() == [11, 12, 13, EOD]
+    assert dataset[2]["tokens"].tolist() == [14, 15, 16, EOD]
+    with pytest.raises(AssertionError, match="expected lengths by 'file'"):
+        made_up('{"mode": "odd"}')
+    with pytest.raises(AssertionError, match="expected `mean_seq_len`"):
+        made_up('{"mode": "distribution", "type": "lognormal"}')

@@ -1,0 +1,81 @@
+"""Datasets of several small pairs in a computed order, as a run makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support import write_corpus
+
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.joined import JoinedPairs, PairToJoin
+from tokenloom.kernels import Key, count_packs_of, make_source_documents
+from tokenloom.order.walk_order import WalkOrder, with_pairs
+
+KEY = Key(1, 2)
+
+
+class InOrder:
+    """A dataset in a computed order, the numbers of its samples, and how to ask it.
+
+    Args:
+        kind: the class.
+        folder: where the pairs are; written if they are not.
+        corpora: documents of each pair.
+        config: settings.
+        denied: documents that are not read.
+        is_packed: whether samples are packs; else windows.
+        is_shuffled: whether documents come in an order of the walk.
+    """
+
+    def __init__(
+        self,
+        kind: type[GPTDataset],
+        folder: Path,
+        corpora: list[list[list[int]]],
+        config: Any,
+        *,
+        denied: tuple[int, ...] = (),
+        is_packed: bool = True,
+        is_shuffled: bool = True,
+    ) -> None:
+        prefixes = [str(folder / f"p{number}") for number in range(len(corpora))]
+        for prefix, corpus in zip(prefixes, corpora, strict=True):
+            if not IndexedDataset.exists(prefix):
+                write_corpus(prefix, corpus)
+        joined = [
+            PairToJoin(prefix=prefix, num_sequences=len(corpus), check=lambda pair: None)
+            for prefix, corpus in zip(prefixes, corpora, strict=True)
+        ]
+        self.pairs = JoinedPairs(joined, dtype=IndexedDataset(prefixes[0]).dtype, mmap=config.mmap_bin_files)
+        tokens = [sum(map(len, corpus)) for corpus in corpora]
+        facts = [(len(corpus), count, 0, 0) for corpus, count in zip(corpora, tokens, strict=True)]
+        documents = make_source_documents(facts, key=KEY, reads_held=False)
+        self.pairs.tell(documents)
+        length, extra = config.sequence_length, config.num_extra_tokens
+        packs = [
+            count_packs_of(
+                IndexedDataset(prefix).sequence_lengths, sequence_length=length, extra=extra, key=KEY, pair=number
+            )
+            for number, prefix in enumerate(prefixes)
+        ]
+        self.num_windows = sum(packs) if is_packed else (sum(tokens) - extra) // length
+        order = WalkOrder(
+            self.pairs,
+            documents,
+            [],
+            identity="test",
+            is_shuffled=is_shuffled,
+            sequence_length=length,
+            extra=extra,
+            denied=denied,
+            num_packs=packs if is_packed else None,
+        )
+        order.add_walks(0, 0, len(corpora), self.num_windows)
+        self.order = order
+        self.dataset = kind.in_order(self.pairs, order, config, name="test")
+
+    def batch(self, numbers: Any) -> Any:
+        """Returns a batch, after opening the pairs that it needs."""
+        return with_pairs(self.pairs, lambda: self.dataset.batch(numbers))

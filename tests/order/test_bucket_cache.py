@@ -1,0 +1,163 @@
+"""Indices in a bucket: published by who builds, downloaded by who reads, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.object_store.fixtures import Bucket
+from tests.support import contents, make_config, write_corpus
+
+from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, GPTDataset, IndexCacheError, ObjectStorageSettings
+from tokenloom.errors import AccessDeniedError, UnavailableError
+from tokenloom.order import bucket_cache
+from tokenloom.order.arrays import NotBuiltError, nothing_is_built
+from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.settings import CACHE_VARIABLE
+from tokenloom.storage.stores.obstore import ObstoreClient
+
+STORAGE = ObjectStorageSettings(deadline_seconds=60, timeout_seconds=20)
+SIZES = [30, None, None]
+
+
+@pytest.fixture
+def data(bucket: Bucket, tmp_path: Path, rng: np.random.Generator) -> list[str]:
+    prefixes = [
+        write_corpus(tmp_path / name, [rng.integers(0, 90, size=rng.integers(8, 60)) for _ in range(40)])
+        for name in ("books", "web")
+    ]
+    return [bucket.put_pair(prefix, f"data/{Path(prefix).name}") for prefix in prefixes]
+
+
+@pytest.fixture
+def another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Returns what makes this process one of another node: it has nothing of the bucket."""
+    count = iter(range(100))
+
+    def move() -> None:
+        close_storages()
+        bucket_cache._known.clear()
+        monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / f"node-{next(count)}"))
+
+    return move
+
+
+def build(data: list[str], cache: str | None, **changes: Any) -> Any:
+    settings = {"blend": (data, [1.0, 2.0]), "split": "1,0,0", "path_to_cache": cache, "object_storage": STORAGE}
+    settings["sequence_length"] = 32
+    config = make_config(None, **{**settings, **changes})
+    return BlendedMegatronDatasetBuilder(GPTDataset, SIZES, lambda: True, config).build()
+
+
+def keys(bucket: Bucket) -> list[str]:
+    return bucket.keys()
+
+
+def tokens(splits: Any) -> list[Any]:
+    """Returns some samples of each split: every read of a bucket is a request."""
+    return [split.batch(range(3))["tokens"].tolist() for split in splits if split is not None]
+
+
+def test_who_builds_publishes_and_readers_build_nothing(bucket, data, tmp_path, another_node, caplog):
+    local = tokens(build(data, str(tmp_path / "indices")))
+    with caplog.at_level(logging.WARNING):
+        assert tokens(build(data, bucket.url("indices"))) == local
+    assert f"`{bucket.url('indices')}` has no entry " in caplog.text
+    published = {key.removeprefix("indices/"): bucket.get(key) for key in keys(bucket) if "indices/" in key}
+    assert published == contents(tmp_path / "indices")
+    another_node()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), nothing_is_built():
+        splits = build(data, f"{bucket.url('indices')}/")
+        assert tokens(splits) == local
+    assert not caplog.records
+    assert pickle.loads(pickle.dumps(splits[0])).sample(1)["tokens"].tolist() == local[0][1]
+    assert tokens(build(data, bucket.url("indices"), defer_npy_index_mmap=True)) == local
+
+
+def test_a_folder_that_was_copied_into_the_bucket_will_do(bucket, data, tmp_path, another_node):
+    single = {"blend": (data[:1], None)}
+    local = tokens(build(data, str(tmp_path / "indices"), **single))
+    for name, content in contents(tmp_path / "indices").items():
+        bucket.put(f"shared/run/{name}", content)
+    another_node()
+    with nothing_is_built():
+        assert tokens(build(data, bucket.url("shared/run"), **single)) == local
+
+
+def test_an_entry_without_description_counts_as_absent_and_a_changed_one_is_built_again(
+    bucket, data, another_node, caplog
+):
+    expected = tokens(build(data[:1], bucket.url("indices"), blend=(data[:1], None)))
+    (description,) = [key for key in keys(bucket) if key.endswith("train-description.txt")]
+    text = bucket.get(description)
+    bucket.boto3.delete_object(Bucket=bucket.name, Key=description)
+    another_node()
+    with nothing_is_built(), pytest.raises(NotBuiltError):
+        build(data[:1], bucket.url("indices"), blend=(data[:1], None))
+    bucket.put(description, text)
+    (shuffled,) = [key for key in keys(bucket) if key.endswith("train-shuffle_index.npy")]
+    array = bucket.get(shuffled)
+    bucket.put(shuffled, array[:-4] + array[-8:-4])
+    another_node()
+    with caplog.at_level(logging.WARNING):
+        assert tokens(build(data[:1], bucket.url("indices"), blend=(data[:1], None))) == expected
+    assert "cached index is rebuilt" in caplog.text
+    assert bucket.get(shuffled) == array
+
+
+def test_who_may_not_write_is_told_what_is_missing(bucket, data, monkeypatch):
+    def refuse(*_: Any) -> None:
+        message = "access was denied"
+        raise AccessDeniedError(message)
+
+    monkeypatch.setattr(ObstoreClient, "upload", refuse)
+    with pytest.raises(
+        IndexCacheError, match=r"has no entry [0-9a-f]+-GPTDataset-train, and none may be written"
+    ) as info:
+        build(data, bucket.url("indices"))
+    assert "tokenloom prepare-cache" in str(info.value.hint)
+
+
+def test_a_store_that_does_not_answer_is_no_reason_to_build(bucket, data, another_node):
+    changes = {"blend": (data[:1], None), "object_storage": ObjectStorageSettings(deadline_seconds=0.2)}
+    build(data, bucket.url("indices"), **changes)
+    splits = build(data, bucket.url("indices"), **changes)
+    bucket.proxy.faults.down = True
+    with pytest.raises(UnavailableError):
+        splits[0].sample(0)
+    bucket.proxy.faults.down = False
+    another_node()
+    (key,) = [key for key in keys(bucket) if key.endswith("train-sample_index.npy")]
+    bucket.boto3.delete_object(Bucket=bucket.name, Key=key)
+    splits = build(data, bucket.url("indices"), **changes, fast_cache_load=True)
+    with pytest.raises(IndexCacheError, match=r"no file `s3://.*train-sample_index.npy`"):
+        splits[0].sample(0)
+
+
+def test_without_a_folder_indices_of_remote_data_are_kept_on_the_node(bucket, data, tmp_path):
+    kept = tmp_path / "kept"
+    expected = tokens(build(data, str(tmp_path / "indices")))
+    assert tokens(build(data, None, object_storage_cache_path=str(kept))) == expected
+    assert len(list(kept.glob("objects-*/indices/*-description.txt"))) == 2
+    with nothing_is_built():
+        assert tokens(build(data, None, object_storage_cache_path=str(kept))) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("https://host/indices", "expected a local folder or a folder in a bucket as path_to_cache, found"),
+        ("s4://bucket/indices", "expected a path or an address with one of"),
+        ("s3:/bucket/indices", "expected a local folder as path_to_cache, found the address 's3:/bucket/indices'"),
+        ("", "expected a local folder as path_to_cache, found an empty text"),
+    ],
+)
+def test_other_addresses_are_refused(path, said):
+    with pytest.raises(ConfigError, match=said):
+        make_config(None, path_to_cache=path)

@@ -1,0 +1,172 @@
+"""GPT samples in an order that is computed: every setting, mapped and not, and documents that are denied."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from tests.reference.occurrences import rows_of, scanned
+from tests.support import EOD, StandInTokenizer, make_config, write_corpus
+
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.errors import ChangedFileError, DatasetFormatError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.joined import JoinedPairs, PairToJoin
+from tokenloom.kernels import make_source_documents
+from tokenloom.order.protocols import SpanOrder
+from tokenloom.order.walk_order import WalkOrder
+
+SETTINGS = [
+    {},
+    {"reset_position_ids": True, "reset_attention_mask": True, "eod_mask_loss": True, "create_attention_mask": True},
+    {"inter_document_masking": True},
+    {"inter_document_masking": True, "eod_mask_loss": True},
+    {"add_extra_token_to_sequence": False},
+]
+
+
+def corpora(seed=0):
+    random = np.random.default_rng(seed)
+    return [
+        [[*random.integers(10, 99, size=random.integers(0, 12)).tolist(), EOD] for _ in range(count)]
+        for count in (40, 3, 25)
+    ]
+
+
+def make(folder, *, mmap=True, denied=(), length=16, check=lambda pair: None, documents=None, **settings):
+    documents = corpora() if documents is None else documents
+    prefixes = [folder / f"p{number}" for number in range(len(documents))]
+    for prefix, corpus in zip(prefixes, documents, strict=True):
+        if not IndexedDataset.exists(str(prefix)):
+            write_corpus(prefix, corpus)
+    joined = [
+        PairToJoin(prefix=str(prefix), num_sequences=len(corpus), check=check)
+        for prefix, corpus in zip(prefixes, documents, strict=True)
+    ]
+    config = make_config(None, sequence_length=length, tokenizer=StandInTokenizer(), **settings)
+    pairs = JoinedPairs(joined, dtype=IndexedDataset(joined[0].prefix).dtype, mmap=mmap)
+    tokens = [sum(map(len, corpus)) for corpus in documents]
+    facts = [(len(corpus), count, 0, 0) for corpus, count in zip(documents, tokens, strict=True)]
+    known = make_source_documents(facts, key=(1, 2), reads_held=False)
+    pairs.tell(known)
+    num_windows = (sum(tokens) - config.num_extra_tokens) // length
+    order = WalkOrder(
+        pairs,
+        known,
+        [(0, 0, len(documents), num_windows)],
+        identity="test",
+        is_shuffled=True,
+        sequence_length=length,
+        extra=config.num_extra_tokens,
+        denied=denied,
+    )
+    return GPTDataset.in_order(pairs, order, config, name="test"), num_windows
+
+
+def asked(dataset, numbers):
+    """Fills as a run does: after opening the pairs that are needed."""
+    dataset.span_batch(numbers)
+    for pair in range(len(dataset.dataset.pairs)):
+        dataset.dataset.open(pair)
+    return dataset.batch(numbers)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_samples_are_the_tokens_of_their_spans(tmp_path, settings):
+    dataset, num_windows = make(tmp_path, **settings)
+    other, _ = make(tmp_path, mmap=False, **settings)
+    numbers = np.arange(num_windows)
+    batch, unmapped = asked(dataset, numbers), asked(other, numbers)
+    assert batch.keys() == unmapped.keys()
+    for name, array in batch.items():
+        assert np.array_equal(array, unmapped[name]), name
+    everything = [document for corpus in corpora() for document in corpus]
+    for number in numbers.tolist():
+        spans = dataset.spans(number)
+        pieces = zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True)
+        text = [everything[d][s : s + n] for d, s, n in pieces]
+        tokens = [token for piece in text for token in piece]
+        assert batch["tokens"][number].tolist() == tokens[:16]
+        if dataset.config.num_extra_tokens:
+            assert batch["labels"][number].tolist() == tokens[1:]
+        single = dataset.sample(number)
+        assert all(np.array_equal(single[name], array[number]) for name, array in batch.items())
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("mmap", [True, False])
+def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
+    plain, num_windows = make(tmp_path, **settings)
+    denied = tuple(range(3, 60, 4))
+    dataset, _ = make(tmp_path, mmap=mmap, denied=denied, **settings)
+    numbers = np.arange(num_windows)
+    before, after = asked(plain, numbers), asked(dataset, numbers)
+    seen = 0
+    for number in numbers.tolist():
+        spans = plain.spans(number)
+        is_denied = np.repeat(np.isin(spans.documents, denied), spans.lengths)
+        starts = np.cumsum(spans.lengths) - spans.lengths
+        inputs, labels = is_denied[:16], is_denied[1:17]
+        seen += int(inputs.sum())
+        kept = before["tokens"][number].copy()
+        kept[inputs] = 0
+        assert after["tokens"][number].tolist() == kept.tolist()
+        loss = before["loss_mask"][number].copy()
+        loss[: len(labels)][labels] = 0
+        loss[inputs] = 0
+        assert after["loss_mask"][number].tolist() == loss.tolist()
+        targets = before["labels"][number].copy()
+        targets[: len(labels)][labels] = 0
+        assert after["labels"][number].tolist() == targets.tolist()
+        if settings.get("reset_attention_mask"):
+            for first, length, document in zip(starts, spans.lengths, spans.documents, strict=True):
+                if document in denied and first + length < 16:  # nothing behind it sees it
+                    assert after["attention_mask"][number][0, first + length :, : first + length].all()
+        if settings.get("inter_document_masking"):
+            assert after["cu_seqlens"][number].tolist() == before["cu_seqlens"][number].tolist()
+    assert seen > 20
+
+
+def test_denied_tokens_are_never_read(tmp_path):
+    dataset, num_windows = make(tmp_path, mmap=False, denied=(0, 1, 2))
+    pairs = dataset.dataset
+    asked_for = []
+    gather = type(pairs).gather
+    pairs.gather = lambda sequences, starts, lengths: (
+        asked_for.extend(sequences.tolist()) or gather(pairs, sequences, starts, lengths)
+    )
+    dataset.batch(np.arange(num_windows))
+    assert asked_for
+    assert not {0, 1, 2} & set(asked_for)
+
+
+def test_it_is_an_order_of_spans(tmp_path):
+    dataset, num_windows = make(tmp_path)
+    assert isinstance(dataset.order, SpanOrder)
+    assert dataset.order.verify() == []
+    assert dataset.order.is_built
+    everything = np.arange(len(dataset.dataset), dtype=np.int64)
+    found = dataset.order.occurrences(np.array([0, 1]), everything)
+    assert rows_of(found) == scanned(dataset.order.native_reader(), [0, 1], everything, num_windows=num_windows)
+    assert set(found.documents.tolist()) <= set(everything.tolist())
+
+
+def test_another_pair_than_was_meant(tmp_path):
+    def refuse(pair):
+        message = "changed"
+        raise ChangedFileError(message)
+
+    dataset, _ = make(tmp_path, check=refuse)
+    with pytest.raises(ChangedFileError):
+        dataset.spans(0)
+    shorter = [[document[:-1] for document in corpus] for corpus in corpora()]
+    dataset, _ = make(tmp_path, documents=shorter)
+    with pytest.raises(DatasetFormatError, match="expected documents of"):
+        dataset.spans(0)
+
+
+def test_windows_of_many_walks(tmp_path):
+    dataset, num_windows = make(tmp_path)
+    streams = [dataset.span_batch(np.arange(num_windows) + (walk << 40)).documents.tolist() for walk in range(4)]
+    assert all(first != second for first, second in itertools.combinations(streams, 2))

@@ -1,0 +1,78 @@
+"""Context-parallel groups as the reference's development branch forms them; recorded plans are in `test_schedulers`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.packing.plans import batches, check, plan_or_refusal
+
+from tokenloom import ConfigError, DefaultDynamicCPScheduler, HybridCostBalancedScheduler
+from tokenloom.packing.cost import PolynomialCost
+from tokenloom.packing.dynamic import ranks_needed
+from tokenloom.packing.report import rank_costs
+
+
+def test_short_ones_may_be_shared_where_that_frees_the_busiest_rank():
+    # The longest needs two ranks, and a rank alone with the next one would be the busiest.
+    plan = DefaultDynamicCPScheduler(8, cp_size=4, dp_size=1).plan([9, 8])
+    assert (plan.assignments, plan.cp_sizes.tolist()) == ((((0,), (0,), (1,), (1,)),), [[2, 2, 2, 2]])
+
+
+@pytest.mark.parametrize(("length", "least", "expected"), [(8, 1, 1), (9, 1, 2), (17, 1, 4), (33, 1, 6), (1, 2, 2)])
+def test_a_sub_sample_gets_the_power_of_two_that_it_needs_or_all_ranks(length, least, expected):
+    assert ranks_needed(length, 8, least, 6) == expected
+
+
+@given(batch=batches(), share=st.sampled_from([1, 1, 2, 4]))
+def test_plans_keep_the_rules_and_are_those_of_every_rank(batch, share):
+    (capacity, cp_size, dp_size, group), lengths = batch
+    share = share if (cp_size * dp_size) % share == 0 else 1
+    settings = (capacity, cp_size, dp_size, group)
+    plan, refused = plan_or_refusal(DefaultDynamicCPScheduler(*settings, min_cp_size=share), lengths)
+    if plan is None:
+        assert group is not None, refused
+        return
+    check(plan, lengths, settings)
+    assert plan.cp_sizes.min() >= share
+    again = DefaultDynamicCPScheduler(*settings, min_cp_size=share).plan(np.array(lengths, dtype=np.int32))
+    assert plan == again
+
+
+def test_our_groups_take_less_time():
+    """The slowest ranks of all microbatches together, over 20 global batches of 64 ranks."""
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(20):
+        lengths = np.clip(rng.lognormal(7, 1.2, size=640).astype(np.int64), 16, 32768)
+        took = []
+        for kind in (HybridCostBalancedScheduler, DefaultDynamicCPScheduler):
+            plan = kind(4096, 1, 64).plan(lengths)
+            took.append(float(rank_costs(plan, lengths, PolynomialCost()).max(axis=1).sum()))
+        shares.append(took[0] / took[1])
+    assert np.median(shares) < 0.95
+
+
+def test_there_are_plans_where_the_reference_fails_or_never_ends():
+    never_ends = DefaultDynamicCPScheduler(8, 2, 3, 2).plan([32, 16])
+    assert never_ends.assignments == (((1,),) * 6, ((0,),) * 6)
+    no_power_of_two = DefaultDynamicCPScheduler(8, 2, 3).plan([33])
+    assert no_power_of_two.assignments == (((0,),) * 6,)
+
+
+@pytest.mark.parametrize("least", [0, 3, 16, 2.5])
+def test_the_fewest_ranks_are_a_power_of_two_among_them(least):
+    with pytest.raises(ConfigError, match="min_cp_size"):
+        DefaultDynamicCPScheduler(8, 2, 4, min_cp_size=least)
+
+
+def test_what_has_no_plan_is_refused_with_the_numbers():
+    with pytest.raises(ConfigError, match="sub-sample 1 has 33 tokens, but a pack holds 32"):
+        DefaultDynamicCPScheduler(8, 2, 2).plan([1, 33])
+    with pytest.raises(ConfigError, match="1 microbatches cannot be cut to a multiple of 2"):
+        DefaultDynamicCPScheduler(8, 2, 2, 2).plan([32])
+    with pytest.raises(ConfigError, match=r"5 ranks cannot share 2 groups of \[2, 1\] ranks"):
+        DefaultDynamicCPScheduler(8, 1, 5, 2).plan([16, 16, 8])
+    with pytest.raises(ConfigError, match="expected at most 2 sub-samples in a pack, found 3") as caught:
+        DefaultDynamicCPScheduler(8, 1, 1, max_num_seqs=2).plan([1, 1, 1])
+    assert "hybrid_cost_balanced" in caught.value.hint

@@ -1,0 +1,154 @@
+"""Where the tokens of a run went: by hand, against the plan, and against samples of every kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.run.audit.ledgers import KINDS, counted_by_hand, make_kind
+from tests.run.small_runs import lock, pair, random_locks, segment, source
+
+from tokenloom.errors import ConfigError
+from tokenloom.run.audit.ledger_rows import summed
+from tokenloom.run.lock import LockedSource, RunLock
+from tokenloom.run.passes import closed_at
+from tokenloom.run.plan import plan_of
+from tokenloom.run.run import Run
+from tokenloom.run.sample_settings import DEFAULTS
+
+
+def ledger_of(lock: RunLock, until: int | None = None):
+    """The ledger of a run without data."""
+    return Run("run.toml", replace(lock, samples=dict(DEFAULTS))).ledger(until=until)
+
+
+def test_two_walks_of_47_tokens():
+    """Of each: token 0 is no label, labels 1 to 40 are four windows of ten, and six are behind them."""
+    ledger = ledger_of(lock([LockedSource(name="web", pairs=(pair(47),))], [segment(0, 9, [1])]), 6)
+    ((_, row),) = ledger.sources
+    assert (ledger.position, ledger.balance, row.offered, row.seen) == (6, 0, 94, 60)
+    told = row.as_json()
+    assert {name: count for name, count in told["tokens"].items() if count} == {
+        "offered": 94,
+        "with_loss": 60,
+        "first_token": 2,
+        "dropped_tail": 12,
+        "not_reached": 20,
+    }
+    assert {name: count for name, count in told["slots"].items() if count} == {"all": 60, "with_loss": 60}
+
+
+def test_passes_are_handed_on_given_up_and_not_reached():
+    """web: 3 of 4 windows of ten, the last and one of the next pass, which is given up; then one of 20 tokens."""
+    web, code = source("web", 4), source("code", 4)
+    segments = [
+        segment(0, 3, {0: 1}),
+        segment(3, 2, {0: 1}, stage="second"),
+        segment(5, 1, {1: 1}, stage="third"),
+        segment(6, 1, {0: 1}, stage="long", length=20),
+    ]
+    ledger = ledger_of(lock([web, code], segments))
+    first, second, third, last = (stage.sources[0][1] for stage in ledger.stages)
+    assert (first.brought, first.offered, first.seen, first.handed_on) == (0, 41, 30, 10)
+    assert (second.brought, second.offered, second.seen, second.given_up) == (10, 41, 20, 30)
+    assert (third.seen, third.given_up, third.not_reached) == (10, 30, 0)
+    assert (last.offered, last.seen, last.not_reached, last.dropped_tail) == (41, 20, 20, 0)
+    (_, web_row), _ = ledger.sources
+    assert (web_row.brought, web_row.handed_on, web_row.offered) == (0, 0, 123)
+    assert ledger.total.offered == 123 + 41
+    assert ledger_of(lock([web, code], segments), 5).sources[0][1].not_reached == 30
+    assert ledger.balance == 0
+
+
+def test_nothing_was_read_yet():
+    ledger = ledger_of(lock([source("web", 4)], [segment(0, 8, [1])]), 0)
+    assert (ledger.stages, ledger.balance, ledger.total.offered) == ((), 0, 0)
+    assert ledger.as_json()["total"]["samples"] == 0
+
+
+def test_positions_that_are_none():
+    endless = lock([source("web", 4)], [segment(0, None, [1])])
+    with pytest.raises(ConfigError, match="of a run without an end, found none"):
+        ledger_of(endless)
+    assert ledger_of(endless, 10**6).total.seen == 10**7
+    with pytest.raises(ConfigError, match=r"expected a position in \[0, 8\] of the run, found 9"):
+        ledger_of(lock([source("web", 4)], [segment(0, 8, [1])]), 9)
+    with pytest.raises(ConfigError, match="found -1"):
+        ledger_of(endless, -1)
+
+
+def test_a_trillion_samples():
+    ledger = ledger_of(
+        lock([source("web", 1), source("code", 10**9)], [segment(0, 10**12, [1, 10**6 - 1])], block=1024)
+    )
+    assert (ledger.balance, ledger.total.seen, ledger.sources[0][1].first_of_passes) == (0, 10**13, 10**6)
+
+
+@given(random_locks(), st.data())
+def test_a_ledger_is_the_plan_up_to_there(lock: RunLock, data):
+    end = lock.segments[-1].start + (lock.segments[-1].num_samples or 90)
+    until = data.draw(st.integers(1, end))
+    ledger, plan = ledger_of(lock, until), plan_of(closed_at(lock, until))
+    assert ledger.balance == 0
+    for (name, row), planned in zip(ledger.sources, plan.sources, strict=True):
+        assert name == planned.name
+        assert (row.offered, row.seen, row.brought) == (planned.offered_tokens, planned.seen_tokens, 0)
+        assert row.first_of_passes + row.dropped_tail == planned.uncovered_tokens
+        assert row.given_up + row.not_reached == planned.unseen_tokens
+        assert (row.handed_on, row.first_of_passes) == (0, planned.num_walks)
+        assert row.counts.with_loss == row.seen
+    assert sum(summed(row for _, row in stage.sources).counts.samples for stage in ledger.stages) == until
+    for stage in ledger.stages:
+        for _, row in stage.sources:
+            assert min(row.brought, row.offered, row.dropped_tail, row.handed_on, row.given_up, row.not_reached) >= 0
+    assert json.loads(json.dumps(ledger.as_json()))["balance"] == 0
+
+
+@given(random_locks(), st.integers(1, 60))
+def test_a_longer_run_has_read_the_same_up_to_there(lock: RunLock, until):
+    until = min(until, lock.segments[-1].start + (lock.segments[-1].num_samples or 90))
+    shorter = closed_at(lock, until)
+    assert ledger_of(shorter) == ledger_of(lock, until)
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_samples_of_every_kind(tmp_path, rng, name):
+    run = make_kind(tmp_path, name)
+    by_hand = counted_by_hand(run)
+    for until in sorted({*rng.integers(1, 427, size=3).tolist(), 300, 377, 427}):
+        ledger = run.ledger(until=until)
+        assert ledger.balance == 0
+        for stage in ledger.stages:
+            for source_name, row in stage.sources:
+                mine = [each for each in by_hand[stage.start : stage.stop] if each[0] == source_name]
+                expected = (len(mine), sum(slots for _, slots, _ in mine), sum(loss for *_, loss in mine))
+                assert (row.counts.samples, row.counts.slots, row.counts.with_loss) == expected
+                tokens, slots = row.as_json()["tokens"], row.as_json()["slots"]
+                assert min(*tokens.values(), *slots.values()) >= 0
+        blind = run.ledger(until=until, reads_data=False)
+        assert (blind.balance, blind.total.offered) == (0, ledger.total.offered)
+        if name in ("plain", "unmixed", "without an extra token"):
+            assert blind == ledger
+    assert [each for each, _ in ledger.sources] == ["web", "code"]
+
+
+@pytest.mark.parametrize("name", ["plain", "sft", "packs"])
+def test_what_is_held_out_is_not_offered(tmp_path, name):
+    run = make_kind(tmp_path, name, holdout="20%")
+    ledger = run.ledger()
+    held = sum(each.held_tokens for each in run.lock.sources[0].pairs)
+    assert held
+    walks = ledger.stages[0].sources[0][1].offered
+    assert walks % (sum(each.num_tokens for each in run.lock.sources[0].pairs) - held) == 0
+    assert ledger.balance == 0
+
+
+def test_data_that_are_gone_are_not_needed_where_nothing_is_masked(tmp_path):
+    run = make_kind(tmp_path, "plain")
+    before = run.ledger()
+    for path in tmp_path.glob("*.bin"):
+        path.unlink()
+    assert run.ledger() == before

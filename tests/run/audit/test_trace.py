@@ -1,0 +1,320 @@
+"""Traced spans, read again from their pairs, are the tokens of samples: of runs of all kinds, blends and datasets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, make_varlen, write_conversations
+from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_data, write_pair, write_toml
+from tests.run.small_runs import random_locks
+from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, write_corpus
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.errors import ConfigError
+from tokenloom.order.block_shuffle import BlockShuffle
+from tokenloom.run.audit.span_tokens import span_tokens
+from tokenloom.run.audit.trace import passes_of, trace_dataset
+from tokenloom.run.locking import lock_run
+from tokenloom.run.run import Run
+from tokenloom.run.timeline import Timeline
+from tokenloom.storage.settings import ObjectStorageSettings
+
+LONG = '[[stages]]\nname = "long"\nsequence_length = 48\nsamples = 80\nweights = { web = 1, code = 1 }\n'
+BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
+MEGATRON = 'order = "megatron"\nseed = 1234\n'
+
+
+def assert_tells_the_tokens(table, dataset, positions, **reading) -> None:
+    """Compares traced tokens with those of samples, at their slots; all other places are padding."""
+    assert list(dict.fromkeys(table.positions.tolist())) == list(dict.fromkeys(positions))
+    tokens = span_tokens(table, **reading)
+    for position in positions:
+        sample = dataset.sample(position)
+        read = np.array([*sample["tokens"].tolist(), int(sample["labels"][-1])])
+        filled = 0
+        for row in np.flatnonzero(table.positions == position).tolist():
+            slot, length = int(table.slots[row]), int(table.lengths[row])
+            filled = slot + length
+            if table.denied[row]:
+                assert not sample["loss_mask"][slot : slot + length - 1].any()
+                assert len(tokens[row]) == 0
+            else:
+                assert read[slot:filled].tolist() == tokens[row].tolist()
+        assert not sample["loss_mask"][filled:].any()
+
+
+def test_tokens_of_a_run(tmp_path, rng):
+    run = make_run(tmp_path, STAGE + LONG)
+    dataset = run.dataset()
+    positions = rng.integers(0, 680, size=60).tolist()
+    positions = list(dict.fromkeys([*positions, 599, 600]))
+    table = run.trace(positions)
+    assert_tells_the_tokens(table, dataset, positions)
+    places = {position: dataset.place(position) for position in positions}
+    for row in table.rows():
+        place = places[row["position"]]
+        assert (row["source"], row["stage"], row["pass"]) == (place.source, place.stage, place.pass_number)
+        assert (row["walk"], row["window"], row["run"]) == (place.walk, place.window, run.identity)
+    first = run.trace([positions[3], positions[0], positions[3]])
+    assert first.positions.tolist() == [
+        position
+        for position in (positions[3], positions[0], positions[3])
+        for _ in range(int((table.positions == position).sum()))
+    ]
+
+
+def test_numbers_of_positions_are_checked(tmp_path):
+    run = make_run(tmp_path)
+    assert len(run.trace([])) == 0
+    assert len(run.trace(np.array(5))) == len(run.trace(range(5, 6)))
+    with pytest.raises(IndexError, match=r"expected positions in \[0, 600\), found 600"):
+        run.trace([3, 600])
+    with pytest.raises(IndexError, match=r"expected positions in \[0, 600\), found -1"):
+        run.trace([-1])
+    with pytest.raises(ConfigError, match="expected integers as positions, found float64"):
+        run.trace([1.5])
+    with pytest.raises(ConfigError, match="expected a dataset, found int"):
+        trace_dataset(5, [0])
+
+
+def test_sources_that_grow_and_documents_that_are_denied(tmp_path):
+    run = make_run(tmp_path)
+    before = run.trace(range(200))
+    write_pair(tmp_path / "web-9", 60, first=10**6, seed=3)
+    denied = '[[denied]]\ndocuments = ["web:3", "web:4", "web:5", "web:130", "web:260", "code:0"]\nfrom = 300\n'
+    lock_run(write_toml(tmp_path, STAGE + denied), consumed=200)
+    run = Run.open(tmp_path / "run.toml")
+    table = run.trace(range(600))
+    assert_tells_the_tokens(table, run.dataset(), range(600))
+    assert list(table.take(table.positions < 200).rows()) == [row | {"run": run.identity} for row in before.rows()]
+    gone = table.take(table.denied)
+    assert (table.documents >= 0).all()
+    assert int(gone.positions.min()) >= 300
+    assert {row["pair"].rpartition("/")[2] for row in table.rows()} == {"web-0", "web-1", "web-9", "code"}
+    listed = {("web", number) for number in (3, 4, 5, 130, 260)} | {("code", 0)}
+    assert {(row["source"], row["document"]) for row in gone.rows()} <= listed
+    passes = [run.dataset().place(k).pass_number for k in table.positions.tolist()]
+    assert table.passes.tolist() == passes
+
+
+@given(random_locks())
+@settings(max_examples=60)
+def test_passes_are_those_of_the_walks(lock):
+    try:
+        timeline = Timeline(lock)
+        found = timeline.locate(np.arange(min(timeline.num_samples or 500, 500)))
+    except ConfigError:  # a source of a stage has less than a window
+        assume(False)
+    expected = [
+        timeline.walk_of(*each).pass_number for each in zip(found.sources.tolist(), found.walks.tolist(), strict=True)
+    ]
+    assert passes_of(timeline, found).tolist() == expected
+
+
+def test_packs_of_a_run(tmp_path):
+    run = make_run(tmp_path, STAGE.replace("16", "48") + LONG.replace("48", "32"), head=BEST_FIT)
+    assert_tells_the_tokens(run.trace(range(590, 650)), run.dataset(), range(590, 650))
+
+
+def test_fill_in_the_middle_is_traced_before_it_is_rearranged(tmp_path):
+    fim = "[samples]\nfim_rate = 0.9\nfim_spm_rate = 0.5\n"
+    fim += "fim_extra_tokens = { prefix = 50001, middle = 50002, suffix = 50003 }\n"
+    (tmp_path / "plain").mkdir()
+    write_data(tmp_path)
+    run = Run.open(write_toml(tmp_path, head=HEAD + 'dataset = "fim"\n' + fim), tokenizer=CharacterTokenizer())
+    plain = make_run(tmp_path / "plain")
+    table = run.trace(range(50))
+    assert_tells_the_tokens(table, plain.dataset(), range(50))
+    assert (run.dataset().batch(range(50))["tokens"] == 50002).any()
+
+
+def test_what_is_held_out(tmp_path):
+    write_data(tmp_path)
+    sources = '[sources]\nweb = { data = "web-*", holdout = "10%" }\ncode = "code"\n'
+    run = Run.open(write_toml(tmp_path, sources=sources))
+    held = run.holdout()
+    table = trace_dataset(held, range(len(held)))
+    assert_tells_the_tokens(table, held, range(len(held)))
+    read = set(zip(table.sources.tolist(), table.documents.tolist(), strict=True))
+    trained = run.trace(range(600))
+    assert not read & set(zip(trained.sources.tolist(), trained.documents.tolist(), strict=True))
+
+
+def test_a_run_in_object_storage(bucket, tmp_path):
+    here = make_run(tmp_path)
+    for name in ("web-0", "web-1", "code"):
+        bucket.put_pair(str(tmp_path / name), f"data/{name}")
+    (tmp_path / "away").mkdir()
+    sources = f'[sources]\nweb = "{bucket.url("data/web-*")}"\ncode = "{bucket.url("data/code")}"\n'
+    settings = ObjectStorageSettings(block_bytes=1 << 13, timeout_seconds=10, deadline_seconds=60)
+    there = Run.open(write_toml(tmp_path / "away", sources=sources), object_storage=settings)
+    positions = list(range(0, 600, 20))
+    table = there.trace(positions)
+    assert_tells_the_tokens(table, here.dataset(), positions, object_storage=settings)
+    local = here.trace(positions)
+    assert table.documents.tolist() == local.documents.tolist()
+    assert next(table.rows())["pair"].startswith(bucket.url("data/"))
+
+
+# --- conversations ------------------------------------------------------------------------------------------------
+
+
+def talks(prefix, count: int, first: int) -> str:
+    random = np.random.default_rng(first)
+
+    def turn(longest: int) -> list[int]:
+        return random.integers(first, first + 1000, size=random.integers(1, longest)).tolist()
+
+    return write_conversations(prefix, [conversation((PROMPT, turn(6)), (ANSWER, turn(9))) for _ in range(count)])
+
+
+def chat_run(folder, kind: str, head: str = HEAD, *, samples: str = "") -> Run:
+    for number, (name, count) in enumerate((("web-0", 90), ("web-1", 40), ("code", 60))):
+        talks(folder / name, count, 1000 * (number + 1))
+    path = write_toml(folder, STAGE, head=head + f'dataset = "{kind}"\n' + samples)
+    return Run.open(path, tokenizer=StandInTokenizer(pad=7), **({"path_to_cache": folder} if "meg" in head else {}))
+
+
+def assert_tells_conversations(table, dataset, positions) -> None:
+    """Compares traced tokens with those of rows of conversations, whose inputs begin at their slots."""
+    tokens = span_tokens(table)
+    for position in positions:
+        sample = dataset.sample(position)
+        rows = np.flatnonzero(table.positions == position).tolist()
+        assert rows
+        for row in rows:
+            slot, inputs = int(table.slots[row]), tokens[row].tolist()
+            found = sample["tokens"][slot : slot + len(inputs)].tolist()
+            assert found == inputs[: len(found)]
+            assert len(found) >= len(inputs) - 1
+            assert sample["position_ids"][slot] == 0
+
+
+@pytest.mark.parametrize("kind", ["sft", "varlen"])
+@pytest.mark.parametrize("head", [HEAD, MEGATRON], ids=["computed", "megatron"])
+def test_conversations_of_a_run(tmp_path, kind, head):
+    run = chat_run(tmp_path, kind, head, samples="[samples]\ncontext_parallel_size = 2\n" if kind == "sft" else "")
+    assert_tells_conversations(run.trace(range(0, 600, 5)), run.dataset(), range(0, 600, 5))
+
+
+def test_denied_conversations_keep_their_slots(tmp_path):
+    run = chat_run(tmp_path, "sft")
+    before = run.trace(range(600))
+    document = int(before.documents[before.sources == 1][0])
+    lock_run(write_toml(tmp_path, STAGE + f'[[denied]]\ndocuments = ["code:{document}"]\nfrom = 0\n',
+             head=HEAD + 'dataset = "sft"\n'), consumed=0)  # fmt: skip
+    table = Run.open(tmp_path / "run.toml", tokenizer=StandInTokenizer(pad=7)).trace(range(600))
+    assert table.slots.tolist() == before.slots.tolist()
+    assert table.documents.tolist() == before.documents.tolist()
+    is_denied = (before.sources == 1) & (before.documents == document)
+    assert table.denied.tolist() == is_denied.tolist()
+
+
+@pytest.mark.parametrize("make", [make_sft, make_varlen])
+def test_epochs_of_conversations(tmp_path, make):
+    dataset = make(talks(tmp_path / "chat", 30, 100), num_samples=70, quiet=True, sequence_length=16)
+    table = trace_dataset(dataset, range(70))
+    assert_tells_conversations(table, dataset, range(70))
+    seen: dict[int, int] = {}
+    for document, epoch in zip(table.documents.tolist(), table.passes.tolist(), strict=True):
+        assert seen.get(document, 0) in (epoch, epoch + 1)  # a pack may hold the first ones of the next epoch
+        seen[document] = seen.get(document, 0) + 1
+
+
+# --- the reference's order ----------------------------------------------------------------------------------------
+
+
+def test_a_run_in_the_order_of_the_reference(tmp_path):
+    write_data(tmp_path)
+    path = write_toml(tmp_path, head=MEGATRON)
+    run = Run.open(path, tokenizer=StandInTokenizer(), path_to_cache=tmp_path / "cache")
+    dataset = run.dataset()
+    assert isinstance(dataset, BlendedDataset)
+    positions = range(0, 600, 7)
+    table = run.trace(positions)
+    assert_tells_the_tokens(table, dataset, positions)
+    rows = list(table.rows())
+    assert {row["source"] for row in rows} == {"web", "code"}
+    second = [row for row in rows if row["pair"].endswith("web-1")]
+    assert second
+    assert all(row["document"] == row["row"] + 120 for row in second)
+    assert {(row["walk"], row["stage"], row["run"]) for row in rows} == {(None, "stage 1", run.identity)}
+    assert max(row["pass"] for row in rows) > 0
+
+
+def test_a_run_of_one_pair_in_the_order_of_the_reference(tmp_path):
+    write_data(tmp_path)
+    path = write_toml(tmp_path, STAGE.replace("web = 3, ", ""), head=MEGATRON, sources=SOURCES)
+    run = Run.open(path, tokenizer=StandInTokenizer(), path_to_cache=tmp_path / "cache")
+    table = run.trace(range(40))
+    assert_tells_the_tokens(table, run.dataset(), range(40))
+    assert {row["source"] for row in table.rows()} == {"code"}
+
+
+# --- datasets without a run ---------------------------------------------------------------------------------------
+
+DOCUMENTS = [[10 * number + token for token in range(1 + number % 7)] for number in range(1, 41)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"window_policy": "best_fit"},
+        {"block_shuffle": BlockShuffle(block_bytes=40, window_blocks=2)},
+        {"add_extra_token_to_sequence": False},
+    ],
+    ids=["windows", "packs", "blocks", "no-extra-token"],
+)
+def test_datasets_without_a_run(tmp_path, settings):
+    prefix = write_corpus(tmp_path / "corpus", DOCUMENTS)
+    dataset = make_dataset(prefix, num_samples=100, sequence_length=8, **settings)
+    table = trace_dataset(dataset, range(len(dataset)))
+    tokens = span_tokens(table)
+    for position, spans in enumerate(map(dataset.spans, range(len(dataset)))):
+        rows = np.flatnonzero(table.positions == position)
+        assert table.documents[rows].tolist() == spans.documents.tolist()
+        assert table.slots[rows].tolist() == spans.boundaries[:-1].tolist()
+        read = np.concatenate([tokens[row] for row in rows]).tolist()
+        assert read[:8] == dataset.sample(position)["tokens"][: len(read)].tolist()
+    row = next(table.rows())
+    assert (row["source"], row["pair"], row["stage"], row["run"]) == (prefix, prefix, None, None)
+
+
+@pytest.mark.parametrize("settings", [{}, {"window_policy": "best_fit"}], ids=["windows", "packs"])
+def test_epochs_of_documents_that_fill_a_sample_each(tmp_path, settings):
+    prefix = write_corpus(tmp_path / "corpus", [[number] * 8 for number in range(1, 33)])
+    extra = {"add_extra_token_to_sequence": False}
+    dataset = make_dataset(prefix, num_samples=96, sequence_length=8, **extra, **settings)
+    table = trace_dataset(dataset, range(96))
+    assert np.bincount(table.passes).tolist() == [32, 32, 32]
+    assert table.passes.tolist() == (dataset.shuffle_index.astype(int) // 32).tolist()  # each document fills a sample
+    if settings:  # windows of all epochs but the last are those of one shuffled stream
+        assert all(sorted(table.documents[table.passes == k].tolist()) == list(range(32)) for k in range(3))
+
+
+def test_a_blend_without_a_run(tmp_path):
+    prefixes = [write_corpus(tmp_path / name, DOCUMENTS[k:]) for k, name in enumerate(("a", "b"))]
+    members = [make_dataset(prefix, num_samples=30, sequence_length=8) for prefix in prefixes]
+    blend = BlendedDataset(members, [0.7, 0.3], 40, members[0].config)
+    table = trace_dataset(blend, range(40))
+    for row in table.rows():
+        number, sample = blend.locate(row["position"])
+        assert (row["source"], row["window"]) == (prefixes[number], sample)
+    assert table.documents.tolist() == [n for k in range(40) for n in blend.spans(k).documents.tolist()]
+
+
+class Bare:
+    """A dataset that says nothing of spans."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, idx):
+        return {"number": np.array([idx])}
+
+
+def test_a_dataset_without_spans_is_refused():
+    with pytest.raises(ConfigError, match="expected datasets that tell their spans, found Bare"):
+        trace_dataset(Bare(), [0])

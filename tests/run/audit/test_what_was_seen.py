@@ -1,0 +1,328 @@
+"""A tiny GPT trains through every kind of change; what it saw is then told from the input files, and back."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.runs import run as command
+
+from tokenloom.indexed.origins import origins_path
+from tokenloom.loading.batch_digest import ReadingDigest
+from tokenloom.loading.counts import SourceCounts
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.audit.source_origins import SourceOrigins
+from tokenloom.run.run import Run
+from tokenloom.samplers import MegatronPretrainingSampler
+from tokenloom.tokenizers.load import load_tokenizer
+
+torch = pytest.importorskip("torch")
+
+LENGTH = 32
+BATCH = 4
+NUM_STEPS = 1200
+BLEND, GROWTH, DENIAL = 300, 600, 900
+"""Steps at which the run changes."""
+
+TOPOLOGIES = ((0, 2), (450, 4), (550, 1), (NUM_STEPS, 0))
+"""Steps from which on there are so many ranks."""
+
+RUN = f"""\
+order = 1
+seed = 20
+tokenizer = "byte"
+mixing_block = 16
+
+[sources]
+web = "data/web*_document"
+code = "data/code_text_document"
+
+[[stages]]
+name = "main"
+sequence_length = {LENGTH}
+samples = {NUM_STEPS * BATCH}
+weights = {{ web = 3, code = 1 }}
+"""
+
+
+@dataclass
+class Seen:
+    """What the training loop logged.
+
+    Attributes:
+        batches: tokens and last labels of each step and rank, [size, LENGTH + 1].
+        samples, with_loss: samples and tokens with loss of each source, by its number.
+        counts: what the ranks' loaders counted of each source.
+        digest: of all that they handed out.
+    """
+
+    batches: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    samples: Counter[int] = field(default_factory=Counter)
+    with_loss: Counter[int] = field(default_factory=Counter)
+    counts: defaultdict[int, SourceCounts] = field(default_factory=lambda: defaultdict(SourceCounts))
+    digest: ReadingDigest | None = None
+
+
+class Training:
+    """A model that is trained by some ranks, one after the other in this process; the state is what they share."""
+
+    def __init__(self, path: Path) -> None:
+        example = Path(__file__).parents[3] / "examples" / "train_tiny_gpt.py"
+        spec = importlib.util.spec_from_file_location("train_tiny_gpt", example)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.path = path
+        self.model = module.TinyGPT(257, width=16)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
+        self.mask = torch.triu(torch.ones(LENGTH, LENGTH, dtype=torch.bool), diagonal=1)
+        self.state: dict[str, Any] | None = None
+        self.losses: list[float] = []
+        self.seen = Seen()
+
+    def run(self, first: int, stop: int, ranks: int) -> None:
+        """Trains from a step to another with so many ranks."""
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # more would only wait for each other, on so small a model
+        try:
+            self._run(first, stop, ranks)
+        finally:
+            torch.set_num_threads(num_threads)
+
+    def _run(self, first: int, stop: int, ranks: int) -> None:
+        dataset = Run.open(self.path).dataset()
+        loaders = []
+        for rank in range(ranks):
+            sampler = MegatronPretrainingSampler(len(dataset), 0, BATCH // ranks, rank, ranks)
+            loader = ThreadLoader(dataset, sampler, num_threads=1 + rank % 2, count=True)
+            if self.state is not None:
+                loader.load_state_dict(self.state)
+            loaders.append(loader)
+        streams = [iter(loader) for loader in loaders]
+        for step in range(first, stop):
+            self.optimizer.zero_grad()
+            losses = []
+            for rank, stream in enumerate(streams):
+                batch = next(stream)
+                logits = self.model(batch["tokens"], batch["position_ids"], self.mask)
+                each = torch.nn.functional.cross_entropy(
+                    logits.flatten(0, 1), batch["labels"].flatten(), reduction="none"
+                )
+                weights = batch["loss_mask"].flatten()
+                loss = (each * weights).sum() / weights.sum().clamp(min=1) / ranks
+                loss.backward()
+                losses.append(loss.item())
+                self._log(step, rank, batch)
+            self.optimizer.step()
+            self.losses.append(sum(losses))
+        states = [loader.state_dict() for loader in loaders]
+        assert all(state == states[0] for state in states)
+        self.state = states[0]
+        for loader in loaders:
+            for source, counts in loader.counts().items():
+                self.seen.counts[source] += counts
+            self.seen.digest = loader.digest if self.seen.digest is None else self.seen.digest + loader.digest
+        for stream in streams:
+            stream.close()
+
+    def _log(self, step: int, rank: int, batch: dict[str, Any]) -> None:
+        read = np.concatenate([batch["tokens"].numpy(), batch["labels"].numpy()[:, -1:]], axis=1)
+        self.seen.batches[step, rank] = read
+        for source, mask in zip(batch["dataset_id"].tolist(), batch["loss_mask"].numpy(), strict=True):
+            self.seen.samples[source] += 1
+            self.seen.with_loss[source] += int(mask.sum())
+
+
+def write_texts(rng: np.random.Generator, path: Path, count: int) -> None:
+    """Writes JSON lines: most of them texts, some blank, some no JSON, in `.gz` where the name says so."""
+    lines = []
+    for _ in range(count):
+        kind = rng.random()
+        if kind < 0.05:
+            lines.append("")
+        elif kind < 0.08:
+            lines.append("no JSON at all")
+        else:
+            words = rng.integers(0, 10**6, size=int(rng.integers(1, 9)))
+            lines.append(json.dumps({"text": " ".join(f"w{word}é" for word in words)}))
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def write_rows(rng: np.random.Generator, path: Path, count: int) -> None:
+    """Writes a table of several row groups, some rows of which have no text."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = [None if rng.random() < 0.04 else f"def f{number}(): return {number % 7}" for number in range(count)]
+    parquet.write_table(arrow.table({"text": texts}), path, row_group_size=37)
+
+
+def record_text(path: str, record: int) -> str:
+    """Returns the text of a record, read from its file with nothing of ours."""
+    if path.endswith(".parquet"):
+        return str(pytest.importorskip("pyarrow.parquet").read_table(path)["text"][record - 1].as_py())
+    data = Path(path).read_bytes()
+    line = (gzip.decompress(data) if path.endswith(".gz") else data).split(b"\n")[record - 1]
+    return str(json.loads(line)["text"])
+
+
+class InputFiles:
+    """The documents that the input files hold, by file and record."""
+
+    def __init__(self) -> None:
+        self._tokenizer = load_tokenizer("byte")
+        self._tokens: dict[tuple[str, int], list[int]] = {}
+
+    def tokens(self, path: str, record: int) -> list[int]:
+        """Returns the tokens of a record's text, with the end of the document."""
+        if (path, record) not in self._tokens:
+            text = record_text(path, record)
+            self._tokens[path, record] = [*self._tokenizer.tokenize(text), self._tokenizer.eod]
+        return self._tokens[path, record]
+
+
+def ranks_at(step: int) -> int:
+    return next(ranks for (first, ranks), (stop, _) in pairwise(TOPOLOGIES) if first <= step < stop)
+
+
+def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypatch, capsys, rng):
+    def tokenloom(*words: object) -> str:
+        status, printed, said = command(capsys, *words)
+        assert status == 0, said
+        return printed
+
+    def preprocess(target: str, *names: str) -> None:
+        words = ("--tokenizer", "byte", "--append-eod", "--max-bad-records", "50%", "--document-hashes")
+        tokenloom("preprocess", *names, "--output-prefix", target, *words)
+
+    def trace(first: int, *more: object) -> list[dict[str, Any]]:
+        size = BATCH // ranks_at(first)
+        topology = ("--micro-batch-size", size, "--data-parallel-size", ranks_at(first))
+        printed = tokenloom("trace", path, "--step", first, "--global-batch-size", BATCH, *topology, "--json", *more)
+        return [json.loads(line) for line in printed.splitlines()]
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "crawl").mkdir()
+    (tmp_path / "data").mkdir()
+    write_texts(rng, tmp_path / "crawl/a.jsonl", 250)
+    write_texts(rng, tmp_path / "crawl/b.jsonl.gz", 150)
+    write_rows(rng, tmp_path / "crawl/code.parquet", 120)
+    preprocess("data/web", "crawl/a.jsonl", "crawl/b.jsonl.gz")
+    preprocess("data/code", "crawl/code.parquet")
+    assert Path(origins_path("data/web_text_document")).exists()
+    path = tmp_path / "run.toml"
+    path.write_text(RUN)
+    tokenloom("run", "lock", path)
+    at = ("--global-batch-size", BATCH)
+
+    # The run: every change at its step, and two other numbers of ranks in between.
+    torch.manual_seed(0)
+    training = Training(path)
+    inputs = InputFiles()
+    denied_place: dict[str, Any] = {}
+    denied_digests: list[str] = []
+    marks = sorted({BLEND, GROWTH, DENIAL, *(first for first, _ in TOPOLOGIES)})
+    for first, stop in pairwise(marks):
+        if first == BLEND:
+            tokenloom("run", "amend", path, "--at-step", first, *at, "--weights", "web=1,code=1")
+        if first == GROWTH:
+            write_texts(rng, tmp_path / "crawl/c.jsonl", 80)
+            preprocess("data/web2", "crawl/c.jsonl")
+            tokenloom("run", "amend", path, "--at-step", first, *at, "--grow")
+        if first == DENIAL:
+            denied_place = trace(DENIAL + 1)[0]
+            name = f"{Path(denied_place['file']).name}:{denied_place['record']}"
+            denied_digests.append(Run.open(path).digest(DENIAL * BATCH))
+            tokenloom("deny", path, "--record", name, "--from-step", first, *at, "--reason", "asked for")
+            denied_digests.append(Run.open(path).digest(DENIAL * BATCH))
+        training.run(first, stop, ranks_at(first))
+    seen = training.seen
+    assert training.losses[-1] < training.losses[0]
+    assert len(denied_digests) == 2
+    assert denied_digests[0] == denied_digests[1]
+
+    # Step -> rows: read again from the input files, they are what the loop logged.
+    run = Run.open(path)
+    origins = SourceOrigins(run.lock)
+    table = list(run.trace(np.arange(NUM_STEPS * BATCH)).with_origins(origins).rows())
+    by_position = defaultdict(list)
+    for row in table:
+        by_position[row["position"]].append(row)
+    steps = rng.choice(NUM_STEPS, size=1000, replace=False).tolist()
+    num_denied = 0
+    for step in steps:
+        ranks = ranks_at(step)
+        for rank in range(ranks):
+            for number, logged in enumerate(seen.batches[step, rank].tolist()):
+                position = step * BATCH + rank * (BATCH // ranks) + number
+                read: list[int] = []
+                for row in by_position[position]:
+                    tokens = inputs.tokens(row["file"], row["record"])[row["start"] : row["start"] + row["length"]]
+                    assert len(tokens) == row["length"]
+                    if row["denied"]:
+                        num_denied += 1
+                        assert (row["file"], row["record"]) == (denied_place["file"], denied_place["record"])
+                        tokens = logged[row["slot"] : row["slot"] + row["length"]]  # padding, checked below
+                        assert len(set(tokens)) == 1
+                    read += tokens
+                assert read == logged, f"position {position}"
+    assert all(not row["denied"] for row in table if row["position"] < DENIAL * BATCH)
+
+    # The command says the same, with steps and ranks.
+    for step in steps[:3]:
+        rows = trace(step)
+        assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
+        for row in rows:
+            size = BATCH // ranks_at(step)
+            assert (row["step"], row["rank"]) == (step, (row["position"] - step * BATCH) // size)
+            (same,) = [each for each in by_position[row["position"]] if each["slot"] == row["slot"]]
+            names = ("source", "pass", "document", "start", "length", "file", "record")
+            assert [row[name] for name in names] == [same[name] for name in names]
+        own = trace(step, "--rank", ranks_at(step) - 1)
+        assert own == [row for row in rows if row["rank"] == ranks_at(step) - 1]
+
+    # Row -> steps: everything is found back, from the document, its record, and the hash of its text.
+    where = defaultdict(set)
+    for row in table:
+        where[row["source"], row["document"]].add((row["position"], row["pass"], row["start"], row["length"]))
+    chosen = rng.permutation(len(where))[:150].tolist()
+    names = list(where)
+    for source, document in [names[number] for number in chosen]:
+        found = run.when(f"{source}:{document}", stop=NUM_STEPS * BATCH)
+        assert {(row["position"], row["pass"], row["start"], row["length"]) for row in found.rows()} == where[
+            source, document
+        ]
+    row = table[len(table) // 2]
+    expected = {position for position, *_ in where[row["source"], row["document"]]}
+    until = ("--until-step", NUM_STEPS, *at, "--json")
+    for words in (
+        ("--document", f"{row['source']}:{row['document']}"),
+        ("--record", f"{row['file']}:{row['record']}"),
+    ):
+        lines = [json.loads(line) for line in tokenloom("when", path, *words, *until).splitlines()]
+        assert {line["position"] for line in lines} == expected
+        assert all(line["step"] == line["position"] // BATCH for line in lines)
+    text = record_text(row["file"], row["record"])
+    (tmp_path / "text.txt").write_text(text)
+    lines = [json.loads(line) for line in tokenloom("when", path, "--text-file", "text.txt", *until).splitlines()]
+    assert expected <= {line["position"] for line in lines}  # others may have the same text
+
+    # Where the tokens went.
+    told = json.loads(tokenloom("ledger", path, "--until-step", NUM_STEPS, *at, "--json"))
+    assert told["balance"] == 0
+    for number, row in enumerate(told["sources"]):
+        assert row["samples"] == seen.samples[number] == seen.counts[number].samples
+        assert row["slots"]["with_loss"] == seen.with_loss[number] == seen.counts[number].with_loss
+        assert row["slots"]["all"] == seen.counts[number].slots
+    assert sum(row["slots"]["denied"] for row in told["sources"])
+
+    # And the proof that this is what was read, on whatever ranks.
+    assert num_denied
+    ends = ("--from-step", 0, "--to-step", NUM_STEPS, *at)
+    tokenloom("replay", path, *ends, "--expect", seen.digest.hexdigest())

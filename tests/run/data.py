@@ -1,0 +1,48 @@
+"""Pairs for runs in a few lines, with and without manifests, and as large as one likes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
+from tests.support import write_corpus
+
+from tokenloom.indexed.layout import DType, Header
+from tokenloom.run.settings import RunSettings, parse_run
+
+
+def write_source(prefix: str | os.PathLike[str], *lengths: int, dtype: Any = np.uint16) -> str:
+    """Writes a pair of documents of some lengths, in which document d holds the token d; returns its prefix."""
+    os.makedirs(os.path.dirname(prefix), exist_ok=True)
+    return write_corpus(prefix, [[number % 200] * length for number, length in enumerate(lengths)], dtype=dtype)
+
+
+def write_with_manifest(prefix: str | os.PathLike[str], *lengths: int, **tokenizer: Any) -> str:
+    """Writes the same with a manifest; `tokenizer` changes who made it."""
+    os.makedirs(os.path.dirname(prefix), exist_ok=True)
+    documents = [[[number % 90] * length] for number, length in enumerate(lengths)]
+    return write_recorded(prefix, documents, tokenizer=make_tokenizer_identity(**tokenizer))
+
+
+def craft_huge(prefix: str, *, num_documents: int, tokens_each: int) -> str:
+    """Writes a pair of huge documents whose tokens are a hole in the file; returns its prefix."""
+    header = Header(dtype_code=DType.uint16.value, num_sequences=num_documents, num_boundaries=num_documents + 1)
+    lengths = np.full(num_documents, tokens_each, dtype=np.int32)
+    pointers = np.arange(num_documents, dtype=np.int64) * (2 * tokens_each)
+    boundaries = np.arange(num_documents + 1, dtype=np.int64)
+    Path(f"{prefix}.idx").write_bytes(header.pack() + lengths.tobytes() + pointers.tobytes() + boundaries.tobytes())
+    with open(f"{prefix}.bin", "wb") as file:
+        file.truncate(2 * num_documents * tokens_each)
+    return prefix
+
+
+def settings_of(folder: Path, *sources: str, **top: Any) -> RunSettings:
+    """Returns the settings of a run in a folder, with sources as lines of `run.toml`, all of weight 1."""
+    names = [line.partition("=")[0].strip() for line in sources]
+    lines = ["order = 1", "seed = 7", *(f"{name} = {value}" for name, value in top.items()), "[sources]", *sources]
+    lines += ["[[stages]]", 'name = "main"', "sequence_length = 4"]
+    lines += [f"weights = {{ {', '.join(f'{name} = 1' for name in names)} }}"]
+    return parse_run("\n".join(lines), path=str(folder / "run.toml"))

@@ -1,0 +1,24 @@
+"""Pairs that know which records of which input file their documents were made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
+
+
+def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: str, num_records: int) -> None:
+    """Writes the origins of a pair: runs of (0, first line, lines) of a file of so many lines."""
+    file = OriginFile(path=path, num_bytes=1, version=None, unit="line", num_records=num_records)
+    index = IndexedDataset(prefix).index
+    start = index_start_crc32(index.header, index.arrays.lengths)
+    write_origins(Origins.from_runs([file], OriginRuns.of(runs)), prefix, index_start_crc32=start)[0].publish()
+
+
+def with_origins(folder: Path) -> None:
+    """Documents of `code` are lines 1, 2, …; of line 3 nothing came, of line 5 two documents."""
+    write_lines_origins(
+        str(folder / "code"), [(0, 1, 2), (0, 4, 2), (0, 5, 136)], path="raw/code.jsonl", num_records=200
+    )

@@ -1,0 +1,155 @@
+"""Changes of a run from a position on."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.cli.runs import RUN, lock_of, write_run
+from tests.run.data import write_source
+
+from tokenloom.errors import ConfigError, OutputBusyError, StorageError
+from tokenloom.run import amend
+from tokenloom.run.amend import Amendment, amend_run
+from tokenloom.run.digest import order_digest
+from tokenloom.run.lock_file import lock_path
+from tokenloom.run.locking import lock_run
+from tokenloom.run.timeline import Timeline
+from tokenloom.storage.output_lock import OutputLock
+
+
+def start(folder: Path, text: str = RUN) -> Path:
+    path = write_run(folder, text)
+    lock_run(path)
+    return path
+
+
+def shares(**weights: int) -> tuple[tuple[str, Fraction], ...]:
+    return tuple((name, Fraction(weight)) for name, weight in weights.items())
+
+
+def test_the_new_stage_takes_what_is_left(tmp_path):
+    path = start(tmp_path)
+    amended = amend_run(path, Amendment(position=30, weights=shares(code=1)))
+    segments = amended.locked.lock.segments
+    assert [(each.start, each.num_samples) for each in segments] == [(0, 30), (30, 70)]
+    again = amend_run(path, Amendment(position=50, sequence_length=8))
+    assert [(each.start, each.num_samples) for each in again.locked.lock.segments] == [(0, 30), (30, 20), (50, 100)]
+    assert lock_of(path) == again.locked.lock
+
+
+def test_stages_that_follow_stay(tmp_path):
+    path = start(tmp_path, RUN + '\n[[stages]]\nname = "last"\nweights = { web = 1 }\n')
+    lock = amend_run(path, Amendment(position=30, weights=shares(code=1))).locked.lock
+    assert [(each.stage, each.start, each.num_samples) for each in lock.segments] == [
+        ("main", 0, 30),
+        ("from 30", 30, 70),
+        ("last", 100, None),
+    ]
+    lock = amend_run(path, Amendment(position=500, weights=shares(code=1))).locked.lock
+    assert [each.start for each in lock.segments] == [0, 30, 100, 500]
+    with pytest.raises(ConfigError, match="found 500, the first of stage 'from 500'"):
+        amend_run(path, Amendment(position=500, weights=shares(code=1)))
+
+
+def test_a_stage_of_passes_is_cut_with_its_weights(tmp_path):
+    path = start(tmp_path, RUN.replace("samples = 100\n", "").replace("weights", "passes"))
+    old = lock_of(path)
+    lock = amend_run(path, Amendment(position=30, weights=shares(code=1))).locked.lock
+    assert lock.segments[0].weights == old.segments[0].weights
+    assert order_digest(lock, 30) == order_digest(old, 30)
+
+
+def test_a_run_is_lengthened_behind_its_end(tmp_path):
+    path = start(tmp_path)
+    lock = amend_run(path, Amendment(position=100, weights=shares(web=1), samples=10)).locked.lock
+    assert [(each.start, each.num_samples) for each in lock.segments] == [(0, 100), (100, 10)]
+
+
+def test_a_run_that_was_edited_is_locked_first(tmp_path):
+    path = start(tmp_path)
+    path.write_text(RUN.replace("seed = 7", "seed = 8"))
+    with pytest.raises(ConfigError, match="found it changed since"):
+        amend_run(path, Amendment(position=30, weights=shares(code=1)))
+
+
+def test_a_lock_that_cannot_be_written_leaves_both_files(tmp_path, monkeypatch):
+    path = start(tmp_path)
+    before = path.read_bytes(), path.with_suffix(".lock").read_bytes()
+
+    def fail(*_: object) -> None:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(amend, "write_lock", fail)
+    with pytest.raises(StorageError):
+        amend_run(path, Amendment(position=30, weights=shares(code=1)))
+    assert (path.read_bytes(), path.with_suffix(".lock").read_bytes()) == before
+    assert sorted(os.listdir(tmp_path)) == ["data", "run.lock", "run.toml"]
+
+
+def test_what_changes_nothing_in_a_run_without_end_is_told_in_time(tmp_path):
+    path = start(tmp_path, RUN.replace("samples = 100\n", ""))
+    for position, start_of_moved in ((10, 10), (20, 20)):
+        (tmp_path / "deny").write_text("web:1\n")
+        moved = amend_run(path, Amendment(position=position, denied=str(tmp_path / "deny"))).locked.moved
+        assert moved is not None
+        assert moved.position >= start_of_moved
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(1, 60),
+        st.sampled_from(["weights", "length", "source", "grow", "deny"]),
+        st.integers(0, 9),
+        st.integers(1, 9),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(CHANGES)
+def test_no_row_of_changes_moves_what_lies_before_them(changes):
+    with TemporaryDirectory() as folder:
+        path = start(Path(folder), RUN.replace("samples = 100", "samples = 400"))
+        position = 0
+        for number, (distance, kind, one, other) in enumerate(changes):
+            position += distance
+            old = lock_of(path)
+            amendment = Amendment(position=position, weights=shares(web=one, code=other))
+            if kind == "length":
+                amendment = Amendment(position=position, sequence_length=8 + 8 * (number % 2))
+            elif kind == "source":
+                data = write_source(f"{folder}/more{number}", *[20] * 30)
+                weights = shares(code=1, **{f"more{number}": other})
+                amendment = Amendment(position=position, sources={f"more{number}": data}, weights=weights)
+            elif kind == "grow":
+                write_source(f"{folder}/data/web_more{number}", *[10 * other] * 10)
+                amendment = Amendment(position=position, grows=True)
+            elif kind == "deny":
+                Path(f"{folder}/deny{number}").write_text(f"web:{one}\ncode:{other}\n")
+                amendment = Amendment(position=position, denied=f"{folder}/deny{number}")
+            new = amend_run(path, amendment).locked.lock
+            assert order_digest(new, position) == order_digest(old, position)
+            before, after = (Timeline(lock).locate(np.arange(position)) for lock in (old, new))
+            assert before.sources.tolist() == after.sources.tolist()
+            assert before.walks.tolist() == after.walks.tolist()
+            assert before.windows.tolist() == after.windows.tolist()
+
+
+def test_two_who_amend_at_once_lose_nothing(tmp_path):
+    path = str(write_run(tmp_path))
+    lock_run(path)
+    text = Path(path).read_text()
+    change = Amendment(position=30, weights=shares(code=1))
+    with OutputLock(lock_path(path)), pytest.raises(OutputBusyError, match=r"run\.lock` is being written by process"):
+        amend_run(path, change)
+    assert Path(path).read_text() == text
+    assert amend_run(path, change).after != text

@@ -1,0 +1,306 @@
+"""Runs that change while they run: what was read stays, or the change is refused with the first position it moves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reference.timeline import run_through
+from tests.run.small_runs import Settings, lock, pair, random_sources, resolved_lock, segment, source, stage
+
+from tokenloom import ConfigError
+from tokenloom.run.changes import check_past, first_moved
+from tokenloom.run.digest import content_of, order_digest, run_identity
+from tokenloom.run.lock import LockedDenial, LockedSource, RunLock
+from tokenloom.run.timeline import Timeline
+
+MOST = 60
+"""Positions of an endless stage that tests look at."""
+
+
+def end_of(lock: RunLock) -> int:
+    last = lock.segments[-1]
+    return last.start + (MOST if last.num_samples is None else last.num_samples)
+
+
+def what_is_read(lock: RunLock, stop: int) -> list[tuple]:
+    """All that is known of the sample at each position, found one by one by the twin."""
+    found, streams = run_through(lock, stop)
+    rows = []
+    for position, (number, which, walk, window) in enumerate(found):
+        walked = streams[which].walks[walk]
+        data = [content_of(pair) for pair in lock.sources[which].pairs[walked.first_pair : walked.last_pair]]
+        denied = sorted(
+            document
+            for denial in lock.denials
+            if denial.start <= position
+            for of, documents in denial.documents
+            if of == which
+            for document in documents
+        )
+        place = lock.sources[which].name, lock.segments[number].sequence_length, walk, window
+        settings = lock.order, lock.seed, lock.documents, lock.windows, lock.dataset, dict(lock.samples)
+        rows.append((settings, place, walked.first_pair, data, denied))
+    return rows
+
+
+def shares_of(draw, names: list[str]) -> dict[str, int]:
+    weights = {name: draw(st.integers(0, 5)) for name in names}
+    return weights if any(weights.values()) else dict.fromkeys(names, 1)
+
+
+def random_stage(draw, name: str, names: list[str]):
+    weights = {name: weight for name, weight in shares_of(draw, names).items() if weight}
+    size = draw(st.sampled_from(["samples", "passes"]))
+    given = {"samples": draw(st.integers(1, 50)), "weights": weights}
+    if size == "passes":
+        given = {"passes": {name: draw(st.sampled_from(["0.5", 1, 2])) for name in weights}}
+    return stage(
+        name,
+        length=draw(st.sampled_from([7, 10])),
+        on_exhausted=draw(st.sampled_from(["stop", "renormalise", "repeat"])),
+        **given,
+    )
+
+
+def sized(one, start: int, lock: RunLock, size: int | None):
+    """A stage with a number of samples instead of what it said; its weights stay what they were."""
+    if one.passes is not None:
+        found = next(each.weights for each in lock.segments if each.stage == one.name)
+        weights = tuple((lock.sources[number].name, weight) for number, weight in found)
+        one = replace(one, passes=None, weights=weights)
+    return replace(one, samples=size, tokens=None)
+
+
+@st.composite
+def runs(draw) -> tuple[Settings, tuple[LockedSource, ...]]:
+    sources = draw(random_sources([]))
+    sources = tuple(replace(each, max_passes=draw(st.none() | st.integers(1, 4))) for each in sources)
+    names = [each.name for each in sources]
+    stages = [random_stage(draw, f"stage {number}", names) for number in range(draw(st.integers(1, 3)))]
+    if draw(st.booleans()) and stages[-1].passes is None:
+        stages[-1] = replace(stages[-1], samples=None)
+    block = draw(st.sampled_from([1, 2, 8, 16, 40]))
+    return Settings(stages=tuple(stages), mixing_block=block, seed=draw(st.integers(0, 2**40))), sources
+
+
+def position_in_stage(lock: RunLock, consumed: int) -> tuple[str, int] | None:
+    """The stage that was read last, and its start."""
+    begun = [each for each in lock.segments if each.start < consumed]
+    if not begun:
+        return None
+    return begun[-1].stage, min(each.start for each in begun if each.stage == begun[-1].stage)
+
+
+CHANGES = ("longer", "shorter", "endless", "weights", "stage", "source", "grow", "cap", "deny", "nothing", "drop")
+
+
+def changed(draw, settings: Settings, sources, old: RunLock, consumed: int, count: int):
+    """A permitted change, from what was consumed on: settings, sources and denials."""
+    stages, denials = list(settings.stages), old.denials
+    current = position_in_stage(old, consumed)
+    number = next((place for place, each in enumerate(stages) if current and each.name == current[0]), 0)
+    start = current[1] if current else 0
+    kind = draw(st.sampled_from(CHANGES))
+    names = [each.name for each in sources]
+    if kind in ("longer", "shorter", "endless", "weights"):
+        known = [each for each in old.segments if each.stage == stages[number].name]
+        if (known and known[-1].num_samples is not None) or kind in ("shorter", "weights"):
+            least = max(1, consumed - start)
+            more = {"longer": draw(st.integers(0, 80)), "shorter": draw(st.integers(0, 9))}
+            size = least + more.get(kind, 0)
+            stages[number] = sized(stages[number], start, old, None if kind == "endless" else size)
+        later = [random_stage(draw, f"changed {count}", names)] if kind == "weights" else []
+        stages = stages[: number + 1] + later if kind in ("endless", "weights") else stages
+    elif kind == "drop":
+        stages = stages[: number + 1]
+    elif kind in ("stage", "source"):
+        if kind == "source":
+            one = LockedSource(name=f"added {count}", pairs=(pair(draw(st.integers(11, 90)), since=consumed),))
+            sources = (*sources, one)
+            names.append(sources[-1].name)
+        if stages[-1].is_endless:
+            stages[-1] = replace(stages[-1], samples=max(1, consumed - start) + draw(st.integers(0, 30)))
+        stages.append(random_stage(draw, f"changed {count}", names))
+    elif kind in ("grow", "cap"):
+        which = draw(st.integers(0, len(sources) - 1))
+        one = sources[which]
+        if kind == "cap":
+            one = replace(one, max_passes=draw(st.none() | st.integers(1, 5)))
+        else:
+            one = replace(one, pairs=(*one.pairs, pair(draw(st.integers(0, 120)), since=consumed, name=f"new {count}")))
+        sources = (*sources[:which], one, *sources[which + 1 :])
+    elif kind == "deny":
+        denials = (*denials, LockedDenial(start=consumed, documents=((0, (count,)),)))
+    return kind, replace(settings, stages=tuple(stages)), sources, denials
+
+
+@given(runs(), st.data())
+def test_no_permitted_change_moves_what_was_read(run, data):
+    settings, sources = run
+    lock, consumed, identity = resolved_lock(settings, sources), 0, None
+    for count in range(4):
+        if not lock.segments:
+            return  # caps that let nothing be read
+        consumed = data.draw(st.integers(consumed, max(consumed, min(end_of(lock), consumed + 70))), label="consumed")
+        kind, settings, sources, denials = changed(data.draw, settings, sources, lock, consumed, count)
+        changed_lock = resolved_lock(settings, sources, lock, consumed, denials=denials)
+        if consumed:
+            assert what_is_read(changed_lock, consumed) == what_is_read(lock, consumed), kind
+            assert order_digest(changed_lock, consumed) == order_digest(lock, consumed), kind
+            identity = identity or run_identity(lock)
+            assert run_identity(changed_lock) == identity
+            check_past(lock, changed_lock, consumed)
+        lock = changed_lock
+    if lock.segments:
+        stop = end_of(lock)
+        found = Timeline(lock).locate(np.arange(stop))
+        columns = (found.segments, found.sources, found.walks, found.windows)
+        assert list(zip(*(column.tolist() for column in columns), strict=True)) == run_through(lock, stop)[0]
+
+
+@given(runs(), st.data())
+def test_resolving_again_changes_nothing(run, data):
+    settings, sources = run
+    lock = resolved_lock(settings, sources)
+    if lock.segments:
+        consumed = data.draw(st.integers(0, end_of(lock)))
+        assert resolved_lock(settings, sources, lock, consumed).segments == lock.segments
+
+
+BREAKS = (*("seed", "weights", "length", "block", "checksum", "tokens", "deny", "size", "documents", "name", "sooner"),)
+
+
+def renamed(shares, name: str):
+    return shares and tuple(("renamed" if one == name else one, share) for one, share in shares)
+
+
+def broken(draw, settings: Settings, sources, old: RunLock):
+    """A change of anything, with no regard to what was read."""
+    facts = {}
+    stages = list(settings.stages)
+    number = draw(st.integers(0, len(stages) - 1))
+    kind = draw(st.sampled_from(BREAKS))
+    names = [each.name for each in sources]
+    which = draw(st.integers(0, len(sources) - 1))
+    place = draw(st.integers(0, len(sources[which].pairs) - 1))
+    one = sources[which]
+    if kind in ("checksum", "tokens", "name", "sooner"):
+        pairs = list(one.pairs)
+        if kind == "name":
+            one = replace(one, name="renamed")
+            stages = [
+                replace(each, weights=renamed(each.weights, names[which]), passes=renamed(each.passes, names[which]))
+                for each in stages
+            ]
+        elif kind == "sooner":
+            one = replace(one, pairs=(*pairs, pair(50, since=draw(st.integers(0, 40)))))
+        else:
+            change = {"tokens_crc32": 12345} if kind == "checksum" else {"num_tokens": pairs[place].num_tokens + 10}
+            pairs[place] = replace(pairs[place], **change)
+            one = replace(one, pairs=tuple(pairs))
+        sources = (*sources[:which], one, *sources[which + 1 :])
+    elif kind == "seed":
+        settings = replace(settings, seed=settings.seed + 1)
+    elif kind == "block":
+        settings = replace(settings, mixing_block=draw(st.sampled_from([1, 2, 8, 16])))
+    elif kind == "documents":
+        facts["documents"] = "file"
+    elif kind == "deny":
+        facts["denials"] = (LockedDenial(start=draw(st.integers(0, 50)), documents=((which, (1,)),)),)
+    elif kind == "length":
+        stages[number] = replace(stages[number], sequence_length=8)
+    else:
+        stages[number] = random_stage(draw, stages[number].name, names)
+    return kind, replace(settings, stages=tuple(stages)), sources, facts
+
+
+@given(runs(), st.data())
+def test_what_moves_the_past_is_refused_with_the_first_position(run, data):
+    settings, sources = run
+    old = resolved_lock(settings, sources)
+    if not old.segments:
+        return
+    consumed = data.draw(st.integers(1, end_of(old)))
+    kind, settings, sources, facts = broken(data.draw, settings, sources, old)
+    new = resolved_lock(settings, sources, old, consumed, **facts)
+    if not new.segments:
+        return
+    before, after = what_is_read(old, consumed), what_is_read(new, min(consumed, end_of(new)))
+    differs = [at for at in range(consumed) if before[at : at + 1] != after[at : at + 1]]
+    found = first_moved(old, new, consumed)
+    if differs:
+        assert found is not None, kind
+        assert found.position == differs[0], kind
+        with pytest.raises(ConfigError, match=rf"the {consumed} positions .* found position {differs[0]} moved"):
+            check_past(old, new, consumed)
+    elif found is not None:  # decided otherwise, with the same outcome up to here
+        assert order_digest(old, found.position) == order_digest(new, found.position) or found.position == 0
+        assert order_digest(old, found.position + 1) != order_digest(new, found.position + 1)
+    else:
+        assert order_digest(old, consumed) == order_digest(new, consumed)
+
+
+WEB, CODE = source("web", 40), source("code", 30)
+
+
+def refused(old: RunLock, new: RunLock, consumed: int) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check_past(old, new, consumed)
+    assert "tokenloom run amend" in caught.value.hint
+    return caught.value.message
+
+
+def test_a_message_says_what_stood_there_and_what_would():
+    old = lock([WEB, CODE], [segment(0, 20, [1, 1])])
+    text = refused(old, replace(old, segments=(segment(0, 10, [1, 1]), segment(10, 10, [0, 1]))), 15)
+    found = [int(part) for part in re.findall("found position ([0-9]+)|sample ([0-9]+)", text) for part in part if part]
+    assert text == (
+        f"expected the 15 positions that were read to stay as they are, found position {found[0]} moved: "
+        f"sample {found[1]} of 10 tokens in walk 0 (pass 0) through source 'web' would become "
+        f"sample {found[2]} of 10 tokens in walk 0 (pass 0) through source 'code'"
+    )
+    assert found[0] in (10, 11)
+    assert "position 0 moved: a sample of seed 1 would become one of seed 2" in refused(old, replace(old, seed=2), 15)
+    text = refused(old, replace(old, segments=(segment(0, 12, [1, 1]),)), 15)
+    assert "found position 12 moved: sample 6 of 10 tokens" in text
+    assert text.endswith("would become the end of the run")
+
+
+def test_changed_data_are_told_where_they_are_first_read():
+    web = LockedSource(name="web", pairs=(pair(41), pair(41, since=9)))
+    old = lock([web, CODE], [segment(0, 9, [1, 1]), segment(9, 20, [1, 1])])
+    located = Timeline(old).locate(np.arange(20))
+    for place, walk in ((0, 0), (1, 2)):
+        first = int(np.flatnonzero((located.sources == 0) & (located.walks == walk))[0])
+        pairs = list(web.pairs)
+        pairs[place] = replace(pairs[place], tokens_crc32=7)
+        new = replace(old, sources=(LockedSource(name="web", pairs=tuple(pairs)), CODE))
+        assert f"found position {first} moved: sample" in (text := refused(old, new, 20))
+        assert text.endswith("in changed data")
+    assert first_moved(old, new, 9) is None
+
+
+def test_denials_before_what_was_read_are_told_at_the_first_sample_of_the_source():
+    old = lock([WEB, CODE], [segment(0, 20, [0, 1]), segment(20, 20, [1, 1])])
+    new = replace(old, denials=(LockedDenial(start=3, documents=((0, (5,)),)),))
+    first = int(np.flatnonzero(Timeline(old).locate(np.arange(40)).sources == 0)[0])
+    assert first_moved(old, new, 40).position == first
+    assert first_moved(old, replace(old, denials=(LockedDenial(start=40, documents=((0, (5,)),)),)), 40) is None
+
+
+def test_weights_that_happen_to_give_the_same_so_far_are_refused_all_the_same():
+    old = lock([WEB, CODE], [segment(0, 20, [1, 1])])
+    new = replace(old, segments=(segment(0, 20, [100, 101]),))
+    assert "found position 0 moved" in (text := refused(old, new, 1))
+    assert "mixture {web: 100, code: 101} from position 0 on, in blocks of 1" in text or "sample 0 of" in text
+
+
+def test_more_than_the_run_has_cannot_have_been_read():
+    old = lock([WEB, CODE], [segment(0, 20, [1, 1])])
+    with pytest.raises(ConfigError, match=r"expected a position in \[0, 20\], found 21"):
+        first_moved(old, old, 21)

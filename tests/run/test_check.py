@@ -1,0 +1,105 @@
+"""Sources are compared with the lock: at a glance, byte by byte, and when a pair is opened."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.run.data import settings_of, write_source, write_with_manifest
+from tests.run.locks import make_lock
+
+from tokenloom import IndexedDataset
+from tokenloom.errors import DatasetFormatError
+from tokenloom.run.check import check_opened, check_sources
+from tokenloom.run.sources import lock_sources
+
+
+@pytest.fixture
+def lock(tmp_path):
+    write_with_manifest(tmp_path / "web" / "a", 3, 4)
+    write_with_manifest(tmp_path / "web" / "b", 5)
+    write_source(tmp_path / "code", 6)
+    return make_lock(*lock_sources(settings_of(tmp_path, 'web = "web/*"', 'code = "code"'), old=None, at=0))
+
+
+def messages(lock, **options):
+    return [problem.message for problem in check_sources(lock, **options) if not problem.is_unknown]
+
+
+def flip(path, *, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_nothing_is_wrong(lock, tmp_path):
+    assert check_sources(lock, full=False) == []
+    num_bytes = []
+    unknown = check_sources(lock, full=True, progress=num_bytes.append)
+    assert [(problem.source, os.path.relpath(problem.path, tmp_path)) for problem in unknown] == [
+        ("code", "code.bin"),
+        ("code", "code.idx"),
+    ]
+    assert all(problem.is_unknown and "no checksum is known" in problem.message for problem in unknown)
+    assert sum(num_bytes) == sum(path.stat().st_size for path in (tmp_path / "web").glob("*.[bi]*"))
+
+
+def test_every_pair_that_is_missing_or_changed_is_told(lock, tmp_path):
+    os.unlink(tmp_path / "web" / "a.bin")
+    os.truncate(tmp_path / "web" / "b.bin", 8)
+    os.unlink(tmp_path / "code.bin")
+    os.unlink(tmp_path / "code.idx")
+    write_source(tmp_path / "code", 6, 7)
+    problems = check_sources(lock, full=False)
+    assert [problem.source for problem in problems] == ["web", "web", "code"]
+    assert [problem.message.replace(f"{tmp_path}/", "") for problem in problems] == [
+        "no file `web/a.bin`",
+        "`web/b.bin`: expected 10 bytes (the end of sequence 0 in `web/b.idx`), found 8",
+        "`code.idx` changed after it was locked: expected documents: 1, found 2",
+    ]
+
+
+def test_other_tokens_are_found_by_reading_alone(lock, tmp_path):
+    flip(tmp_path / "web" / "a.bin", at=3)
+    assert messages(lock, full=False) == []
+    (message,) = messages(lock, full=True)
+    assert message.startswith(f"`{tmp_path}/web/a.bin` changed after it was locked: expected bytes with CRC-32 ")
+
+
+def test_other_boundaries_are_found_by_reading_alone(lock, tmp_path):
+    path = tmp_path / "web" / "a.idx"
+    flip(path, at=path.stat().st_size - 16)
+    assert messages(lock, full=False) == []
+    (message,) = messages(lock, full=True)
+    assert message.startswith(f"`{path}` changed after it was locked: expected bytes with CRC-32 ")
+
+
+def test_a_pair_that_is_opened(lock, tmp_path):
+    for source in lock.sources:
+        for pair in source.pairs:
+            check_opened(IndexedDataset(pair.prefix), pair)
+    (locked,) = lock.sources[1].pairs
+    with pytest.raises(
+        DatasetFormatError, match=r"`.*a\.idx` changed after it was locked: expected documents: 1, f"
+    ) as e:
+        check_opened(IndexedDataset(f"{tmp_path}/web/a"), locked)
+    assert "`tokenloom run lock`" in e.value.hint
+    os.unlink(tmp_path / "code.bin")
+    os.unlink(tmp_path / "code.idx")
+    write_source(tmp_path / "code", 5)
+    with pytest.raises(DatasetFormatError, match="an index whose start has CRC-32"):
+        check_opened(IndexedDataset(locked.prefix), locked)
+
+
+def test_pairs_of_a_store(bucket, tmp_path):
+    write_with_manifest(tmp_path / "web", 3, 4)
+    bucket.put_pair(f"{tmp_path}/web", "web")
+    bucket.put("web.manifest.json", (tmp_path / "web.manifest.json").read_bytes())
+    lock = make_lock(*lock_sources(settings_of(tmp_path, f'web = "{bucket.url("web")}"'), old=None, at=0))
+    assert check_sources(lock, full=True) == []
+    flip(tmp_path / "web.bin", at=1)
+    bucket.put("web.bin", (tmp_path / "web.bin").read_bytes())
+    (message,) = messages(lock, full=True)
+    assert message.startswith(f"`{bucket.url('web.bin')}` changed after it was locked: expected bytes with CRC-32 ")

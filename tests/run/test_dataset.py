@@ -1,0 +1,244 @@
+"""A run as a dataset: every way to a sample, each token once in a pass, loaders, threads and denied documents."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_data, write_toml
+
+from tokenloom.datasets.protocols import Announces, FillsRows, KnowsOrder, is_remote_dataset
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.loading import build_dataloader
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.run import Run
+from tokenloom.samplers import MegatronPretrainingSampler
+
+TWO_LENGTHS = (
+    STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 100\nweights = { web = 1, code = 1 }\n'
+)
+
+
+def test_every_way_to_a_sample_gives_the_same(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    assert len(dataset) == 600
+    positions = [5, 599, 0, 5, 77]
+    batch = dataset.batch(positions)
+    out = dataset.allocate_batch(5)
+    assert dataset.batch(np.array(positions), out=out) is out
+    many = dataset.__getitems__(positions)
+    for row, position in enumerate(positions):
+        sample, item = dataset.sample(position), dataset[position]
+        assert list(item) == list(sample) == list(batch)
+        for name, array in sample.items():
+            assert np.array_equal(array, batch[name][row])
+            assert np.array_equal(array, out[name][row])
+            assert np.array_equal(array, np.asarray(item[name]))
+            assert np.array_equal(array, np.asarray(many[row][name]))
+    assert np.array_equal(dataset[-1]["tokens"], dataset[599]["tokens"])
+    assert isinstance(dataset, FillsRows | KnowsOrder)
+    assert isinstance(dataset, Announces)
+    assert not is_remote_dataset(dataset)
+
+
+def test_each_window_of_a_pass_comes_once_and_shares_are_exact(tmp_path):
+    run = make_run(tmp_path, STAGE.replace("600", "800"))
+    dataset = run.dataset()
+    sources = dataset.batch(range(800))["dataset_id"]
+    assert np.bincount(sources).tolist() == [600, 200]
+    for source, name in enumerate(("web", "code")):
+        places = [place for k in range(800) if (place := dataset.place(k)).source == name]
+        windows = run.timeline.walk_of(source, 0).num_windows
+        assert len(places) > windows
+        for number in range(len(places) // windows):
+            chosen = [place.window for place in places if place.walk == number]
+            assert sorted(chosen) == list(range(windows))
+        first = [place.position for place in places if place.walk == 0]
+        tokens = [token for text in texts(dataset, first) for token in text[:-1]]
+        assert len(set(tokens)) == len(tokens) == windows * 16
+
+
+def test_spans_say_where_tokens_come_from(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    pairs = {"web": ["web-0", "web-1"], "code": ["code"]}
+    for position in range(0, 600, 37):
+        documents = [
+            IndexedDataset(str(tmp_path / name))[row]
+            for name in pairs[dataset.place(position).source]
+            for row in range(len(IndexedDataset(str(tmp_path / name))))
+        ]
+        spans = dataset.spans(position)
+        columns = zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True)
+        text = np.concatenate([documents[d][s : s + n] for d, s, n in columns])
+        assert text.tolist() == texts(dataset, [position])[0]
+
+
+def test_nothing_is_opened_before_it_is_needed(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    assert dataset.num_open_pairs == 0
+    dataset.place(5)
+    assert dataset.num_open_pairs == 0
+    code = next(k for k in range(600) if dataset.place(k).source == "code")
+    dataset.sample(code)
+    assert dataset.num_open_pairs == 1
+
+
+def test_a_place(tmp_path):
+    dataset = make_run(tmp_path, TWO_LENGTHS).dataset()
+    place = dataset.place(650)
+    assert (place.stage, place.sequence_length, place.position) == ("long", 32, 650)
+    assert place.pass_number == place.walk  # nothing grew
+    with pytest.raises(IndexError, match="sample 700 of the run was asked for, but it has 700"):
+        dataset.place(700)
+
+
+def test_two_lengths_make_no_batch(tmp_path):
+    dataset = make_run(tmp_path, TWO_LENGTHS).dataset()
+    assert not dataset.fills_batches
+    assert dataset.batch([0, 1])["tokens"].shape == (2, 16)
+    assert dataset.batch([600, 699])["tokens"].shape == (2, 32)
+    with pytest.raises(ConfigError, match=r"found 16 tokens of stage 'stage 1' and 32 of stage 'long'.*position 600"):
+        dataset.batch([599, 600])
+    with pytest.raises(ConfigError, match="for filling given arrays, found samples of 16, 32 tokens"):
+        dataset.allocate_batch(2)
+    loader = ThreadLoader(dataset, MegatronPretrainingSampler(700, 560, 20, 0, 2))
+    assert [tuple(batch["tokens"].shape) for batch in loader] == [(20, 16), (20, 32), (20, 32)]
+
+
+def test_none_is_a_sample_without_loss(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    batch = dataset.batch([3, None])
+    assert batch["loss_mask"].sum(axis=1).tolist() == [16.0, 0.0]
+    assert dataset[None]["loss_mask"].sum() == 0
+    assert dataset.sample(None)["loss_mask"].sum() == 0
+
+
+def test_pickled_forked_and_in_threads(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    expected = dataset.batch(range(600))["tokens"]
+    again = pickle.loads(pickle.dumps(dataset))
+    assert np.array_equal(again.batch(range(600))["tokens"], expected)
+    fresh = make_run(tmp_path).dataset()
+    with ThreadPoolExecutor(8) as executor:
+        found = list(executor.map(lambda k: fresh.batch(range(k, k + 6))["tokens"], range(0, 600, 6)))
+    assert np.array_equal(np.concatenate(found), expected)
+    loader = build_dataloader(make_run(tmp_path).dataset(), MegatronPretrainingSampler(600, 0, 10, 0, 1), num_workers=2)
+    assert torch.equal(torch.cat([batch["tokens"] for batch in loader]), torch.from_numpy(expected))
+
+
+@pytest.mark.parametrize("settings", [{}, {"mmap": False}])
+@pytest.mark.parametrize("order", ["shuffled", "file"])
+def test_read_and_mapped_tokens_are_the_same(tmp_path, settings, order):
+    make_run(tmp_path, head=HEAD + f'documents = "{order}"\n')
+    dataset = Run.open(tmp_path / "run.toml", **settings).dataset()
+    assert texts(dataset, range(0, 600, 50)) == texts(
+        make_run(tmp_path, head=HEAD + f'documents = "{order}"\n').dataset(), range(0, 600, 50)
+    )
+
+
+def test_state_goes_on_with_other_ranks(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    loader = ThreadLoader(dataset, MegatronPretrainingSampler(600, 0, 4, 1, 3))
+    for number, _ in enumerate(loader):
+        if number == 9:
+            break
+    state = loader.state_dict()
+    assert state["position"] == 120
+    other = ThreadLoader(make_run(tmp_path).dataset(), MegatronPretrainingSampler(600, 0, 8, 0, 1), num_threads=3)
+    other.load_state_dict(state)
+    assert np.array_equal(next(iter(other))["tokens"], dataset.batch(range(120, 128))["tokens"])
+
+
+def test_states_of_others_are_refused(tmp_path):
+    run = make_run(tmp_path)
+    dataset = run.dataset()
+    state = dataset.order_state(500)
+    assert dataset.position_of_state(state) == 500
+    (tmp_path / "run.lock").unlink()
+    other = make_run(tmp_path, head=HEAD.replace("1234", "5")).dataset()
+    with pytest.raises(ConfigError, match="expected a state of this run"):
+        other.position_of_state(state)
+    (tmp_path / "run.lock").unlink()
+    shorter = make_run(tmp_path, STAGE.replace("600", "400")).dataset()
+    with pytest.raises(ConfigError, match="one of the 400 positions of this run, found position 500"):
+        shorter.position_of_state(state)
+    (tmp_path / "run.lock").unlink()
+    edited = make_run(tmp_path, STAGE.replace("3", "2")).dataset()
+    with pytest.raises(ConfigError, match="expected the order that was read before position 500"):
+        edited.position_of_state(state)
+    assert edited.position_of_state({**state, **edited.order_state(0)}) == 0
+
+
+def test_denied_documents_are_padding_from_their_position_on(tmp_path):
+    run = make_run(tmp_path)
+    dataset = run.dataset()
+    before = dataset.batch(range(600))
+    seen = [k for k in range(600) if dataset.place(k).source == "web" and 7 in dataset.spans(k).documents]
+    start = seen[len(seen) // 2]
+    write_toml(tmp_path, STAGE + f'[[denied]]\ndocuments = ["web:7"]\nfrom = {start}\n')
+    (tmp_path / "run.lock").unlink()
+    denied = Run.open(tmp_path / "run.toml").dataset()
+    after = denied.batch(range(600))
+    changed = [k for k in range(600) if not np.array_equal(before["tokens"][k], after["tokens"][k])]
+    assert changed == [k for k in seen if k >= start and (before["tokens"][k] != after["tokens"][k]).any()]
+    assert changed
+    document = IndexedDataset(str(tmp_path / "web-0"))[7].tolist()
+    for k in range(600):
+        assert np.array_equal(before["dataset_id"][k], after["dataset_id"][k])
+        if k < start:
+            assert np.array_equal(before["loss_mask"][k], after["loss_mask"][k])
+        else:
+            assert not set(document) & {*after["tokens"][k].tolist(), *after["labels"][k].tolist()} - {0}
+
+
+def test_data_that_changed_is_an_error(tmp_path):
+    run = make_run(tmp_path)
+    write_data(tmp_path)  # the same again
+    assert run.dataset().sample(0)
+    lengths = IndexedDataset(str(tmp_path / "code")).sequence_lengths
+    (tmp_path / "code.idx").write_bytes((tmp_path / "web-0.idx").read_bytes())
+    (tmp_path / "code.bin").write_bytes((tmp_path / "web-0.bin").read_bytes())
+    assert not np.array_equal(lengths, IndexedDataset(str(tmp_path / "code")).sequence_lengths)
+    dataset = run.dataset()
+    with pytest.raises(DatasetFormatError, match=r"code\.idx.* changed after it was locked: expected documents: 140"):
+        dataset.batch(range(600))
+    os.unlink(tmp_path / "web-1.bin")
+    with pytest.raises(DatasetNotFoundError, match="web-1"):
+        run.dataset().batch(range(600))
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        "reset_position_ids = true\nreset_attention_mask = true\neod_mask_loss = true\ncreate_attention_mask = true",
+        "inter_document_masking = true",
+        "add_extra_token_to_sequence = false",
+    ],
+)
+def test_settings_of_samples(tmp_path, samples):
+    class Tokenizer:
+        vocab_size, eod, unique_identifiers = 100000, 30, {}
+
+    write_data(tmp_path)
+    write_toml(tmp_path, sources=f"[samples]\n{samples}\n" + SOURCES)
+    mapped = Run.open(tmp_path / "run.toml", tokenizer=Tokenizer()).dataset()
+    read = Run.open(tmp_path / "run.toml", tokenizer=Tokenizer(), mmap=False).dataset()
+    first, second = mapped.batch(range(40)), read.batch(range(40))
+    assert first.keys() == second.keys()
+    for name in first:
+        assert np.array_equal(first[name], second[name]), name
+    assert ("cu_seqlens" in first) == ("inter_document" in samples)
+
+
+def test_an_endless_run(tmp_path):
+    dataset = make_run(tmp_path, STAGE.replace("samples = 600\n", "")).dataset()
+    assert len(dataset) == 2**60
+    far = 10**8 + 17
+    assert dataset.batch([far])["tokens"].shape == (1, 16)
+    with pytest.raises(IndexError):
+        dataset.sample(-1)

@@ -1,0 +1,134 @@
+"""Runs of other samples than windows of text: best-fit packs, fill in the middle, conversations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.run.chats import chat_run
+from tests.run.folders import HEAD, STAGE, make_run, write_data, write_pair, write_toml
+from tests.support import CharacterTokenizer
+
+from tokenloom.datasets.protocols import KnowsLengths
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.packing import PackingConfig, wrap_data_iterator, wrap_dataset
+from tokenloom.run.locking import lock_run
+from tokenloom.run.run import Run
+from tokenloom.samplers import MegatronPretrainingSampler
+
+BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
+
+
+def test_best_fit_packs_hold_each_token_once(tmp_path):
+    run = make_run(tmp_path, STAGE.replace("sequence_length = 16", "sequence_length = 48"), head=BEST_FIT)
+    dataset = run.dataset()
+    batch = dataset.batch(range(600))
+    assert "cu_seqlens" in batch
+    walks = {name: run.timeline.walk_of(number, 0).num_windows for number, name in enumerate(("web", "code"))}
+    places = [dataset.place(k) for k in range(600)]
+    chosen = [place.position for place in places if place.source == "web" and place.walk == 0]
+    assert len(chosen) == walks["web"]
+    seen = [
+        (int(document), int(start) + token)
+        for k in chosen
+        for spans in [dataset.spans(k)]
+        for document, start, length in zip(spans.documents, spans.starts, spans.lengths, strict=True)
+        for token in range(int(length))
+    ]
+    lengths = np.concatenate([IndexedDataset(str(tmp_path / name)).sequence_lengths for name in ("web-0", "web-1")])
+    assert sorted(set(seen)) == [(d, t) for d, length in enumerate(lengths.tolist()) for t in range(length)]
+
+
+def test_packs_of_pairs_that_come_later_and_of_another_length(tmp_path):
+    run = make_run(tmp_path, head=BEST_FIT)
+    tokens = run.dataset().batch(range(200))["tokens"]
+    write_pair(tmp_path / "web-9", 60, first=10**6, seed=3)
+    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 64\nsamples = 50\nweights = { web = 1 }\n'
+    lock_run(write_toml(tmp_path, longer, head=BEST_FIT), consumed=200)
+    after = Run.open(tmp_path / "run.toml")
+    assert np.array_equal(after.dataset().batch(range(200))["tokens"], tokens)
+    assert [len(pair.packs) for pair in after.lock.sources[0].pairs] == [2, 2, 2]
+    assert (after.dataset().batch(range(600))["tokens"] >= 10**6).any()
+    assert after.dataset().batch(range(600, 650))["tokens"].shape == (50, 64)
+
+
+def test_fill_in_the_middle_is_the_same_in_every_batch(tmp_path):
+    fim = "[samples]\nfim_rate = 0.9\nfim_spm_rate = 0.5\n"
+    fim += "fim_extra_tokens = { prefix = 50001, middle = 50002, suffix = 50003 }\n"
+    write_data(tmp_path)
+    write_toml(tmp_path, head=HEAD + 'dataset = "fim"\n' + fim)
+    run = Run.open(tmp_path / "run.toml", tokenizer=CharacterTokenizer())
+    expected = run.dataset().batch(range(120))["tokens"]
+    assert (expected == 50002).sum() > 60
+    again = Run.open(tmp_path / "run.toml", tokenizer=CharacterTokenizer()).dataset()
+    loader = ThreadLoader(again, MegatronPretrainingSampler(600, 0, 6, 0, 1), num_threads=3)
+    found = [batch["tokens"] for _, batch in zip(range(20), loader, strict=False)]
+    assert np.array_equal(torch.cat(found).numpy(), expected)
+    assert np.array_equal(np.stack([again.sample(k)["tokens"] for k in range(119, -1, -1)])[::-1], expected)
+
+
+def test_rows_of_conversations(tmp_path):
+    run = chat_run(tmp_path, "sft")
+    dataset = run.dataset()
+    batch = dataset.batch(range(600))
+    assert not dataset.fills_batches
+    for position in (0, 77, 599):
+        sample, item = dataset.sample(position), dataset[position]
+        assert all(np.array_equal(sample[name], batch[name][position]) for name in batch)
+        assert all(np.array_equal(sample[name], np.asarray(item[name])) for name in batch)
+    web = [k for k in range(600) if dataset.place(k).source == "web" and dataset.place(k).walk == 0]
+    assert len(web) == run.timeline.walk_of(0, 0).num_windows
+    read = [document for k in web for document in dataset.spans(k).documents.tolist()]
+    assert sorted(read) == list(range(130))
+    loader = ThreadLoader(run.dataset(), MegatronPretrainingSampler(600, 0, 6, 0, 1))
+    assert np.array_equal(next(iter(loader))["tokens"], batch["tokens"][:6])
+
+
+def test_single_conversations_and_their_lengths(tmp_path):
+    run = chat_run(tmp_path, "varlen")
+    dataset = run.dataset()
+    assert not dataset.makes_batches
+    assert isinstance(dataset, KnowsLengths)
+    positions = np.arange(0, 600, 7)
+    lengths = [int(dataset.sample(k)["original_seq_len"][0]) for k in positions]
+    assert dataset.lengths(positions).tolist() == lengths
+    padded = [int(dataset.sample(k)["padded_seq_len"][0]) for k in positions]
+    assert dataset.padded_lengths(positions).tolist() == padded
+    items = dataset.__getitems__([3, 4])
+    assert items[0]["tokens"].tolist() == dataset.sample(3)["tokens"].tolist()
+    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
+    (tmp_path / "run.lock").unlink()
+    both = chat_run(tmp_path, "varlen", longer).dataset()
+    lengths = [int(both.sample(k)["original_seq_len"][0]) for k in (640, 5, 610)]
+    assert both.lengths(np.array([640, 5, 610])).tolist() == lengths
+    with pytest.raises(ConfigError, match="for filling given arrays, found conversations"):
+        both.allocate_batch(2)
+    web = [k for k in range(600) if dataset.place(k).source == "web" and dataset.place(k).walk == 0]
+    assert sorted(int(dataset.spans(k).documents[0]) for k in web) == list(range(130))
+
+
+def test_lengths_of_windows_are_those_of_their_stage(tmp_path):
+    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
+    dataset = make_run(tmp_path, longer).dataset()
+    assert dataset.lengths(np.array([0, 599, 600])).tolist() == [16, 16, 32]
+    assert len(dataset.padded_lengths()) == 650
+
+
+def test_roles_that_are_gone(tmp_path):
+    run = chat_run(tmp_path, "sft")
+    (tmp_path / "code.roles").unlink()
+    with pytest.raises((DatasetFormatError, FileNotFoundError)):
+        run.dataset().batch(range(100))
+
+
+def test_a_run_is_packed_like_any_dataset(tmp_path):
+    dataset = chat_run(tmp_path, "varlen").dataset()
+    packing = PackingConfig(sequence_packing_scheduler="dp_balanced", max_seqlen_per_dp_cp_rank=64)
+    known = wrap_dataset(dataset, range(40, 60), packing)
+    exchanged = wrap_data_iterator((dataset[k] for k in range(40, 60)), packing, 20)
+    assert known[1:] == exchanged[1:]
+    first, second = ([next(found[0]) for _ in range(found[1])] for found in (known, exchanged))
+    for one, other in zip(first, second, strict=True):
+        assert one["tokens"].tolist() == other["tokens"].tolist()

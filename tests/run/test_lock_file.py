@@ -1,0 +1,293 @@
+"""`run.lock` comes back as it was written, or not at all; a diff shows what changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.faults import dies_at
+from tests.run.locks import make_lock, make_pair, source_of
+
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.run.lock import LockedDenial, LockedPair, LockedSegment, LockedSource, LockedTokenizer, RunLock
+from tokenloom.run.lock_file import lock_bytes, parse_lock, read_lock, read_lock_if_there, write_lock
+
+HINT = "remove it and run `tokenloom run lock` again"
+
+
+def full_lock(folder):
+    web = LockedSource(
+        name="web",
+        max_passes=4,
+        pairs=(
+            make_pair(f"{folder}/data/web-0", tokens_crc32=0, index_crc32=255, fingerprint="f", held_blocks=1),
+            make_pair("s3://corpus/web-1", held_documents=2, held_tokens=20, packs=((4, 30), (8, 14)), since=100),
+        ),
+    )
+    return make_lock(
+        web,
+        source_of("code", "/elsewhere/code"),
+        samples={"eod_mask_loss": True, "fim_rate": 0.5},
+        tokenizer=LockedTokenizer(name="tokenizer.json", fingerprint="f", eod=0, pad=None, vocab_size=100),
+        segments=(
+            LockedSegment(
+                stage="main", start=0, num_samples=100, mixed_as=200, sequence_length=4, weights=((0, 8), (1, 2))
+            ),
+            LockedSegment(stage="main", start=100, num_samples=None, sequence_length=8, weights=((1, 1),)),
+        ),
+        denials=(LockedDenial(start=7, documents=((0, (1, 5)), (1, (2,)))),),
+        consumed=50,
+    )
+
+
+def test_the_file_of_a_lock(tmp_path):
+    path = str(tmp_path / "run.lock")
+    write_lock(path, full_lock(tmp_path))
+    lines = (tmp_path / "run.lock").read_text().splitlines()
+    digest = hashlib.sha256("".join(f"{line}\n" for line in lines[1:]).encode()).hexdigest()
+    assert lines == [
+        f'{{"format": "tokenloom run lock", "version": 1, "sha256": "{digest}",',
+        f'"settings_sha256": "{"0" * 64}",',
+        '"content_sha256": "",',
+        '"order": 1,',
+        '"seed": 1234,',
+        '"documents": "shuffled",',
+        '"windows": "concat",',
+        '"mixing_block": 1024,',
+        '"dataset": "gpt",',
+        '"samples": {"eod_mask_loss": true, "fim_rate": 0.5},',
+        '"tokenizer": {"name": "tokenizer.json", "fingerprint": "f", "eod": 0, "pad": null, "vocab_size": 100},',
+        '"consumed": 50,',
+        '"sources": [',
+        '{"name": "web", "max_passes": 4, "pairs": [',
+        '{"prefix": "data/web-0", "num_documents": 10, "num_tokens": 100, "dtype": "uint16", "idx_bytes": 242, '
+        '"index_start_crc32": "deadbeef", "tokens_crc32": "00000000", "index_crc32": "000000ff", "fingerprint": "f", '
+        '"held_blocks": 1},',
+        '{"prefix": "s3://corpus/web-1", "num_documents": 10, "num_tokens": 100, "dtype": "uint16", "idx_bytes": 242, '
+        '"index_start_crc32": "deadbeef", "held_documents": 2, "held_tokens": 20, "packs": [[4, 30], [8, 14]], '
+        '"since": 100}',
+        "]},",
+        '{"name": "code", "max_passes": null, "pairs": [',
+        '{"prefix": "/elsewhere/code", "num_documents": 10, "num_tokens": 100, "dtype": "uint16", "idx_bytes": 242, '
+        '"index_start_crc32": "deadbeef"}',
+        "]}",
+        "],",
+        '"segments": [',
+        '{"stage": "main", "start": 0, "num_samples": 100, "mixed_as": 200, "sequence_length": 4, '
+        '"weights": [[0, 8], [1, 2]]},',
+        '{"stage": "main", "start": 100, "num_samples": null, "mixed_as": null, "sequence_length": 8, '
+        '"weights": [[1, 1]]}',
+        "],",
+        '"denials": [',
+        '{"start": 7, "documents": [[0, [1, 5]], [1, [2]]]}',
+        "]}",
+    ]
+    assert json.loads("\n".join(lines))["consumed"] == 50
+    assert read_lock(path) == full_lock(tmp_path)
+
+
+def test_a_run_moves_with_its_data(tmp_path):
+    (tmp_path / "old").mkdir()
+    write_lock(f"{tmp_path}/old/run.lock", full_lock(tmp_path / "old"))
+    os.rename(tmp_path / "old", tmp_path / "new")
+    assert read_lock(f"{tmp_path}/new/run.lock") == full_lock(tmp_path / "new")
+
+
+def test_a_lock_in_the_working_directory_names_pairs_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lock = make_lock(source_of("web", "data/web"))
+    write_lock("run.lock", lock)
+    assert read_lock("run.lock") == lock
+    assert read_lock(f"{tmp_path}/run.lock").sources[0].pairs[0].prefix == f"{tmp_path}/data/web"
+
+
+def test_a_lock_in_object_storage(bucket):
+    folder = f"s3://{bucket.name}"
+    lock = make_lock(source_of("web", f"{folder}/data/web", "s3://elsewhere/web"))
+    write_lock(f"{folder}/run.lock", lock)
+    assert read_lock(f"{folder}/run.lock") == lock
+    assert read_lock_if_there(f"{folder}/other.lock") is None
+    with pytest.raises(ConfigError, match="would name the local pair `data/web`"):
+        write_lock(f"{folder}/run.lock", make_lock(source_of("web", "data/web")))
+
+
+def test_no_secret_is_written(tmp_path):
+    tokenizer = LockedTokenizer(name="https://host/t.json?sig=secret", fingerprint="f", eod=0, pad=0, vocab_size=9)
+    data = lock_bytes(make_lock(tokenizer=tokenizer), path="run.lock")
+    assert b"https://host/t.json" in data
+    assert b"secret" not in data
+
+
+def test_no_lock(tmp_path):
+    assert read_lock_if_there(f"{tmp_path}/run.lock") is None
+    with pytest.raises(ConfigError, match=r"no file `.*run\.lock`") as caught:
+        read_lock(f"{tmp_path}/run.lock")
+    assert caught.value.hint == "run `tokenloom run lock`"
+
+
+def test_a_folder_or_pipe_is_no_lock(tmp_path):
+    with pytest.raises(StorageError, match="directory"):
+        read_lock(str(tmp_path))
+    os.mkfifo(tmp_path / "run.lock")
+    with pytest.raises(StorageError, match="found a pipe"):
+        read_lock(f"{tmp_path}/run.lock")
+
+
+WHOLE = lock_bytes(full_lock("."), path="run.lock")
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "expected version 1 of a lock, found 2", "a newer"),
+        (b'{"version": 3, "format": "tokenloom run lock"}', "expected version 1 of a lock, found 3", "newer"),
+        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited by hand: expected content with sha256", HINT),
+        (WHOLE.replace(b"\n", b"\r\n"), "was edited with other ends of lines", HINT),
+        (WHOLE.rstrip() + b" \n", "was edited by hand", HINT),
+        (json.dumps(json.loads(WHOLE)).encode(), "was edited or formatted: expected its checksum in the first", HINT),
+        (WHOLE[:-30], "is truncated: expected `]}` at its end, found b'", HINT),
+        (WHOLE[:40], "expected the JSON of a lock, found 40 bytes that are none", HINT),
+        (b"", "expected the JSON of a lock, found 0 bytes that are none", HINT),
+        (b"[" * 100_000, "expected the JSON of a lock, found 100000 bytes that are none", HINT),
+        (b'{"format": "tokenloom catalogue"}', "expected an object whose `format` is 'tokenloom run", "another file"),
+        (b"[]", "expected an object whose `format` is 'tokenloom run lock'", "name another file"),
+        (
+            WHOLE.replace(b'"seed": 1234,', b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'),
+            "holds two versions of a lock, as a merge has left them",
+            "take one of them",
+        ),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_refused(data, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        parse_lock(data, path="here/run.lock")
+    assert "`here/run.lock`" in caught.value.message
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_any_changed_byte_is_refused(rng):
+    for _ in range(300):
+        data = bytearray(WHOLE)
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        with pytest.raises(ConfigError, match=r"`run\.lock`"):
+            parse_lock(bytes(data), path="run.lock")
+
+
+def test_any_truncated_lock_is_refused():
+    for size in range(len(WHOLE)):
+        with pytest.raises(ConfigError, match=r"`run\.lock`"):
+            parse_lock(WHOLE[:size], path="run.lock")
+
+
+def test_a_huge_lock_is_refused(tmp_path):
+    with open(tmp_path / "run.lock", "wb") as file:
+        file.truncate((1 << 29) + 1)
+    with pytest.raises(ConfigError, match="expected a lock of at most 536870912 bytes, found 536870913"):
+        read_lock(f"{tmp_path}/run.lock")
+
+
+def test_a_lock_of_40000_sources(tmp_path):
+    sources = [source_of(f"source-{i}", f"{tmp_path}/data/{i}", num_tokens=i) for i in range(40_000)]
+    lock = make_lock(*sources)
+    write_lock(f"{tmp_path}/run.lock", lock)
+    assert read_lock(f"{tmp_path}/run.lock") == lock
+
+
+def test_a_pair_of_2_to_the_40_tokens(tmp_path):
+    lock = make_lock(source_of("web", f"{tmp_path}/web", num_tokens=2**40, num_documents=2**31, idx_bytes=2**36))
+    write_lock(f"{tmp_path}/run.lock", lock)
+    assert read_lock(f"{tmp_path}/run.lock") == lock
+
+
+def test_a_kill_while_it_is_written_leaves_the_old_lock_or_the_new_one(tmp_path):
+    path = f"{tmp_path}/run.lock"
+    old, new = full_lock(tmp_path), dataclasses.replace(full_lock(tmp_path), consumed=99)
+    found = []
+    for number in range(1000):
+        write_lock(path, old)
+        is_killed = dies_at(tmp_path, number, lambda: write_lock(path, new))
+        found.append(read_lock(path).consumed)
+        if not is_killed:
+            break
+    assert found[-1] == 99
+    assert set(found[:-1]) <= {50, 99}
+    assert 50 in found
+    write_lock(path, new)
+    assert read_lock(path) == new
+
+
+def test_concurrent_writers_leave_one_of_their_locks(tmp_path):
+    path, folder = f"{tmp_path}/run.lock", tmp_path
+    locks = [dataclasses.replace(full_lock(folder), consumed=number) for number in range(4)]
+    write_lock(path, locks[0])
+    threads = [threading.Thread(target=lambda lock=lock: [write_lock(path, lock) for _ in range(20)]) for lock in locks]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert read_lock(path) in locks
+    assert read_lock(path) in locks
+    assert os.listdir(tmp_path) == ["run.lock"]
+
+
+COUNTS = st.integers(0, 2**60 - 1)
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+FOLDERS = ["data/", "/a/b/", "s3://bucket/"]
+CRCS = st.none() | st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def pairs(draw):
+    return LockedPair(
+        prefix=draw(st.sampled_from(FOLDERS)) + draw(st.from_regex(r"[a-zé日]{1,8}", fullmatch=True)),
+        num_documents=draw(COUNTS),
+        num_tokens=draw(COUNTS),
+        dtype=draw(st.sampled_from(["uint16", "int32"])),
+        idx_bytes=draw(COUNTS),
+        index_start_crc32=draw(st.integers(0, 2**32 - 1)),
+        tokens_crc32=draw(CRCS),
+        index_crc32=draw(CRCS),
+        fingerprint=draw(st.none() | NAMES),
+        packs=tuple(sorted(draw(st.dictionaries(st.integers(1, 2**20), COUNTS, max_size=3)).items())),
+        since=draw(COUNTS),
+    )
+
+
+@st.composite
+def locks(draw):
+    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    sources = tuple(
+        LockedSource(
+            name=name, pairs=tuple(draw(st.lists(pairs(), max_size=3))), max_passes=draw(st.none() | st.just(4))
+        )
+        for name in names
+    )
+    numbers = st.sets(st.integers(0, len(names) - 1), min_size=1)
+    segments, start = [], 0
+    for size in draw(st.lists(st.integers(1, 2**40), max_size=4)):
+        weights = tuple((number, draw(st.integers(1, 2**50))) for number in sorted(draw(numbers)))
+        mixed_as = draw(st.none() | st.integers(size, 2**41))
+        sizes = {"start": start, "num_samples": size, "mixed_as": mixed_as}
+        segments.append(LockedSegment(stage=draw(NAMES), **sizes, sequence_length=4, weights=weights))
+        start += size
+    documents = st.sets(COUNTS, max_size=5).map(lambda found: tuple(sorted(found)))
+    denials = tuple(
+        LockedDenial(start=at, documents=tuple((number, draw(documents)) for number in sorted(draw(numbers))))
+        for at in sorted(draw(st.lists(COUNTS, max_size=3)))
+    )
+    return make_lock(*sources, segments=tuple(segments), denials=denials, consumed=draw(COUNTS), seed=draw(COUNTS))
+
+
+@given(locks())
+def test_every_lock_comes_back(lock: RunLock):
+    data = lock_bytes(lock, path="run.lock")
+    assert parse_lock(data, path="run.lock") == lock
+    assert lock_bytes(parse_lock(data, path="run.lock"), path="run.lock") == data
+    rows = sum(len(source.pairs) + 2 for source in lock.sources) + len(lock.segments) + len(lock.denials)
+    assert data.count(b"\n") == rows + 18

@@ -1,0 +1,118 @@
+"""Locking again: what is consumed stays, whatever is edited, or nothing is written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair, write_toml
+
+from tokenloom.errors import ConfigError
+from tokenloom.run.locking import lock_run
+from tokenloom.run.run import Run
+
+CUT = STAGE.replace("600", "200")
+NEXT = '[[stages]]\nname = "next"\nsamples = 400\nweights = { web = 1, code = 4 }\n'
+
+
+def test_a_new_stage_from_a_consumed_position_on(tmp_path):
+    before = make_run(tmp_path)
+    expected, digest = texts(before.dataset(), range(200)), before.digest(200)
+    path = write_toml(tmp_path, CUT + NEXT.replace("400", "2000"))
+    result = lock_run(path, consumed=200)
+    assert result.moved.position >= 200
+    after = Run.open(path)
+    assert texts(after.dataset(), range(200)) == expected
+    assert after.digest(200) == digest
+    dataset = after.dataset()
+    first = after.timeline.walk_of(0, 0).num_windows
+    windows = [p.window for k in range(2200) if (p := dataset.place(k)).source == "web" and p.walk == 0]
+    assert sorted(windows) == list(range(first))  # none twice, none left out
+
+
+def test_an_edit_of_the_past_is_refused_and_nothing_written(tmp_path):
+    make_run(tmp_path)
+    locked = (tmp_path / "run.lock").read_bytes()
+    path = write_toml(tmp_path, STAGE.replace("web = 3", "web = 2"))
+    with pytest.raises(
+        ConfigError, match=r"expected the 300 positions that were read to stay.*found position \d+ moved"
+    ):
+        lock_run(path, consumed=300)
+    with pytest.raises(ConfigError, match=r"would change what stands at position \d+.*\n.*--consumed-samples"):
+        lock_run(path)
+    assert (tmp_path / "run.lock").read_bytes() == locked
+    assert lock_run(path, consumed=0).moved is not None
+
+
+def test_only_looking_writes_nothing(tmp_path):
+    make_run(tmp_path)
+    locked = (tmp_path / "run.lock").read_bytes()
+    path = write_toml(tmp_path, CUT + NEXT)
+    assert lock_run(path, consumed=200, write=False).lock.consumed == 200
+    assert (tmp_path / "run.lock").read_bytes() == locked
+
+
+def test_a_source_that_grows(tmp_path):
+    before = make_run(tmp_path)
+    expected = texts(before.dataset(), range(300))
+    write_pair(tmp_path / "web-00", 90, first=10**6, seed=9)  # sorts between the others
+    path = tmp_path / "run.toml"
+    lock_run(path, consumed=300)
+    after = Run.open(path)
+    assert texts(after.dataset(), range(300)) == expected
+    dataset = after.dataset()
+    new = [k for k in range(600) if max(dataset.sample(k)["tokens"]) >= 10**6]
+    assert new
+    assert min(new) >= 300
+    assert [pair.prefix.rpartition("/")[2] for pair in after.lock.sources[0].pairs] == ["web-0", "web-1", "web-00"]
+    with pytest.raises(ConfigError):
+        before.dataset().position_of_state(dataset.order_state(500))
+
+
+def test_a_source_that_is_added(tmp_path):
+    before = make_run(tmp_path)
+    expected = texts(before.dataset(), range(200))
+    write_pair(tmp_path / "books", 80, first=10**6, seed=5)
+    sources = SOURCES + 'books = "books"\n'
+    stage = NEXT.replace("code = 4", "code = 4, books = 2")
+    lock_run(write_toml(tmp_path, CUT + stage, sources=sources), consumed=200)
+    dataset = Run.open(tmp_path / "run.toml").dataset()
+    assert texts(dataset, range(200)) == expected
+    assert np.bincount(dataset.batch(range(200, 600))["dataset_id"]).tolist() == [57, 229, 114]
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ('["web:100000"]', r"expected a document of source 'web' in \[0, 250\), found `web:100000`"),
+        ('"gone.txt"', "cannot be read"),
+        ('"list.txt"', r"list\.txt`, line 2: expected a document of a source of this run, found 'wbe:3'"),
+    ],
+)
+def test_denials_that_cannot_be(tmp_path, documents, message):
+    make_run(tmp_path)
+    (tmp_path / "list.txt").write_text("web:1\nwbe:3\n")
+    path = write_toml(tmp_path, STAGE + f"[[denied]]\ndocuments = {documents}\n")
+    with pytest.raises(ConfigError, match=message):
+        lock_run(path, consumed=0)
+
+
+def test_a_list_of_documents_may_have_comments(tmp_path):
+    make_run(tmp_path)
+    (tmp_path / "list.txt").write_text("# asked for in May\n\nweb:4\ncode:2\nweb:1\n")
+    path = write_toml(tmp_path, STAGE + '[[denied]]\ndocuments = "list.txt"\nfrom = 50\n')
+    [denial] = lock_run(path, consumed=50).lock.denials
+    assert (denial.start, denial.documents) == (50, ((0, (1, 4)), (1, (2,))))
+
+
+def test_the_seed_is_for_ever(tmp_path):
+    make_run(tmp_path)
+    path = write_toml(tmp_path, head=HEAD.replace("1234", "4321"))
+    with pytest.raises(ConfigError, match="found position 0 moved"):
+        lock_run(path, consumed=10)
+
+
+def test_the_first_lock_has_its_data_from_the_beginning(tmp_path):
+    make_run(tmp_path)
+    (tmp_path / "run.lock").unlink()
+    lock = lock_run(tmp_path / "run.toml", consumed=100).lock
+    assert {pair.since for source in lock.sources for pair in source.pairs} == {0}

@@ -1,0 +1,278 @@
+"""The reference's order behind a `run.toml`: samples and index files of the builder, a lock, and no changes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.run.data import write_source
+from tests.run.megatrons import LENGTHS, SOURCES, STAGE, make, opened
+from tests.support import StandInTokenizer
+
+from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.state import consumed_of_state, loader_state
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.check import check_sources
+from tokenloom.run.lock import MEGATRON_ORDER
+from tokenloom.run.locking import lock_run
+from tokenloom.run.run import Run
+
+
+def built(folder: Path, blend, *, size=300, cache=None, **settings):
+    """Returns what the builder makes of (weight, name) or of one name."""
+    names = blend if isinstance(blend, list) else [(None, blend)]
+    weights = [weight for weight, _ in names]
+    prefixes = [str(folder / name) for _, name in names]
+    config = GPTDatasetConfig(
+        random_seed=1234,
+        sequence_length=16,
+        blend_per_split=[(prefixes, None if weights == [None] else weights), None, None],
+        path_to_cache=None if cache is None else str(cache),
+        tokenizer=StandInTokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        **settings,
+    )
+    return BlendedMegatronDatasetBuilder(GPTDataset, [size, None, None], lambda: True, config).build()[0]
+
+
+def assert_same(found, expected):
+    assert type(found) is type(expected)
+    assert len(found) == len(expected)
+    ours, theirs = (dataset.batch(range(len(dataset))) for dataset in (found, expected))
+    assert list(ours) == list(theirs)
+    for name, array in ours.items():
+        assert array.dtype == theirs[name].dtype
+        np.testing.assert_array_equal(array, theirs[name])
+    for k in (0, len(found) - 1):
+        assert all(np.array_equal(value, expected[k][name]) for name, value in found[k].items())
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def test_samples_and_index_files_are_those_of_the_builder(tmp_path):
+    path = make(tmp_path)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    dataset = opened(path, path_to_cache=ours).dataset()
+    assert_same(dataset, built(tmp_path, [(0.7, "web"), (0.3, "code")], cache=theirs))
+    assert len(files(ours)) > 6
+    assert files(ours) == files(theirs)
+    assert_same(opened(path, path_to_cache=ours).dataset(), dataset)
+
+
+def test_without_a_folder_indices_are_beside_the_data(tmp_path):
+    dataset = opened(make(tmp_path)).dataset()
+    assert any(path.name.endswith(".npy") for path in tmp_path.rglob("*"))
+    assert_same(dataset, built(tmp_path, [(0.7, "web"), (0.3, "code")], cache=tmp_path / "other"))
+
+
+def test_weights_count_as_they_are_written(tmp_path):
+    stage = STAGE.replace("web = 0.7, code = 0.3", "news = 0.6, web = 0.3, code = 0.1")
+    path = make(tmp_path, sources='news = "news"\n' + SOURCES, stage=stage)
+    expected = built(tmp_path, [(0.6, "news"), (0.3, "web"), (0.1, "code")], cache=tmp_path / "theirs")
+    assert_same(opened(path, path_to_cache=tmp_path / "ours").dataset(), expected)
+
+
+def test_one_pair_is_its_dataset_and_tokens_become_samples(tmp_path):
+    path = make(tmp_path, sources='web = "web"\n', stage="sequence_length = 16\ntokens = 4815\nweights = { web = 3 }\n")
+    run = opened(path, path_to_cache=tmp_path / "ours")
+    assert run.num_samples == 300
+    assert_same(run.dataset(), built(tmp_path, "web", cache=tmp_path / "theirs"))
+
+
+def test_pairs_of_a_source_divide_its_weight_by_their_tokens(tmp_path):
+    write_source(tmp_path / "empty")
+    sources = 'web = "web"\nrest = ["code", "news", "empty"]\n'
+    path = make(tmp_path, sources=sources, stage=STAGE.replace("0.7, code = 0.3", "1, rest = 2"))
+    code, news = sum(LENGTHS["code"]), sum(LENGTHS["news"])
+    weights = [(1.0, "web"), (2 * code / (code + news), "code"), (2 * news / (code + news), "news")]
+    assert_same(
+        opened(path, path_to_cache=tmp_path / "ours").dataset(), built(tmp_path, weights, cache=tmp_path / "theirs")
+    )
+
+
+def test_settings_of_samples_and_a_named_tokenizer_count(tmp_path):
+    path = make(tmp_path, head="[samples]\neod_mask_loss = true\n")
+    dataset = opened(path, path_to_cache=tmp_path / "ours").dataset()
+    assert dataset.config.eod_mask_loss
+    assert dataset.config.tokenizer.unique_identifiers == StandInTokenizer().unique_identifiers
+
+
+def test_a_short_dataset_is_built_as_long_as_the_blend_needs(tmp_path):
+    stage = "sequence_length = 16\nsamples = 11\nweights = { web = 5, code = 1, news = 1 }\n"
+    path = make(tmp_path, sources=SOURCES + 'news = "news"\n', stage=stage)
+    assert len(opened(path, path_to_cache=tmp_path / "ours").dataset()) >= 11
+
+
+def test_the_lock_holds_its_data(tmp_path):
+    path = make(tmp_path)
+    lock = lock_run(path).lock
+    assert lock.order == MEGATRON_ORDER
+    [segment] = lock.segments
+    assert (segment.start, segment.num_samples, segment.sequence_length) == (0, 300, 16)
+    assert segment.weights == ((0, 7), (1, 3))
+    assert check_sources(lock, full=False) == []
+    assert Run.open(path).lock == lock
+
+
+def test_changed_data_are_an_error(tmp_path):
+    path = make(tmp_path)
+    lock_run(path)
+    write_source(tmp_path / "code", *range(6, 96, 3))
+    with pytest.raises(DatasetFormatError, match=r"code\.idx` changed after it was locked"):
+        opened(path, path_to_cache=tmp_path / "cache").dataset()
+    assert not (tmp_path / "cache").exists()
+    assert check_sources(lock_run(path, consumed=0, write=False).old, full=False)
+
+
+def loader_of(dataset, *, consumed=0, rank=0, ranks=1):
+    sampler = MegatronPretrainingSampler(
+        total_samples=len(dataset),
+        consumed_samples=consumed,
+        micro_batch_size=4,
+        data_parallel_rank=rank,
+        data_parallel_size=ranks,
+    )
+    return ThreadLoader(dataset, sampler)
+
+
+def test_a_loader_goes_on_from_its_state_on_other_ranks(tmp_path):
+    path = make(tmp_path)
+    dataset = opened(path, path_to_cache=tmp_path / "cache").dataset()
+    loader = loader_of(dataset)
+    batches = iter(loader)
+    for _ in range(6):
+        next(batches)
+    state = loader.state_dict()
+    assert (state["position"], state["run"]) == (24, Run.open(path).identity)
+    assert state["digest"] == Run.open(path).digest(24) == Run.open(path).digest(300)
+    assert state == {**loader_state(dataset, 24), "read": state["read"]}
+
+    again = opened(path, path_to_cache=tmp_path / "cache").dataset()
+    ranks = [loader_of(again, rank=rank, ranks=2) for rank in range(2)]
+    for each in ranks:
+        each.load_state_dict(state)
+    first, second = (next(iter(each)) for each in ranks)
+    expected = dataset.batch(range(24, 32))
+    np.testing.assert_array_equal(np.concatenate([first["tokens"], second["tokens"]]), expected["tokens"])
+
+
+def test_what_knows_the_order_is_picklable(tmp_path):
+    dataset = opened(make(tmp_path), path_to_cache=tmp_path / "cache").dataset()
+    again = pickle.loads(pickle.dumps(dataset))
+    assert loader_state(again, 5) == loader_state(dataset, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"stage": STAGE.replace("300", "301")}, "reshuffled as a whole"),
+        ({"stage": STAGE.replace("16", "8")}, "reshuffled as a whole"),
+        ({"stage": STAGE.replace("0.7", "0.6")}, "reshuffled as a whole"),
+        ({"head": "[samples]\neod_mask_loss = true\n"}, "reshuffled as a whole"),
+        ({"seed": 5}, "expected a state of this run"),
+    ],
+)
+def test_a_state_of_what_was_changed_since_is_refused(tmp_path, change, words):
+    path = make(tmp_path)
+    state = loader_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), 24)
+    make(tmp_path, **change)
+    lock_run(path, consumed=0)
+    dataset = opened(path, path_to_cache=tmp_path / "cache").dataset()
+    with pytest.raises(ConfigError, match=words):
+        consumed_of_state(dataset, state)
+
+
+def test_a_state_beyond_the_end_is_refused(tmp_path):
+    dataset = opened(make(tmp_path), path_to_cache=tmp_path / "cache").dataset()
+    end = len(dataset)
+    state = loader_state(dataset, end)
+    assert consumed_of_state(dataset, state) == end
+    with pytest.raises(ConfigError, match=rf"a position in \[0, {end}\] of the run, found {end + 1}"):
+        consumed_of_state(dataset, state | {"position": end + 1})
+    with pytest.raises(ConfigError, match="found 1000"):
+        Run.open(tmp_path / "run.toml").digest(1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "after"),
+    [
+        ({"stage": STAGE.replace("300", "301")}, "a stage of samples 300", "a stage of samples 301"),
+        ({"stage": STAGE.replace("16", "8")}, "`sequence_length` 16", "`sequence_length` 8"),
+        ({"stage": STAGE.replace("0.7", "0.6")}, "('web', 7)", "('web', 2)"),
+        ({"seed": 5}, "`seed` 1234", "`seed` 5"),
+        ({"sources": SOURCES.replace('"code"', '["code", "news"]')}, "data", "data"),
+    ],
+)
+def test_a_change_after_consumption_is_refused(tmp_path, change, before, after):
+    path = make(tmp_path)
+    lock_run(path, consumed=24)
+    make(tmp_path, **change)
+    written = (tmp_path / "run.lock").read_bytes()
+    with pytest.raises(ConfigError, match="reshuffled as a whole by any change") as caught:
+        lock_run(path)
+    assert "the 24 positions" in caught.value.message
+    assert before in caught.value.message
+    assert after in caught.value.message
+    assert (tmp_path / "run.lock").read_bytes() == written
+
+
+def test_before_consumption_it_must_be_said_that_nothing_was_read(tmp_path):
+    path = make(tmp_path)
+    lock_run(path)
+    make(tmp_path, seed=5)
+    with pytest.raises(ConfigError, match="at position 0: a sample of `seed` 1234 would become a sample of `seed` 5"):
+        lock_run(path)
+    assert lock_run(path, consumed=0).moved.position == 0
+
+
+def test_another_order_is_a_change(tmp_path):
+    path = make(tmp_path)
+    lock_run(path, consumed=24)
+    path.write_text(path.read_text().replace('"megatron"', "1"))
+    with pytest.raises(ConfigError, match="of `order` megatron that would become a sample of `order` 1"):
+        lock_run(path)
+
+
+def test_a_change_that_changes_nothing(tmp_path):
+    path = make(tmp_path)
+    state = loader_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), 24)
+    lock_run(path, consumed=24)
+    make(tmp_path, stage="# a comment\n" + STAGE.replace("0.7, code = 0.3", "7, code = 3"))
+    assert lock_run(path).moved is None
+    again = opened(path, path_to_cache=tmp_path / "cache").dataset()
+    assert consumed_of_state(again, state) == 24
+
+
+@pytest.mark.parametrize("ask", ["holdout", "plan", "place", "timeline"])
+def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
+    run = opened(make(tmp_path))
+    questions = {
+        "holdout": run.holdout,
+        "plan": run.plan,
+        "place": lambda: run.place(0),
+        "timeline": lambda: run.timeline,
+    }
+    with pytest.raises(ConfigError, match=r'expected a run whose order is computed for .*, found `order = "megatron"`'):
+        questions[ask]()
+
+
+def test_a_folder_for_indices_that_are_not_there_is_refused(tmp_path):
+    path = make(tmp_path)
+    path.write_text(path.read_text().replace('"megatron"', "1"))
+    with pytest.raises(ConfigError, match=r"(?s)expected no `path_to_cache` for .*its order is|.*nothing is cached"):
+        Run.open(path, path_to_cache=tmp_path / "cache")
+
+
+def test_other_datasets_know_no_order(tmp_path):
+    make(tmp_path)
+    with pytest.raises(ConfigError, match="expected a dataset that knows its order"):
+        loader_state(built(tmp_path, "web"), 5)

@@ -1,0 +1,364 @@
+"""Every line of `run.toml`: what it means, and what is said where it is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.run.texts import RUN, SMALL, error_of, fault_of, runs
+
+from tokenloom.run.denial_settings import DenialSettings
+from tokenloom.run.settings import SourceSettings, parse_run, read_run, whole_weights
+from tokenloom.run.stage_settings import StageSettings
+
+
+def test_all_that_a_file_may_say():
+    settings = parse_run(RUN, path="jobs/run.toml")
+    assert (settings.order, settings.seed, settings.tokenizer) == (1, 1234, "tokenizer.json")
+    assert (settings.documents, settings.windows, settings.mixing_block, settings.dataset) == (
+        *("shuffled", "concat", 1024, "gpt"),
+    )
+    assert settings.samples == dict.fromkeys(
+        ["create_attention_mask", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"], False
+    )
+    assert settings.sources == (
+        SourceSettings(name="web", data=("data/web/*_document",), holdout=Fraction(1, 1000)),
+        SourceSettings(name="code", data=("s3://corpus/code/*",), max_passes=4),
+        SourceSettings(name="wiki", data=("data/wiki",)),
+    )
+    main, second, long, last = settings.stages
+    assert main == StageSettings(
+        name="main",
+        sequence_length=4096,
+        tokens=900 * 10**9,
+        weights=(("web", Fraction(8)), ("code", Fraction(2))),
+    )
+    assert (second.name, second.sequence_length, second.samples) == ("stage 2", 4096, 1000)
+    assert second.weights == (("web", Fraction(1, 10)), ("wiki", Fraction(3, 10)))
+    assert (long.passes, long.weights) == ((("web", Fraction(1)), ("code", Fraction(5, 2))), None)
+    assert (long.on_exhausted, long.is_endless, long.num_samples) == ("repeat", False, None)
+    assert (last.name, last.sequence_length, last.is_endless) == ("stage 4", 131072, True)
+    assert settings.denied == (
+        DenialSettings(start=120000, file="takedown.txt"),
+        DenialSettings(start=0, documents=(("code", 3), ("web", 12))),
+    )
+    assert main.num_samples == 900 * 10**9 // 4096
+    assert long.sources == ("web", "code")
+
+
+def test_what_a_small_file_leaves_out():
+    settings = parse_run(SMALL, path="run.toml")
+    assert (settings.documents, settings.windows, settings.mixing_block) == ("shuffled", "concat", 1024)
+    assert (settings.dataset, settings.tokenizer, settings.denied) == ("gpt", None, ())
+    assert settings.stages == (StageSettings(name="stage 1", sequence_length=8, weights=(("web", Fraction(1)),)),)
+    assert parse_run('mix = "even"\n' + SMALL, path="run.toml").mixing_block == 1
+    assert parse_run("mixing_block = 1\n" + SMALL, path="run.toml").mixing_block == 1
+
+
+def test_paths_are_relative_to_the_file():
+    settings = parse_run(RUN, path="jobs[1]/run.toml")
+    assert settings.located("takedown.txt") == "jobs[1]/takedown.txt"
+    assert settings.located("web/*_document") == "jobs[[]1]/web/*_document"
+    assert settings.located("/data/web") == "/data/web"
+    assert settings.located("s3://corpus/code/*") == "s3://corpus/code/*"
+    assert settings.located_tokenizer == "jobs[1]/tokenizer.json"
+    assert parse_run(RUN, path="run.toml").located("web") == "web"
+    assert parse_run(RUN.replace("tokenizer.json", "null:100"), path="jobs/run.toml").located_tokenizer == "null:100"
+    assert parse_run(SMALL, path="jobs/run.toml").located_tokenizer is None
+
+
+def test_signatures_of_addresses_are_not_kept():
+    settings = parse_run(SMALL.replace('"web"', '"https://host/web?sig=secret"'), path="run.toml")
+    assert settings.sources[0].data == ("https://host/web",)
+
+
+def test_a_file_on_disk(tmp_path):
+    (tmp_path / "run.toml").write_text(RUN)
+    settings = read_run(tmp_path / "run.toml")
+    assert settings == parse_run(RUN, path="elsewhere/run.toml")
+    assert settings.sha256 == parse_run(RUN, path="run.toml").sha256
+    assert settings.located("web") == str(tmp_path / "web")
+
+
+def test_comments_layout_and_the_order_of_sources_are_no_content():
+    other = RUN.replace('wiki = "data/wiki"\n', "").replace("[sources]", '# first\n[sources]\nwiki = ["data/wiki"]')
+    other = other.replace("web = 8, code = 2", "code = 1, web = 4").replace('"900B"', "900_000_000_000")
+    other = other.replace("eod_mask_loss = false", "inter_document_masking = false").replace("0.1%", "0.10%")
+    content = parse_run(RUN, path="run.toml").content()
+    assert parse_run(other, path="run.toml").content() == content
+    assert json.loads(json.dumps(content)) == content
+    assert parse_run(RUN.replace("1234", "1235"), path="run.toml").content() != content
+
+
+def test_weights_as_whole_numbers():
+    assert whole_weights((("a", Fraction(1, 10)), ("b", Fraction(3, 4)))) == [("a", 2), ("b", 15)]
+    assert whole_weights((("a", Fraction(6)), ("b", Fraction(4)))) == [("a", 3), ("b", 2)]
+
+
+WRONG = [
+    # what is replaced, by what, the line that is quoted, words of the message, words of the hint
+    ("order = 1", "order = 2", "order = 2", "expected `order` to be one of 1", "a newer version"),
+    ("order = 1", "order = 0", "order = 0", "expected `order` to be one of 1", None),
+    ("order = 1", "order = true", "order = true", "expected `order` to be one of 1", None),
+    ("order = 1", 'order = "reference"', 'order = "reference"', "found 'reference'", "write `order = 1`"),
+    ("seed = 1234", "seed = -1", "seed = -1", "expected `seed` to be in [0, 2**63), found -1", None),
+    ("seed = 1234", f"seed = {2**63}", f"seed = {2**63}", "expected `seed` to be in [0, 2**63)", None),
+    ("seed = 1234", 'seed = "1234"', 'seed = "1234"', "expected `seed` to be an integer", "write it without quotes"),
+    ("seed = 1234", "seed = 1.0", "seed = 1.0", "expected `seed` to be an integer, found 1.0", None),
+    ("seed = 1234", "seed = true", "seed = true", "expected `seed` to be an integer, found true", None),
+    ("seed = 1234", "seed = 1\nsed = 1", "sed = 1", "expected the file without `sed`", "did you mean `seed`?"),
+    ("seed = 1234", "seed = 1\ntokens = 1", "tokens = 1", "without `tokens`", "it belongs to a stage"),
+    ("[samples]", "[source]\n[samples]", "[source]", "without `source`", "write `[sources]`"),
+    ('"tokenizer.json"', "1", "tokenizer = 1", "expected `tokenizer` to be a text, found 1", None),
+    ('"tokenizer.json"', '""', 'tokenizer = ""', "expected `tokenizer` to be a text, found ''", None),
+    ('"shuffled"', '"shufled"', 'documents = "shufled"', 'one of "shuffled", "file"', "did you mean `shuffled`?"),
+    ('"concat"', "1", "windows = 1", 'one of "concat", "best_fit"', None),
+    ('"random"', '"none"', 'mix = "none"', 'one of "random", "even"', None),
+    ("1024", "0", "mixing_block = 0", "expected `mixing_block` to be in [1, ", None),
+    ("1024", str(2**21), f"mixing_block = {2**21}", "expected `mixing_block` to be in [1, ", None),
+    ("1024", "1", "mixing_block = 1", 'above 1 beside `mix = "random"`, found 1', "leave one of the two out"),
+    ('mix = "random"', 'mix = "even"', "mixing_block = 1024", 'of 1 beside `mix = "even"`, found 1024', None),
+    ('"gpt"', '"gtp"', 'dataset = "gtp"', 'one of "gpt", "fim", "sft", "varlen"', "did you mean `gpt`?"),
+    ('"gpt"', '"bert"', 'dataset = "bert"', "masked sentences are stored", "builder"),
+    ('"gpt"', '"t5"', 'dataset = "t5"', "masked sentences are stored", "builder"),
+    ('"gpt"', '"masked"', 'dataset = "masked"', "masked sentences are stored", "builder"),
+    ("eod_mask_loss = false", "eod_mask_los = 1", "eod_mask_los = 1", "expected [samples] without", "`eod_mask_loss`?"),
+    ("eod_mask_loss = false", 'eod_mask_loss = "no"', 'eod_mask_loss = "no"', "to be True or False", None),
+    ("eod_mask_loss = false", "split = '1,0,0'", "split = '1,0,0'", "without `split`", "give sources a `holdout`"),
+    ("eod_mask_loss = false", "random_seed = 1", "random_seed = 1", "without `random_seed`", "write `seed` at the top"),
+    ("eod_mask_loss = false", "sequence_length = 1", "sequence_length = 1", "without", "it belongs to a stage"),
+    ("eod_mask_loss = false", "blend = []", "blend = []", "without `blend`", "[sources]"),
+    ("eod_mask_loss = false", "tokenizer = ''", "tokenizer = ''", "without `tokenizer`", "at the top"),
+    ("eod_mask_loss = false", "path_to_cache = ''", "path_to_cache = ''", "without", "builds and caches no index"),
+    ("eod_mask_loss = false", "fim_rate = 0.5", "fim_rate = 0.5", "without `fim_rate`", None),
+    ("eod_mask_loss = false", "context_parallel_size = 2", "context_parallel_size = 2", "without", "no effect"),
+    (
+        "eod_mask_loss = false",
+        "eod_mask_loss = 2020-01-01",
+        "eod_mask_loss = 2020-01-01",
+        "expected `eod_mask_loss`",
+        None,
+    ),
+    ("eod_mask_loss = false", "mock = true", "mock = true", "without `mock`", None),
+    (
+        'web = { data = "data/web/*_document"',
+        "web = { dat = 1",
+        "web = { dat = 1",
+        "source 'web' without `dat`",
+        "`data`?",
+    ),
+    ('data = "data/web/*_document", ', "", "web = {", "expected `data` of source 'web', found none", "such as"),
+    ('"data/web/*_document"', "[]", "web = { data = []", "data of source 'web', found an empty list", None),
+    ('"data/web/*_document"', '""', 'web = { data = ""', "expected paths as data of source 'web', found ''", None),
+    ('"data/web/*_document"', "[1]", "web = { data = [1]", "expected paths as data of source 'web', found 1", None),
+    ('"data/web/*_document"', '["a", "a"]', "web =", "expected 'a' once in source 'web', found it twice", None),
+    ('"data/web/*_document"', '"s4://a/b"', "web =", "an address with one of", None),
+    ('"data/web/*_document"', '"s3://me:word@a/b"', "web =", "", None),
+    ('"data/web/*_document"', '"a\\u0000b"', "web =", "expected paths as data of source 'web'", None),
+    (
+        '"data/web/*_document"',
+        '"./data//wiki"',
+        'wiki = "data/wiki"',
+        "data of their own for sources 'web' and 'wiki'",
+        None,
+    ),
+    ('"0.1%"', '"60%"', 'holdout = "60%"', "`holdout` of source 'web' to be more than 0% and at most 50%", None),
+    ('"0.1%"', "5", "holdout = 5", "found 5", 'write "5%"'),
+    ("max_passes = 4", "max_passes = 0", "max_passes = 0", "`max_passes` of source 'code' to be in [1, 2**22)", None),
+    ("max_passes = 4", "max_passes = 1.5", "max_passes = 1.5", "to be an integer, found 1.5", None),
+    ("max_passes = 4", "max_pases = 4", "max_pases = 4", "source 'code' without `max_pases`", "`max_passes`?"),
+    ("max_passes = 4", "weight = 4", "weight = 4", "source 'code' without `weight`", "it belongs to a stage"),
+    ("max_passes = 4", "tokens = 4", "tokens = 4", "source 'code' without `tokens`", "it belongs to a stage"),
+    ('wiki = "data/wiki"', "wiki = 1", "wiki = 1", "a table, a text or a list of texts, found 1", None),
+    ('wiki = "data/wiki"', '"" = "a"', '"" = "a"', "a name", None),
+    ('wiki = "data/wiki"', '" w" = "a"', '" w" = "a"', "a name without blanks around it", None),
+    ('wiki = "data/wiki"', '"a\\nb" = "a"', '"a\\nb" = "a"', "printable", None),
+    (
+        'name = "main"',
+        'name = "stage 2"',
+        "[[stages]]",
+        "another name than 'stage 2', which the stage on line 18 has",
+        None,
+    ),
+    (
+        'name = "main"',
+        'name = "long"',
+        'name = "long"',
+        "another name than 'long', which the stage on line 18 has",
+        None,
+    ),
+    ('name = "main"', 'name = ""', 'name = ""', "expected `name` to be a text", None),
+    ('name = "main"', "name = 1", "name = 1", "expected `name` to be a text, found 1", None),
+    ("sequence_length = 4096", "", "[[stages]]", "expected `sequence_length` of stage 'main', found none", "4096"),
+    ("sequence_length = 4096", "sequence_length = 0", "sequence_length = 0", "in [1, 2**31), found 0", None),
+    ("sequence_length = 4096", "sequence_length = true", "sequence_length = true", "to be an integer", None),
+    (
+        "sequence_length = 4096",
+        "sequence_lenght = 1",
+        "sequence_lenght = 1",
+        "stage 'main' without",
+        "`sequence_length`?",
+    ),
+    ("sequence_length = 4096", "max_passes = 1", "max_passes = 1", "stage 'main' without", "it belongs to a source"),
+    ("sequence_length = 4096", "seed = 1", "seed = 1", "stage 'main' without `seed`", "at the top of the file"),
+    ('tokens = "900B"', "tokens = 4095", "tokens = 4095", "the 4096 tokens of a sample", None),
+    ('tokens = "900B"', "tokens = 0", "tokens = 0", "`tokens` of stage 'main' to be a whole number", "K is 10^3"),
+    ('tokens = "900B"', 'tokens = "900X"', 'tokens = "900X"', "found '900X'", "B or G 10^9"),
+    ('tokens = "900B"', 'tokens = "900GiB"', 'tokens = "900GiB"', "found '900GiB'", "B or G 10^9"),
+    ('tokens = "900B"', "tokens = nan", "tokens = nan", "found NaN", None),
+    ('tokens = "900B"', "tokens = 1\nsamples = 1", "samples = 1", "found `tokens` and `samples`", "all but one"),
+    ('tokens = "900B"', "passes = { web = 1 }", "weights = {", "expected `passes` or `weights`", "leave one"),
+    ('tokens = "900B"', "", "[[stages]]", "expected `tokens`, `samples` or `passes` of stage 'main'", "only the last"),
+    ("samples = 1_000", "samples = 0", "samples = 0", "`samples` of stage 'stage 2' to be a whole number", None),
+    (
+        "samples = 1_000",
+        f"samples = {2**60}",
+        "[[stages]]",
+        "at most 2**60 samples up to the end of stage 'stage 2'",
+        None,
+    ),
+    (
+        "weights = { web = 8, code = 2, wiki = 0 }",
+        "",
+        "[[stages]]",
+        "expected `weights` of stage 'main', found none",
+        None,
+    ),
+    ("web = 8", "wbe = 8", "weights = { wbe = 8", "found 'wbe', which [sources] does not have", "did you mean `web`?"),
+    ("web = 8", "books = 8", "weights = { books = 8", "found 'books'", "there are web, code, wiki"),
+    ("web = 8", "web = -8", "weights = { web = -8", "`web` in `weights` of stage 'main' to be a finite number", None),
+    ("web = 8", "web = nan", "weights = { web = nan", "found NaN", None),
+    ("web = 8", "web = inf", "weights = { web = inf", "found Infinity", None),
+    ("web = 8", "web = true", "weights = { web = true", "found true", None),
+    ("web = 8", 'web = "8"', 'weights = { web = "8"', "found '8'", "write it without quotes"),
+    ("web = 8", "web = 1e999999999", "weights = { web = 1e999999999", "finite number", "30 digits"),
+    (
+        "{ wiki = 1 }",
+        "{ wiki = 0 }",
+        "weights = { wiki = 0 }",
+        "above 0 in `weights` of stage 'stage 4', found only 0",
+        None,
+    ),
+    ("{ wiki = 1 }", "{ }", "weights = { }", "above 0 in `weights` of stage 'stage 4', found none", None),
+    ("{ wiki = 1 }", "1", "weights = 1", "to be a table, found 1", "write `weights = { web = 1, code = 1 }`"),
+    ("passes = { web = 1, code = 2.5 }", "passes = 2", "passes = 2", "to be a table", "`passes = { web = 1"),
+    ("code = 2.5", "code = -1", "passes = {", "`code` in `passes` of stage 'long' to be a finite number", None),
+    ('"stop"', '"stopp"', 'on_exhausted = "stopp"', 'one of "stop", "renormalise", "repeat"', "did you mean `stop`?"),
+    ("from = 120000", "from = -1", "from = -1", "`from` of [[denied]] to be in [0, 2**60)", None),
+    ("from = 120000", "form = 1", "form = 1", "[[denied]] without `form`", "did you mean `from`?"),
+    ('"takedown.txt"', "1", "documents = 1", "the name of a file, or a list", None),
+    ('"takedown.txt"', "[]", "documents = []", "the name of a file, or a list", None),
+    ('documents = "takedown.txt"', "", "[[denied]]", "expected `documents` of [[denied]], found none", None),
+    (
+        '"web:12"',
+        '"web"',
+        "documents = [",
+        "expected a document such as `web:12345` or `crawl/0007.jsonl:88`, found 'web'",
+        None,
+    ),
+    ('"web:12"', '"web:-1"', "documents = [", "found 'web:-1'", None),
+    ('"web:12"', '"wbe:1"', "documents = [", "of a source of this run, found 'wbe:1'", "did you mean `web`?"),
+    ('"web:12"', "12", "documents = [", "expected documents such as `web:12345`, found 12", None),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "words", "hint"), WRONG)
+def test_what_is_wrong_is_quoted(old, new, line, words, hint):
+    assert old in RUN
+    error = error_of(RUN.replace(old, new, 1))
+    found = re.match(r"run\.toml:(\d+): (.*)\n    (.*)$", error.message, re.DOTALL)
+    assert found, error
+    assert words in found[2]
+    assert found[2].startswith("expected ")
+    quoted = RUN.replace(old, new, 1).splitlines()[int(found[1]) - 1].strip()
+    assert found[3].startswith(quoted[:30]) or "://" in quoted
+    assert line in quoted
+    assert hint is None or hint in (error.hint or ""), error
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "hint"),
+    [
+        ("", "run.toml: expected a run, found an empty file", "`tokenloom run init` writes one"),
+        ("# nothing\n", "run.toml: expected a run, found an empty file", "run init"),
+        (SMALL.replace("order = 1", ""), "run.toml: expected `order`, found none", "write `order = 1`"),
+        (SMALL.replace("seed = 1", ""), "run.toml: expected `seed`, found none", "such as `seed = 1234`"),
+        (SMALL.split("[[")[0], "run.toml: expected a stage, found none", "[[stages]]"),
+        (SMALL.split("[")[0], "run.toml: expected a source, found none", "below `[sources]`"),
+        (SMALL.replace('web = "web"', ""), "run.toml:3: expected a source, found none", "below `[sources]`"),
+        (SMALL.replace("[[stages]]", "[stages]"), "run.toml:5: expected `stages` to be a list of tables", "[[stages]]"),
+        (SMALL.replace("[sources]", "[[sources]]"), "run.toml:3: expected `sources` to be a table", "web ="),
+        ("samples = 1\n" + SMALL, "run.toml:1: expected `samples` to be a table, found 1", None),
+        ("denied = 1\n" + SMALL, "run.toml:1: expected `denied` to be a list of tables, found 1", "[[denied]]"),
+        ("stages = []\n" + SMALL.split("[[")[0], "run.toml:1: expected a stage, found none", "[[stages]]"),
+    ],
+)
+def test_what_is_missing(text, words, hint):
+    error = error_of(text)
+    assert error.message.startswith(words)
+    assert hint is None or hint in (error.hint or "")
+
+
+def test_forty_thousand_sources():
+    names = [f"source_{number}" for number in range(40_000)]
+    sources = "".join(f'{name} = {{ data = "data/{name}/*_document", holdout = "0.1%" }}\n' for name in names)
+    weights = ", ".join(f"{name} = {number % 7 + 0.5}" for number, name in enumerate(names))
+    text = f"order = 1\nseed = 1\n[sources]\n{sources}[[stages]]\nsequence_length = 8\nweights = {{ {weights} }}\n"
+    assert len(parse_run(text, path="run.toml").stages[0].weights or ()) == 40_000
+    error = error_of(text.replace('"data/source_39999/', '"data/source_7/'))
+    assert error.message.startswith("run.toml:40003: expected data of their own for sources 'source_7'")
+
+
+@given(runs())
+def test_any_valid_run_is_read_as_it_was_meant(run):
+    text, seed, sources, stages, start = run
+    settings = parse_run(text, path="run.toml")
+    assert (settings.seed, settings.sources, settings.stages) == (seed, sources, stages)
+    assert settings.denied == (DenialSettings(start=start, documents=((sources[0].name, 7),)),)
+    assert parse_run(text.replace("\n", "  # c\r\n"), path="run.toml") == settings
+
+
+PIECES = sorted(
+    set(re.findall(r"\w+|[^\w\s]|\n", RUN)) | {"nan", "-1", "1e400", "true", '""', "\n[", "]]", "\x00", "1979-01-01"}
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(RUN)), st.integers(0, 12), st.sampled_from(PIECES)), min_size=1, max_size=4)
+)
+def test_any_mutation_is_read_or_refused(mutations):
+    text = RUN
+    for at, length, piece in mutations:
+        text = text[:at] + piece + text[at + length :]
+    assert re.match("run.toml:|`run.toml` ", fault_of(text))
+
+
+VALUES = st.sampled_from(
+    [
+        "1",
+        "-1",
+        "0",
+        "1.5",
+        "nan",
+        "inf",
+        "1e999999",
+        "true",
+        '""',
+        '"x"',
+        "[]",
+        "[1]",
+        "{}",
+        "{ a = 1 }",
+        "1979-05-27",
+        "9" * 40,
+    ]
+)
+
+
+@given(st.sampled_from(re.findall(r"(?<== )[^\n]+|(?<= )\d+|\"[^\"\n]+\"", RUN)), VALUES)
+def test_any_value_of_any_key_is_read_or_refused(old, new):
+    assert fault_of(RUN.replace(old, new, 1)).startswith("run.toml:")

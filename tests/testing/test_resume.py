@@ -1,0 +1,272 @@
+"""Loaders that are killed and resumed: ours and others pass, and every way to be wrong is found and worded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.run.folders import make_run, write_data
+from tests.support import make_dataset, write_corpus
+from tests.testing import loaders
+from torch.utils.data import DataLoader
+
+from tokenloom.errors import ConfigError, ConformanceError
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.testing import check_resume
+
+SAME = [(1, 1), (2, 2)]
+KINDS = ["read again", "resumed", "resumed twice", "state kept", "loaded twice"]
+CHANGED = [(1, 2), (2, 3), (2, 1)]
+
+
+def check(make, **settings):
+    return check_resume(make, in_process=True, **{"seed": 5, "num_batches": 8, "world_sizes": SAME, **settings})
+
+
+def problem(make, **settings):
+    with pytest.raises(ConformanceError) as caught:
+        check(make, **settings)
+    return " ".join(str(caught.value).split())
+
+
+# --- ours ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpt(tmp_path, rng):
+    lengths = rng.integers(1, 30, size=60)
+    corpus = write_corpus(tmp_path / "text", [[*rng.integers(10, 90, size=length), 9] for length in lengths])
+    return make_dataset(corpus, num_samples=60, sequence_length=8)
+
+
+def test_thread_loaders_over_a_dataset_pass(gpt):
+    def with_state(rank, world_size, state):
+        loader = ThreadLoader(gpt, MegatronPretrainingSampler(60, 0, 2, rank, world_size), num_threads=2)
+        if state is not None:
+            loader.load_state_dict(state)
+        return loader
+
+    def with_samples(rank, world_size, consumed):
+        return ThreadLoader(gpt, MegatronPretrainingSampler(60, consumed, 2, rank, world_size))
+
+    assert check(with_state, world_sizes=[(2, 2)], kill_at=[3]).ok
+    assert check(with_samples, world_sizes=[(2, 3)], kill_at=[3], order="strict").ok
+
+
+def test_thread_loaders_over_a_run_pass_on_other_ranks(tmp_path):
+    write_data(tmp_path)
+    dataset = make_run(tmp_path).dataset()
+
+    def make(rank, world_size, state):
+        loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), 0, 2, rank, world_size), read_ahead=3)
+        if state is not None:
+            loader.load_state_dict(state)
+        return loader
+
+    assert check(make, world_sizes=[(2, 3)], kill_at=[0, 3], order="strict").ok
+
+
+# --- others -------------------------------------------------------------------------------------------------------
+
+
+def test_torch_loaders_pass_by_the_samples_consumed():
+    data = torch.utils.data.TensorDataset(torch.arange(60).reshape(30, 2), torch.arange(30))
+
+    def make(rank, world_size, consumed):
+        taken = [range(first + 2 * rank, first + 2 * rank + 2) for first in range(consumed, 30, 2 * world_size)]
+        return DataLoader(data, batch_sampler=[[*map(int, row)] for row in taken if row.stop <= 30])
+
+    assert check(make, world_sizes=[(2, 2), (3, 2)], num_batches=5).ok
+
+
+def test_datasets_of_hugging_face_pass_by_their_state():
+    datasets = pytest.importorskip("datasets")
+    nodes = pytest.importorskip("datasets.distributed")
+    rows = datasets.Dataset.from_dict({"number": list(range(40))}).to_iterable_dataset(num_shards=2)
+    shuffled = rows.shuffle(seed=3, buffer_size=1)
+
+    def make(rank, world_size, state):
+        part = nodes.split_dataset_by_node(shuffled, rank, world_size).batch(4)
+        if state is not None:
+            part.load_state_dict(state)
+        return part
+
+    assert check(make, num_batches=4).ok
+
+
+def test_a_state_may_come_from_a_function():
+    def make(rank, world_size, state):
+        return iter(loaders.counting(rank, world_size, state))
+
+    assert check(make, state_of=loaders.position_of, samples=loaders.numbers_of).ok
+
+
+@pytest.mark.parametrize("make", [loaders.counting, loaders.by_count])
+def test_loaders_that_are_right_pass(make):
+    report = check(make, world_sizes=CHANGED, seed=None, num_batches=12)
+    assert report.ok
+    assert {case.kind for case in report.cases} == {
+        "read again",
+        "resumed",
+        "resumed twice",
+        "state kept",
+        "loaded twice",
+    }
+    assert {case.kills for case in report.cases if case.kind == "resumed"} >= {(0,), (11,)}
+
+
+def test_epochs_are_windows_too():
+    report = check(loaders.short, epochs=2, num_batches=16, world_sizes=[(1, 1)])
+    assert [case.kills for case in report.cases if case.kind == "between epochs"] == [(10,)]
+    assert (10,) in [case.kills for case in report.cases if case.kind == "resumed"]
+
+
+def test_the_same_sample_many_times_is_no_repetition():
+    def make(rank, state):
+        start = 0 if state is None else state
+        return [[0, 1], [1, 1], [1, 0], [0, 0]][start:]
+
+    assert check(make, state_of=lambda loader, num_batches: num_batches, num_batches=4).ok
+
+
+# --- broken -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "told"),
+    [
+        (
+            loaders.forgets_read_ahead,
+            {"kill_at": [3]},
+            [
+                "resumed 1:1 3 0 8 0 0",
+                "of 32 samples, 8 missing it went on at batch 5 instead of 3: the state counts batches that were not "
+                "handed out yet, such as those read ahead first missing: that of the unbroken reading in batch 3, rank",
+            ],
+        ),
+        (
+            loaders.repeats_a_batch,
+            {"kill_at": [3]},
+            ["resumed 1:1 3 4 4 0 0", "it went on at batch 2 instead of 3: the state is that of an earlier batch"],
+        ),
+        (
+            loaders.ignores_its_state,
+            {"kill_at": [3]},
+            ["went on at batch 0 instead of 3, the first: the state, or the samples consumed, did not reach the"],
+        ),
+        (
+            loaders.loses_its_seed,
+            {"kill_at": [3]},
+            ["the first batch after the resume is none of the unbroken reading: its shuffle is another one"],
+        ),
+        (
+            loaders.counts_by_rank,
+            {"world_sizes": [(2, 2), (2, 3)], "kill_at": [3]},
+            ["resumed 2:2 3 0 0 0 0", "resumed 2:3 3 0 12 0 0", "world size 2:3, killed after 3"],
+        ),
+        (
+            loaders.shares_its_state,
+            {},
+            ["resumed 1:1 7 0 0 0 0", "the state changed while the loader read on: `state_dict` must return a copy"],
+        ),
+        (
+            loaders.keeps_the_state_it_is_given,
+            {},
+            ["going on from a state changed it: `load_state_dict` must copy what it keeps"],
+        ),
+        (
+            loaders.turns_batches_round,
+            {"world_sizes": [(1, 1)], "kill_at": [1]},
+            ["of 32 samples, 16 in another order", "first reordered: in batch 2, rank 0, of batch 4 of the unbroken"],
+        ),
+        (loaders.repeats_epochs, {"epochs": 3, "num_batches": 20, "world_sizes": [(1, 1)]}, ["in another order"]),
+        (
+            loaders.goes_on_beyond_the_end,
+            {"num_batches": 20, "kill_at": [4], "world_sizes": [(1, 1)]},
+            ["of 40 samples, 4 repeated first repeated: in batch 10, rank 0"],
+        ),
+        (
+            loaders.shuffles_anew,
+            {},
+            ["two unbroken readings differ: the order depends on more than the arguments of the factory"],
+        ),
+        (loaders.raises, {}, ["resumed 2:2 0 error", "rank 1 raised OSError: no such bucket, in loaders.py:"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_is_wrong_is_found_and_worded(make, settings, told):
+    found = problem(make, **settings)
+    assert [words for words in told if words not in found] == [], found
+
+
+def test_order_within_a_batch_counts_if_asked():
+    assert check(loaders.turns_rows_round, order="batch").ok
+    assert "in another order" in problem(loaders.turns_rows_round, order="strict")
+    assert check(loaders.turns_batches_round, order="any", kill_at=[1], world_sizes=[(1, 1)]).ok
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (loaders.gives_nothing, "expected samples of gives_nothing with world size 1, found none"),
+        (
+            loaders.always_raises,
+            "an unbroken reading of always_raises with world size 1 failed: rank 0 raised OSError: no such bucket",
+        ),
+        (
+            loaders.gives_objects,
+            r"failed: rank 0 failed: expected tensors, .*, found builtins.object as `batch\['image'\]`",
+        ),
+    ],
+)
+def test_what_cannot_be_read_at_all_is_told(make, message):
+    with pytest.raises(ConformanceError, match=message):
+        check(make)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kill_at": [8]}, "expected a kill within 8 batches, found one after 8"),
+        ({"num_batches": 0}, "num_batches"),
+        ({"world_sizes": []}, "expected one pair of world sizes at least, found none"),
+        ({"world_sizes": [(1, 0)]}, "world_sizes"),
+        ({"order": "rank"}, "expected strict, batch, any as the order to keep, found 'rank'"),
+        ({"samples": "row"}, "expected auto, rows, list, one or a function"),
+    ],
+)
+def test_settings_are_checked(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        check(loaders.counting, **settings)
+
+
+def test_kills_beyond_the_end_are_told():
+    with pytest.raises(ConfigError, match="expected a kill before the end, after 10 batches, found one after 12"):
+        check(loaders.short, num_batches=20, kill_at=[12], world_sizes=[(1, 1)])
+
+
+def test_names_are_for_processes():
+    with pytest.raises(ConfigError, match="expected functions, to check them in this process, found a name"):
+        check("loaders.py:make")
+    with pytest.raises(ConfigError, match="expected a function at the top of a file"):
+        check_resume(lambda state: [])
+
+
+def test_processes_are_killed_and_compared():
+    report = check_resume(loaders.counting, num_batches=6, world_sizes=[(2, 3)], kill_at=[2], seed=1)
+    assert [case.kind for case in report.cases] == [
+        "read again",
+        "resumed",
+        "resumed twice",
+        "state kept",
+        "loaded twice",
+    ]
+    assert report.name == f"{loaders.__file__}:counting"
+
+
+def test_random_points_follow_from_the_seed(rng):
+    seed = int(rng.integers(2**32))
+    kills = [[case.kills for case in check(loaders.counting, seed=seed).cases] for _ in range(2)]
+    assert kills[0] == kills[1]
+    assert np.all([number < 8 for case in kills[0] for number in case])
