@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
@@ -156,6 +157,7 @@ class TiktokenTokenizer(TokenRoles):
             backend = library.Encoding(
                 path, pat_str=self.pattern, mergeable_ranks=self._ranks, special_tokens=dict(self.special_tokens)
             )
+            _refuse_empty_matches(self.pattern)
             backend.encode_ordinary("")  # panics if the expression matches it, as it would in the middle of texts
         except BaseException as error:
             if not is_failure(error):
@@ -171,6 +173,19 @@ class TiktokenTokenizer(TokenRoles):
         for token, rank in sorted(self._ranks.items(), key=lambda row: row[1]):
             state.update(b"%d %d " % (rank, len(token)) + token)
         return state.hexdigest()
+
+
+def _refuse_empty_matches(pattern: str) -> None:
+    """Says so where `pattern` matches empty text, on which `tiktoken` prints a backtrace before it raises.
+
+    Raises:
+        ValueError: it matches empty text.
+    """
+    regex = require("regex", extra="tokenizers")  # which `tiktoken` needs as well
+    with contextlib.suppress(regex.error):  # what only `tiktoken` can read, it judges itself
+        if regex.match(pattern, "", regex.VERSION1) is not None:
+            message = "it matches empty text"
+            raise ValueError(message)
 
 
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
