@@ -14,9 +14,10 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.manifest.file import manifest_document
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.soundness import check_index
+from tokenloom.rendering.plain import printable
 
 
 def add_parser(commands: Any) -> None:
@@ -96,15 +97,15 @@ def _manifest_rows(manifest: Manifest) -> list[tuple[str, str]]:
     tokenizer, ledger = manifest.tokenizer, manifest.ledger
     largest = manifest.pair.largest_token
     return [
-        ("tokenizer", _plain(tokenizer.kind if tokenizer.path is None else f"{tokenizer.kind} {tokenizer.path}")),
+        ("tokenizer", printable(_made_by(tokenizer), keep="")),
         ("sha256", tokenizer.sha256 or "unknown"),
         ("vocabulary", "unknown" if tokenizer.vocab_size is None else f"{tokenizer.vocab_size:,}"),
         ("largest token", "none" if largest is None else f"{largest:,}"),
         ("before each document", _special(tokenizer.bos)),
         ("after each document", _special(tokenizer.eod)),
-        *((_plain(name), json.dumps(value)) for name, value in manifest.options.items()),
-        ("engine", _plain(manifest.engine or "unknown")),
-        ("tokenloom", _plain(manifest.tokenloom_version)),
+        *((printable(name, keep=""), json.dumps(value)) for name, value in manifest.options.items()),
+        ("engine", printable(manifest.engine or "unknown", keep="")),
+        ("tokenloom", printable(manifest.tokenloom_version, keep="")),
         ("input files", f"{len(manifest.inputs):,}"),
         ("input bytes", f"{sum(record.num_bytes for record in manifest.inputs):,}"),
         *(
@@ -120,6 +121,5 @@ def _special(token: SpecialToken | None) -> str:
     return str(token.id) if token.text is None else f"{token.id} {token.text!r}"
 
 
-def _plain(text: str) -> str:
-    """Returns text of a file that cannot drive a terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+def _made_by(tokenizer: TokenizerIdentity) -> str:
+    return tokenizer.kind if tokenizer.path is None else f"{tokenizer.kind} {tokenizer.path}"

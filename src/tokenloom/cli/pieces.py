@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from tokenloom.rendering.plain import printable
+
 
 class Shown(Protocol):
     """A piece that can be shown."""
@@ -27,13 +29,6 @@ def print_pieces(pieces: Sequence[Shown], *, most_characters: int | None = None)
             text = f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
         print(visible(f"──── {piece.heading()} ────"))
         print(visible(text))
-
-
-def printable(text: str) -> str:
-    """Returns text that cannot drive a terminal: all but lines, tabs and what is printed is shown as escapes."""
-    return "".join(
-        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def visible(text: str) -> str:

@@ -1,0 +1,1 @@
+"""A local web application that shows data, a run or a job."""

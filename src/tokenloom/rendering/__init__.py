@@ -1,0 +1,1 @@
+"""How things reach a person's eye: text made harmless, pieces of HTML, colours, figures."""

@@ -1,0 +1,1 @@
+"""A report on data, a run or a job, as one page."""
