@@ -1,0 +1,137 @@
+"""Pieces of HTML, in which texts of strangers are texts and nothing else.
+
+What is HTML already is `Markup`; every other text is escaped on its way in. What Python makes of markup by `+`, `join`
+or an f-string is a plain text again, so a mistake is seen on the page as `&lt;b&gt;`, and never obeyed.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from tokenloom.rendering.plain import printable
+
+Cell: TypeAlias = str | int | float | None
+"""What stands in a table: HTML, or text, or a number; nothing for None."""
+
+_QUANTITY = re.compile(r"[-+\u2212]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?(%|x| [^\W\d]\S{0,11})?", re.ASCII | re.IGNORECASE)
+"""A number as people write it, with its unit: `1,024`, `12.5%`, `3.1 GB`, `40 tokens/s`."""
+
+
+class Markup(str):
+    """HTML that may stand on a page as it is: what `escaped` and the builders of this module make."""
+
+    __slots__ = ()
+
+
+def escaped(text: str) -> Markup:
+    r"""Returns a text as HTML that shows it: no element, no attribute and no direction of writing comes out of it.
+
+    Example:
+        >>> escaped("<script>\u202e'&")
+        '&lt;script&gt;\\u202e&#x27;&amp;'
+    """
+    return Markup(html.escape(printable(text)))
+
+
+def element(tag: str, *children: Cell, **attributes: str | int | bool | None) -> Markup:
+    """Returns an element.
+
+    Args:
+        tag: its name.
+        children: what it holds, one after the other; texts that are no `Markup` are escaped.
+        attributes: by name, with `_` for `-`, and `class_` for `class`; escaped. False and None are left out, True is a
+            name without value.
+
+    Example:
+        >>> element("td", "a < b", class_="name", hidden=True, data_number=3)
+        '<td class="name" hidden data-number="3">a &lt; b</td>'
+    """
+    written = [
+        f" {name}" if value is True else f' {name}="{escaped(str(value))}"'
+        for name, value in ((name.rstrip("_").replace("_", "-"), value) for name, value in attributes.items())
+        if value is not None and value is not False
+    ]
+    return Markup(f"<{tag}{''.join(written)}>{joined(children)}</{tag}>")
+
+
+def joined(parts: Iterable[Cell], separator: str = "") -> Markup:
+    """Returns parts one after the other; those that are no `Markup` are escaped, the separator too.
+
+    Example:
+        >>> joined(["a & b", element("b", "c")], ", ")
+        'a &amp; b, <b>c</b>'
+    """
+    return Markup(_markup(separator).join(map(_markup, parts)))
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str | None = None, note: str | None = None
+) -> Markup:
+    """Returns a table; columns of quantities, such as `1,024` or `3.1 GB`, have the class `number`, to be aligned right.
+
+    Args:
+        columns: their headings.
+        rows: their cells; the first one heads its row. Whole numbers are grouped by thousands.
+        caption: what the table shows.
+        note: said below it.
+
+    Example:
+        >>> table(["file", "tokens"], [["a<b", 1024]])
+        '<table><thead><tr><th scope="col">file</th><th scope="col" class="number">tokens</th></tr></thead><tbody><tr><th scope="row">a&lt;b</th><td class="number">1,024</td></tr></tbody></table>'
+    """  # noqa: E501 - what is returned is one line
+    lines = [list(row) for row in rows]
+    kinds = [_kind(row[place] for row in lines) for place in range(len(columns))]
+    head = element(
+        "tr", *(element("th", name, scope="col", class_=kind) for name, kind in zip(columns, kinds, strict=True))
+    )
+    body = [
+        element(
+            "tr",
+            *(
+                element("td", cell, class_=kind) if place else element("th", cell, scope="row", class_=kind)
+                for place, (cell, kind) in enumerate(zip(row, kinds, strict=True))
+            ),
+        )
+        for row in lines
+    ]
+    drawn = element("table", _caption(caption), element("thead", head), element("tbody", *body))
+    return drawn if note is None else joined([drawn, element("p", note, class_="note")])
+
+
+def facts(pairs: Iterable[tuple[str, Cell]], *, caption: str | None = None) -> Markup:
+    """Returns a table of names and values, without headings; a fact whose value is None is left out.
+
+    Example:
+        >>> facts([("documents", 3000), ("tokenizer", None)])
+        '<table class="facts"><tbody><tr><th scope="row">documents</th><td>3,000</td></tr></tbody></table>'
+    """
+    rows = [
+        element("tr", element("th", name, scope="row"), element("td", value))
+        for name, value in pairs
+        if value is not None
+    ]
+    return element("table", _caption(caption), element("tbody", *rows), class_="facts")
+
+
+def _markup(cell: Cell) -> Markup:
+    if isinstance(cell, Markup):
+        return cell
+    if isinstance(cell, bool):
+        return Markup("yes" if cell else "no")
+    if isinstance(cell, int):
+        return Markup(f"{cell:,}")
+    return Markup("") if cell is None else escaped(cell if isinstance(cell, str) else f"{cell:,.6g}")
+
+
+def _caption(caption: str | None) -> Markup:
+    return Markup("") if caption is None else element("caption", caption)
+
+
+def _kind(cells: Iterable[Cell]) -> str | None:
+    """Returns the class of a column: `number` if it holds quantities, and nothing else."""
+    found = [cell for cell in cells if cell is not None and cell != ""]
+    are_quantities = all(not isinstance(cell, (str, bool)) or _QUANTITY.fullmatch(str(cell)) for cell in found)
+    return "number" if found and are_quantities else None

@@ -1,0 +1,165 @@
+"""Pieces of HTML, in which no text of a stranger is more than a text."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.rendering.html import Markup, element, escaped, facts, joined, table
+from tokenloom.rendering.plain import printable
+
+
+class Page(HTMLParser):
+    """The elements, attributes and texts that a browser would find."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(data)
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("", ""),
+        ("tokens", "tokens"),
+        ("<b>&amp;</b>", "&lt;b&gt;&amp;amp;&lt;/b&gt;"),
+        ("\"'", "&quot;&#x27;"),
+        ("\x1b[31m\u202e\x00", r"\x1b[31m\u202e\x00"),
+        ("漢字\n", "漢字\n"),
+    ],
+)
+def test_a_text_is_escaped(text: str, written: str):
+    assert escaped(text) == written
+
+
+def test_an_element_is_written():
+    assert element("p") == "<p></p>"
+    assert element("a", "x", element("b", 1), href="?a=1&b", class_="c", aria_label="d") == (
+        '<a href="?a=1&amp;b" class="c" aria-label="d">x<b>1</b></a>'
+    )
+    assert element("p", hidden=True, title=None, open=False, data_n=0) == '<p hidden data-n="0"></p>'
+    assert isinstance(element("p"), Markup)
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        (1234567, "1,234,567"),
+        (True, "yes"),
+        (False, "no"),
+        (None, ""),
+        (0.25, "0.25"),
+        (1234.56789, "1,234.57"),
+        (float("nan"), "nan"),
+        ("<i>", "&lt;i&gt;"),
+        (Markup("<i></i>"), "<i></i>"),
+    ],
+)
+def test_a_cell_is_written(cell, written: str):
+    assert joined([cell]) == written
+
+
+def test_parts_are_joined():
+    assert joined([]) == ""
+    assert joined(["<", element("b")], " & ") == "&lt; &amp; <b></b>"
+
+
+def test_markup_that_python_joined_is_a_text_again():
+    bold = element("b", "x")
+    for text in (bold + bold, f"{bold}", " ".join([bold, bold]), bold.upper()):
+        assert "&lt;" in element("p", text).lower()
+
+
+def test_a_table_is_written():
+    assert table(["name", "tokens"], [["a", 1024], ["b", None]], caption="all", note="or < some") == (
+        "<table><caption>all</caption>"
+        '<thead><tr><th scope="col">name</th><th scope="col" class="number">tokens</th></tr></thead>'
+        '<tbody><tr><th scope="row">a</th><td class="number">1,024</td></tr>'
+        '<tr><th scope="row">b</th><td class="number"></td></tr></tbody></table>'
+        '<p class="note">or &lt; some</p>'
+    )
+    assert table(["name"], []) == '<table><thead><tr><th scope="col">name</th></tr></thead><tbody></tbody></table>'
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_number"),
+    [
+        ([1, 2.5, None], True),
+        (["1,024", "12.5%", "3.1 GB", "-4", "1e-9", "40 tokens/s", "1.03x"], True),
+        (["1", "a"], False),
+        (["0001.jsonl"], False),
+        (["2024-01-01"], False),
+        (["3 of the things", "4"], False),
+        ([True], False),
+        ([None, ""], False),
+        ([], False),
+    ],
+)
+def test_columns_of_quantities_are_told(cells, is_number: bool):
+    page = Page(table(["name", "value"], [["x", cell] for cell in cells]))
+    assert (("class", "number") in page.attributes) == is_number
+
+
+def test_a_row_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        table(["one", "two"], [["a", "b", "c"]])
+
+
+def test_facts_are_written_and_unknown_ones_left_out():
+    assert facts([("size", 3), ("by", None), ("sound", False)], caption="pair") == (
+        '<table class="facts"><caption>pair</caption><tbody>'
+        '<tr><th scope="row">size</th><td>3</td></tr><tr><th scope="row">sound</th><td>no</td></tr></tbody></table>'
+    )
+
+
+@given(st.text(), st.text())
+def test_texts_are_shown_and_never_obeyed(one: str, other: str):
+    drawn = joined(
+        [
+            element("p", one, title=other),
+            table([one, other], [[one, other]], caption=one, note=other),
+            facts([(one, other)]),
+        ]
+    )
+    page = Page(drawn)
+    assert page.tags == [
+        "p",
+        "table",
+        "caption",
+        "thead",
+        "tr",
+        "th",
+        "th",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "p",
+        "table",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    ]
+    assert page.text == "".join(map(printable, [one, one, one, other, one, other, other, one, other]))
+    assert dict(page.attributes)["title"] == printable(other)
+    assert drawn.encode()
