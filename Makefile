@@ -11,6 +11,7 @@ demo: $(STAMP)
 	$(BIN)/tokenloom demo
 
 test: $(STAMP)
+	tests/browser/install
 	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=16 --dist=worksteal
 
 # The comparisons with the reference once more, with its newest release on a Python of its own: VERSION=0.19.2.

@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.browser.fixtures import chromium, pages  # noqa: F401 - fixtures of all tests
 from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtures of all tests
 from tests.support import forking_from
 
-# A busy machine makes an example slow, not wrong.
-settings.register_profile("tokenloom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine makes an example slow, not wrong. The parent is named: where CI is set, the default one has fixed seeds.
+settings.register_profile(
+    "tokenloom",
+    parent=settings.get_profile("default"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tokenloom")
 # Sanitizers make everything several times slower: `make sanitize` asks for fewer examples.
 settings.register_profile("sanitize", parent=settings.get_profile("tokenloom"), max_examples=25)

@@ -1,0 +1,2 @@
+// Draws the charts of a page. See README.md of this folder.
+"use strict";

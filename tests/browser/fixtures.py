@@ -1,0 +1,181 @@
+"""A browser for the tests of a module, and pages of it for each: what pages ask for or complain about fails the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, WebSocket
+
+PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
+"""Where pictures of pages are kept; CI keeps them as artefacts."""
+
+ARGUMENTS = (
+    "--no-sandbox",  # as root there is none
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    "--disable-component-update",
+    "--component-updater=url-source=http://127.0.0.1:9/",
+    "--gaia-url=http://127.0.0.1:9/",
+    "--font-render-hinting=none",
+)
+"""No name leads anywhere but to this machine, and what Chromium itself would ask for, it asks here, in vain."""
+
+_LOCAL_HOSTS = {"127.0.0.1", "localhost", "::1", "", "~notfound"}
+_LOCAL_SCHEMES = {"file", "data", "blob", "about", "chrome"}
+_LOGGED = re.compile(r'"(?:url|host)":"(?:(\w+):(?://)?)?([^"/]*)')
+_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+
+
+class Pages:
+    """The pages of one test, each with storage, cache and settings of its own."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self._own: set[str] = set()
+        self._expected: list[str] = []
+        self.requests: list[str] = []
+        """Addresses that pages asked for, in order."""
+        self.complaints: list[str] = []
+        """Errors and warnings of consoles, and exceptions that nothing caught."""
+
+    def open(
+        self,
+        address: str | Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        media: Literal["screen", "print"] = "screen",
+    ) -> Page:
+        """Opens a file, or an address of a server on this machine, in a window of a size in CSS pixels."""
+        from playwright.sync_api import expect
+
+        expect.set_options(timeout=10_000)
+        context = self._browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            locale="en-GB",
+            timezone_id="UTC",
+        )
+        self._contexts.append(context)
+        context.set_default_timeout(10_000)
+        context.on("request", self._note_request)
+        context.on("console", self._note_message)
+        context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+        page = context.new_page()
+        page.on("websocket", self._note_socket)
+        page.emulate_media(media=media)
+        target = address.resolve().as_uri() if isinstance(address, Path) else address
+        self._own.add(target.partition("#")[0])
+        page.goto(target)
+        return page
+
+    def picture(self, page: Page, name: str, *, whole: bool = True) -> Path:
+        """Writes `build/screenshots/NAME.png`: the whole page, or what its window shows; returns where."""
+        path = PICTURES / f"{name}.png"
+        page.screenshot(path=path, full_page=whole, animations="disabled", caret="hide")
+        return path
+
+    def expect_complaint(self, text: str) -> None:
+        """Lets complaints that hold a text pass: the test wants them. One must come."""
+        self._expected.append(text)
+
+    def check_accessible(self, page: Page, *, inside: str | None = None) -> None:
+        """Fails with what axe-core finds against WCAG 2.2, levels A and AA, in a page or inside of a selector."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        options = {"resultTypes": ["violations"], "runOnly": list(_RULES)}
+        found = Axe().run(page, context=inside, options=options).response["violations"]
+        faults = [
+            f"{each['id']}: {each['help']}: {node['target']}: {node['failureSummary']}"
+            for each in found
+            for node in each["nodes"]
+        ]
+        assert not faults, "\n".join(faults)
+
+    def close(self) -> None:
+        """Closes all pages, and fails if one asked for anything that is not of this machine, or complained."""
+        for context in self._contexts:
+            context.close()
+        foreign = [address for address in self.requests if not self._is_own(address)]
+        assert not foreign, f"requests that leave the page: {foreign}"
+        complaints = [each for each in self.complaints if not any(text in each for text in self._expected)]
+        assert not complaints, "\n".join(complaints)
+        missing = [text for text in self._expected if not any(text in each for each in self.complaints)]
+        assert not missing, f"complaints that did not come: {missing}"
+
+    def _is_own(self, address: str) -> bool:
+        parts = urlsplit(address)
+        if parts.scheme == "file":
+            return address.partition("#")[0] in self._own
+        return parts.scheme in _LOCAL_SCHEMES or parts.hostname in _LOCAL_HOSTS
+
+    def _note_request(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+    def _note_socket(self, socket: WebSocket) -> None:
+        self.requests.append(socket.url)
+
+    def _note_message(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+
+def hosts_asked(log: Path) -> set[str]:
+    """Returns the hosts in a log of Chromium's network service that are not this machine."""
+    hosts: set[str] = set()
+    for scheme, host in _LOGGED.findall(log.read_text(errors="replace")):
+        hosts.update([urlsplit(f"//{host}").hostname or ""] if scheme not in _LOCAL_SCHEMES else [])
+    return hosts - _LOCAL_HOSTS
+
+
+def missing_browser(reason: str) -> None:
+    """Skips a test that needs a browser; where `CI` is set, fails it."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; CI must drive pages in a real browser", pytrace=False)
+    pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def running_browser(log: Path) -> Iterator[Browser]:
+    """Starts Chromium, which writes a log of its network service; ends it."""
+    executable = shutil.which("chromium")
+    if executable is None:
+        missing_browser("no `chromium` here; as root, tests/browser/install installs it")
+    from playwright.sync_api import sync_playwright
+
+    arguments = [*ARGUMENTS, f"--log-net-log={log}"]
+    with (
+        sync_playwright() as playwright,
+        contextlib.closing(playwright.chromium.launch(executable_path=executable, args=arguments)) as browser,
+    ):
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser for one module: while it runs, this thread has an event loop, which tests of others must not meet."""
+    log = tmp_path_factory.mktemp("chromium") / "network.json"
+    with running_browser(log) as browser:
+        yield browser
+    foreign = hosts_asked(log)
+    assert not foreign, "the browser asked other machines, says the log of its network service"
+
+
+@pytest.fixture
+def pages(chromium: Browser) -> Iterator[Pages]:
+    """Pages of a test's own, closed and judged at its end."""
+    opened = Pages(chromium)
+    yield opened
+    opened.close()

@@ -1,0 +1,108 @@
+"""The judge of pages judges: what a page must not do is seen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.browser.fixtures import PICTURES, Pages, hosts_asked, missing_browser, running_browser
+
+PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>Title</title><main><h1>Words</h1>{}</main>"
+
+
+def written(folder: Path, body: str) -> Path:
+    path = folder / "page.html"
+    path.write_text(PAGE.format(body), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """A browser that is not judged: pages here do what they must not."""
+    with running_browser(tmp_path_factory.mktemp("chromium") / "network.json") as browser:
+        yield browser
+
+
+def test_what_a_page_asks_for_elsewhere_fails_it(tmp_path):
+    # The first test here, since one thread runs one browser at a time, and that of the module is not there yet.
+    with running_browser(tmp_path / "log") as chromium:
+        pages = Pages(chromium)
+        page = pages.open(
+            written(
+                tmp_path,
+                "<img alt='' src='data:image/gif;base64,R0lGODlhAQABAAAAACw='><img alt='' src='http://far.example/a.png'>"
+                "<img alt='' src='other.png'><link rel=stylesheet href='https://style.example/a.css'>"
+                "<script>fetch('https://192.0.2.1/').catch(() => 0); new WebSocket('ws://socket.example/')</script>",
+            )
+        )
+        page.evaluate("1")  # what was asked for is known once an answer has come
+        with pytest.raises(AssertionError, match="requests that leave the page") as caught:
+            pages.close()
+    assert sorted(re.findall(r"'(\w+://[^/]*)[^']*'", str(caught.value))) == sorted(
+        ["file://", "http://far.example", "https://style.example", "https://192.0.2.1", "ws://socket.example"]
+    )
+    assert hosts_asked(tmp_path / "log") == {"far.example", "style.example", "socket.example", "192.0.2.1"}
+
+
+def test_what_a_page_complains_about_fails_it(chromium, tmp_path):
+    pages = Pages(chromium)
+    scripts = ("console.error('one')", "console.warn('two')", "throw Error('three')", "Promise.reject(Error('four'))")
+    pages.open(written(tmp_path, "".join(f"<script>{script}</script>" for script in scripts))).evaluate("1")
+    with pytest.raises(AssertionError, match="one"):
+        pages.close()
+    assert sorted(re.search(r"one|two|three|four", each).group() for each in pages.complaints) == sorted(
+        ["one", "two", "three", "four"]
+    )
+
+
+def test_expected_complaints_pass_and_must_come(chromium, pages, tmp_path):
+    pages.expect_complaint("broken")
+    pages.open(written(tmp_path, "<script>console.error('broken')</script>")).evaluate("1")
+    silent = Pages(chromium)
+    silent.expect_complaint("broken")
+    with pytest.raises(AssertionError, match="did not come"):
+        silent.close()
+
+
+def test_what_cannot_be_read_by_all_is_named(pages, tmp_path):
+    page = pages.open(written(tmp_path, "<p style='color: #bbb; background: #fff'>pale</p>"))
+    with pytest.raises(AssertionError, match="color-contrast"):
+        pages.check_accessible(page)
+
+
+def test_a_page_that_holds_all_it_needs_passes(pages, tmp_path):
+    page = pages.open(written(tmp_path, "<p>dark enough</p>"))
+    pages.check_accessible(page)
+    assert pages.complaints == []
+
+
+def test_windows_are_as_asked_and_pictures_show_scripts_of_the_world(pages, tmp_path):
+    scripts = "Latin ελληνικά русский עברית العربية 漢字 かな 한국어 हिन्दी ไทย বাংলা தமிழ் 😀 ∑ ␣"
+    page = pages.open(written(tmp_path, f"<p>{scripts}"), width=390, height=300, dark=True)
+    assert page.evaluate("[innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches]") == [
+        390,
+        300,
+        True,
+    ]
+    path = pages.picture(page, "harness", whole=False)
+    assert path == PICTURES / "harness.png"
+    assert path.read_bytes()[16:24] == (390).to_bytes(4) + (300).to_bytes(4)
+
+
+def test_the_log_of_the_browser_names_hosts(tmp_path):
+    log = tmp_path / "log"
+    log.write_text(
+        '{"url":"http://127.0.0.1:9/a"}{"url":"https://far.example/b"}{"host":"name.example:443"}{"url":"data:,"}{"url":"file:///x"}'
+    )
+    assert hosts_asked(log) == {"far.example", "name.example"}
+
+
+def test_without_a_browser_tests_are_skipped_and_fail_in_ci(monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="tests/browser/install"):
+        missing_browser("no `chromium` here; as root, tests/browser/install installs it")
+    monkeypatch.setenv("CI", "1")
+    with pytest.raises(pytest.fail.Exception, match="CI must drive pages in a real browser"):
+        missing_browser("no `chromium` here")
