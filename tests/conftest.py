@@ -15,7 +15,7 @@ from tests.browser.fixtures import chromium, pages  # noqa: F401 - fixtures of a
 from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtures of all tests
 from tests.support import forking_from
 
-# A busy machine makes an example slow, not wrong. The parent is named: where CI is set, the default one has fixed seeds.
+# A busy machine makes an example slow, not wrong. The parent is named, since the default has fixed seeds under CI.
 settings.register_profile(
     "tokenloom",
     parent=settings.get_profile("default"),

@@ -1,4 +1,4 @@
-"""A browser for the tests of a module, and pages of it for each: what pages ask for or complain about fails the test."""
+"""A browser for the tests of a module, and pages of it for each; what pages ask for or complain about fails it."""
 
 from __future__ import annotations
 
