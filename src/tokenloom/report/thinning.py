@@ -1,7 +1,7 @@
 """As many points as a screen can show: of every stretch of a line the least and the greatest value, never a mean.
 
-A spike of one point among ten million stays; so do the first and the last point. 10 million points take 0.05 s, and with gaps half a
-second.
+A spike of one point among ten million stays; so do the first and the last point. 10 million points take 0.05 s, and
+half a second where there are gaps.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from .check import Problem as Problem
 from .check import check_sources as check_sources
 from .dataset import Place as Place
 from .dataset import RunDataset as RunDataset
+from .history import RunHistory as RunHistory
+from .history import StageStart as StageStart
 from .lock import RunLock as RunLock
 from .lock_file import read_lock as read_lock
 from .locking import LockedRun as LockedRun

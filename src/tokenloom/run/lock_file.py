@@ -58,6 +58,22 @@ def lock_path(run_path: str) -> str:
     return os.path.join(folder, f"{os.path.splitext(name)[0]}.lock")
 
 
+def check_unchanged(path: str, lock: RunLock) -> None:
+    """Checks that a lock was made from the `run.toml` beside it, comments and layout aside.
+
+    Raises:
+        ConfigError: it was changed since.
+    """
+    with open(path, "rb") as stream:
+        if hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256:
+            return
+    from tokenloom.run.settings import read_run
+
+    if read_run(path).content_sha256 != lock.content_sha256:
+        message = f"`{path}` was changed since it was locked"
+        raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
+
+
 def write_lock(path: str, lock: RunLock) -> None:
     """Writes a lock, which appears whole in place of the one that was there.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +15,7 @@ from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.holdout import holdout_lock
 from tokenloom.run.lock import RunLock
-from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.lock_file import check_unchanged, lock_path, read_lock
 from tokenloom.run.members import Reading
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from tokenloom.run.audit.ledger_rows import RunLedger
     from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
     from tokenloom.run.audit.span_table import SpanTable
+    from tokenloom.run.history import RunHistory
     from tokenloom.run.plan import RunPlan
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
@@ -130,7 +130,7 @@ class Run:
             raise DatasetNotFoundError(message, hint="write one, or make one with `tokenloom run init`")
         if os.path.exists(lock_path(path)):
             lock = read_lock(lock_path(path))
-            _check_settings(path, lock)
+            check_unchanged(path, lock)
         else:
             from tokenloom.run.locking import lock_run
 
@@ -360,25 +360,25 @@ class Run:
         passes = passes_before(self.lock, position)
         return {source.name: float(count) for source, count in zip(self.lock.sources, passes, strict=True)}
 
+    def history(
+        self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
+    ) -> RunHistory:
+        """Returns samples and passes of each source before positions, exact, as arrays: what pictures are drawn from.
+
+        Args:
+            positions: integers[num_points], rising; None for some 200 up to `until`, and the starts of stages.
+            until: the last of these; None for the end of the run.
+
+        Raises:
+            ConfigError: the run has no such position, positions do not rise, or the run has no end and none is named.
+        """
+        from tokenloom.run.history import history_of
+
+        return history_of(self, positions, until=until)
+
     def __repr__(self) -> str:
         size = f"{len(self.lock.sources)} sources, num_samples={self.num_samples}"
         return f"Run({self.path!r}, id={self.identity[:16]}, {size})"
-
-
-def _check_settings(path: str, lock: RunLock) -> None:
-    """Checks that a lock was made from the `run.toml` beside it, comments and layout aside.
-
-    Raises:
-        ConfigError: it was changed since.
-    """
-    with open(path, "rb") as stream:
-        if hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256:
-            return
-    from tokenloom.run.settings import read_run
-
-    if read_run(path).content_sha256 != lock.content_sha256:
-        message = f"`{path}` was changed since it was locked"
-        raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
 
 
 def _refuse_megatron(lock: RunLock, what: str) -> None:

@@ -159,6 +159,23 @@ class Timeline:
         leaf = self.entered(segment).leaf_of(source)
         return 0 if leaf is None else int(self._segment(segment).mixed.counts(offset)[leaf])
 
+    def num_taken(self, segment: int, offset: int) -> Int64s:
+        """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
+
+        Costs as much as the leaves, and as the positions of a mixing block.
+
+        Args:
+            segment: number of the segment.
+            offset: how many positions, of those that the segment has.
+        """
+        mixed = self._segment(segment).mixed
+        first = offset if offset == len(mixed) else offset - offset % self.lock.mixing_block
+        counts = mixed.counts(first)
+        if first < offset:
+            leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
+            counts += np.bincount(leaves, minlength=len(counts))
+        return counts
+
     def positions_of_takes(self, segment: int, source: int, takes: Int64s) -> Int64s:
         """Returns where takes of a source stand, which count from the start of a segment: int64[num_takes].
 
