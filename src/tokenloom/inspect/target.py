@@ -1,0 +1,364 @@
+"""What a person points at to look at it: a pair, a blend, a catalogue, a run, or a job that makes a corpus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tokenloom.blending.spec import parse_blend
+from tokenloom.corpus.folder_contents import JOB
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split, split_indices
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.indexed.catalogue import catalogue_path
+from tokenloom.indexed.layout import idx_path, prefix_of
+from tokenloom.inspect.open_pairs import OpenPairs
+from tokenloom.inspect.shown import Shown
+from tokenloom.inspect.shown_documents import shown_document
+from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.token_texts import Detokenizer
+from tokenloom.order.arrays import ArrayStore, DataOrigin
+from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.lock_file import lock_path
+from tokenloom.run.run import Run
+from tokenloom.run.tokenizer import RunTokenizer
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.resolve import exists
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.tokenizers.load import load_tokenizer
+
+
+class TargetKind(StrEnum):
+    """What a target is."""
+
+    pair = "pair"
+    catalogue = "catalogue"
+    blend = "blend"
+    run = "run"
+    job = "job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSource:
+    """Data that a target names by one name.
+
+    Attributes:
+        number: its number, from 0.
+        name: name of the source of a run, else the prefix.
+        prefixes: its pairs; documents count over them.
+        num_documents, num_tokens: of all of them.
+        weight: as the blend says; None where there is none, or where stages of a run have their own.
+    """
+
+    number: int
+    name: str
+    prefixes: tuple[str, ...]
+    num_documents: int
+    num_tokens: int
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSettings:
+    """How samples are made of a pair, which does not say that itself: as `tokenloom show` makes them.
+
+    Attributes:
+        sequence_length: tokens of a sample.
+        seed: seed of the run.
+        window_policy: how documents become samples.
+    """
+
+    sequence_length: int = 2048
+    seed: int = 1234
+    window_policy: str = "concat"
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, to remember what is opened
+class Target:
+    """What a person looks at. Opened when it is asked for; writes nothing. Safe from several threads.
+
+    Attributes:
+        kind: what it is.
+        name: as it was named.
+        sources: the data, by number; none of a job.
+        tokenizer: what decodes them; None for ids.
+        run: the run; None for all else.
+        blend: prefixes and weights, as a configuration takes them; of a pair, one.
+        folder: the folder of a job; None for all else.
+        settings: how samples are made of a pair.
+        notes: sentences on what is missing, such as the tokenizer.
+        object_storage: how to read what lies in object storage.
+    """
+
+    kind: TargetKind
+    name: str
+    sources: tuple[TargetSource, ...] = ()
+    tokenizer: Any = None
+    run: Run | None = None
+    blend: tuple[list[str], list[float] | None] | None = None
+    folder: str | None = None
+    settings: SampleSettings = field(default_factory=SampleSettings)
+    notes: tuple[str, ...] = ()
+    object_storage: ObjectStorageSettings | None = None
+
+    @cached_property
+    def pairs(self) -> OpenPairs:
+        """The pairs of the sources."""
+        return OpenPairs(object_storage=self.object_storage)
+
+    @cached_property
+    def pair_rows(self) -> PairRows:
+        """Which pair has which document of a source."""
+        if self.run is not None:
+            return PairRows.of_lock(self.run.lock)
+        return PairRows.of([[(source.name, source.num_documents)] for source in self.sources])
+
+    @cached_property
+    def samples(self) -> Any:
+        """The dataset whose positions are looked at; None where there is none, as of blends and jobs.
+
+        Of a pair the samples are those of `SampleSettings`, from all its documents; their order is kept in memory.
+
+        Raises:
+            ConfigError: the data are too few for a sample.
+            DatasetNotFoundError, DatasetFormatError: data of the run are not what was locked.
+        """
+        if self.run is not None:
+            return self.run.dataset()
+        if self.kind not in (TargetKind.pair, TargetKind.catalogue) or self.pairs.get(self.name).data.multimodal:
+            return None
+        return _windows(self)
+
+    @property
+    def num_positions(self) -> int | None:
+        """Samples of it; None where there are none, or where the run has no end."""
+        if self.run is not None:
+            return self.run.num_samples
+        return None if self.samples is None else len(self.samples)
+
+    def document(self, source: int, document: int, *, first: int = 0, count: int | None = None) -> Shown:
+        """Returns a document, see `shown_document`.
+
+        Args:
+            source: number of the source.
+            document: number of the document in it.
+            first, count: which tokens of it.
+
+        Raises:
+            IndexError: there is no such source or document.
+        """
+        if not 0 <= source < len(self.sources):
+            message = f"expected a source in [0, {len(self.sources)}), found {source}"
+            raise IndexError(message)
+        named = self.sources[source]
+        if not 0 <= document < named.num_documents:
+            message = f"document {document} of {named.name} was asked for, but it has {named.num_documents:,}"
+            raise IndexError(message)
+        numbers, rows = self.pair_rows.locate(np.array([source], np.int32), np.array([document], np.int64))
+        pair = self.pairs.get(self.pair_rows.prefixes[int(numbers[0])])
+        row = int(rows[0]) if self.run is None else pair.place(int(rows[0])).document  # runs count sequences
+        return shown_document(pair, row, self.tokenizer, source=named.name, number=document, first=first, count=count)
+
+    def sample(self, position: int) -> Shown:
+        """Returns what stands at a position, see `shown_sample`.
+
+        Raises:
+            ConfigError: there are no samples.
+            IndexError: there is no such position.
+        """
+        if self.samples is None:
+            message = f"expected something with samples, found the {self.kind} `{self.name}`"
+            raise ConfigError(message, hint="name a pair, or the run.toml of a run")
+        lock = None if self.run is None else self.run.lock
+        return shown_sample(self.samples, position, self.tokenizer, pairs=self.pairs, lock=lock)
+
+
+def open_target(
+    words: Sequence[str],
+    *,
+    tokenizer: str | None = None,
+    settings: SampleSettings | None = None,
+    object_storage: ObjectStorageSettings | None = None,
+) -> Target:
+    """Returns what is named; reads indices, locks and manifests, and no tokens.
+
+    Args:
+        words: one word: a prefix, a catalogue, a `run.toml`, the folder of a job or the prefix of its output, a folder
+            or glob of pairs, or a file with a blend; or several words: prefixes, or weights and prefixes by turns.
+        tokenizer: as `load_tokenizer` takes it; None for that of the run, or of the first manifest.
+        settings: how samples are made of a pair.
+        object_storage: how to read what lies in object storage.
+
+    Raises:
+        ConfigError: no word was given, or the blend or run is wrong.
+        DatasetNotFoundError: there is no such thing.
+        DatasetFormatError: the data are damaged.
+        TokenizerError: the tokenizer that was named cannot be loaded.
+    """
+    if not words:
+        message = "expected something to look at, found nothing"
+        raise ConfigError(message, hint="name a prefix, a run.toml, or the folder of a job")
+    settings = SampleSettings() if settings is None else settings
+    word = words[0]
+    if len(words) == 1 and word.endswith(".toml"):
+        return _of_run(word, tokenizer, settings, object_storage)
+    if len(words) == 1 and (folder := job_folder(word)) is not None:
+        loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+        return Target(kind=TargetKind.job, name=word, folder=folder, tokenizer=loaded, settings=settings)
+    return _of_data(words, tokenizer, settings, object_storage)
+
+
+def job_folder(word: str) -> str | None:
+    """Returns the folder of the job that a word names, itself or by its output's prefix; None if there is none."""
+    for folder in (word.rstrip("/"), f"{word}.job"):
+        if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
+            is_output_there = folder != word.rstrip("/") and os.path.exists(idx_path(word))
+            return None if is_output_there else folder
+    return None
+
+
+def _of_run(
+    path: str, tokenizer: str | None, settings: SampleSettings, object_storage: ObjectStorageSettings | None
+) -> Target:
+    if os.path.exists(path) and not os.path.exists(lock_path(path)):
+        message = f"expected a run that is locked, found no `{lock_path(path)}`"
+        raise ConfigError(message, hint=f"lock it: tokenloom run lock {path}")  # looking writes nothing
+    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+    run = Run.open(path, tokenizer=loaded, object_storage=object_storage)
+    notes: list[str] = []
+    if loaded is None and run.lock.tokenizer is not None:
+        try:
+            loaded = run.tokenizer.loaded
+        except TokenizerError as error:
+            notes.append(f"the tokenizer of the run cannot be used: {error.message}")
+    if loaded is None and not notes:
+        notes.append("the run names no tokenizer: ids are shown")
+    sources = [
+        TargetSource(
+            number=number,
+            name=source.name,
+            prefixes=tuple(pair.prefix for pair in source.pairs),
+            num_documents=sum(pair.num_documents for pair in source.pairs),
+            num_tokens=sum(pair.num_tokens for pair in source.pairs),
+        )
+        for number, source in enumerate(run.lock.sources)
+    ]
+    return Target(
+        kind=TargetKind.run,
+        name=path,
+        sources=tuple(sources),
+        tokenizer=loaded,
+        run=run,
+        settings=settings,
+        notes=tuple(notes),
+        object_storage=object_storage,
+    )
+
+
+def _of_data(
+    words: Sequence[str], tokenizer: str | None, settings: SampleSettings, object_storage: ObjectStorageSettings | None
+) -> Target:
+    is_file = len(words) == 1 and os.path.isfile(words[0]) and not words[0].endswith((".bin", ".idx"))
+    blend = parse_blend(args_file=words[0])["blend"] if is_file else parse_blend(list(words))["blend"]
+    prefixes, weights = blend
+    prefixes = [prefix_of(prefix) for prefix in prefixes]
+    if len(prefixes) > 1 or weights is not None:
+        kind = TargetKind.blend
+    elif exists(catalogue_path(prefixes[0]), settings=object_storage):
+        kind = TargetKind.catalogue
+    else:
+        kind = TargetKind.pair
+    pairs = OpenPairs(object_storage=object_storage)
+    sources = []
+    for number, prefix in enumerate(prefixes):
+        data = pairs.get(prefix).data
+        sources.append(
+            TargetSource(
+                number=number,
+                name=prefix,
+                prefixes=(prefix,),
+                num_documents=data.num_documents,
+                num_tokens=data.num_tokens,
+                weight=None if weights is None else weights[number],
+            )
+        )
+    loaded, notes = tokenizer_for(pairs, prefixes, tokenizer)
+    target = Target(
+        kind=kind,
+        name=prefixes[0] if kind is not TargetKind.blend else " ".join(words),
+        sources=tuple(sources),
+        tokenizer=loaded,
+        blend=(prefixes, weights),
+        settings=settings,
+        notes=notes,
+        object_storage=object_storage,
+    )
+    target.__dict__["pairs"] = pairs  # which are open already
+    return target
+
+
+def tokenizer_for(
+    pairs: OpenPairs, prefixes: Sequence[str], tokenizer: str | None
+) -> tuple[Detokenizer | None, tuple[str, ...]]:
+    """Returns the tokenizer that is named, else that of the first manifest if its file is the same; and what is amiss.
+
+    Args:
+        pairs: where pairs are opened.
+        prefixes: prefixes of the data.
+        tokenizer: as `load_tokenizer` takes it; None for that of the manifest.
+
+    Raises:
+        TokenizerError: the tokenizer that is named cannot be loaded.
+    """
+    if tokenizer is not None:
+        return load_tokenizer(tokenizer), ()
+    found = ((prefix, pairs.get(prefix).manifest) for prefix in prefixes)
+    prefix, manifest = next(((prefix, each) for prefix, each in found if each is not None), ("", None))
+    if manifest is None:
+        return None, ("the data have no manifest, and no tokenizer was named: ids are shown",)
+    made_by = manifest.tokenizer
+    if made_by.path is None:
+        return None, (f"the manifest of `{prefix}` names no file of its tokenizer: ids are shown",)
+    try:
+        loaded = load_tokenizer(made_by.path, eod_token=None if made_by.eod is None else made_by.eod.text)
+    except TokenizerError as error:
+        return None, (f"the tokenizer of the manifest cannot be used: {error.message}",)
+    if loaded.sha256 != made_by.sha256:
+        return None, (f"`{made_by.path}` is not the tokenizer of the manifest any more: ids are shown",)
+    return loaded, ()
+
+
+class _InMemory(GPTDataset):
+    """Samples whose index arrays are neither read from the cache nor written to it: looking leaves no trace."""
+
+    def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
+        return replace(super()._array_store(origin, base=base), cache=None, must_exist=False, deferred=False)
+
+
+def _windows(target: Target) -> GPTDataset:
+    """Returns the samples of a pair, from all its documents."""
+    settings = target.settings
+    data = target.pairs.get(target.name).data
+    tokenizer: Any = RunTokenizer(None, None) if target.tokenizer is None else target.tokenizer
+    config = GPTDatasetConfig(
+        random_seed=settings.seed,
+        sequence_length=settings.sequence_length,
+        blend=([target.name], None),
+        split="1,0,0",
+        tokenizer=tokenizer,
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        window_policy=settings.window_policy,
+        object_storage=target.object_storage,
+        allow_tokenizer_mismatch=True,  # whoever names another tokenizer wants to see what it makes of the data
+    )
+    return _InMemory(data, target.name, split_indices((0.0, 1.0), len(data)), None, Split.train, config)

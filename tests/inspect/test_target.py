@@ -1,0 +1,124 @@
+"""What a person points at, by its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokenloom import IndexedDatasetBuilder, Run, TextTokenizer, build_catalogue, load_tokenizer
+from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenloomError
+from tokenloom.inspect.target import SampleSettings, TargetKind, open_target
+
+TEXTS = ("hello wörld", "漢字 and more", "xyz" * 9)
+
+
+def byte_tokenizer() -> TextTokenizer:
+    return load_tokenizer("byte")
+
+
+def write_pair(prefix: Path, texts: tuple[str, ...] = TEXTS) -> str:
+    tokenizer = byte_tokenizer()
+    with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16) as builder:
+        for text in texts:
+            ids = [*tokenizer.tokenize(text), tokenizer.eod]
+            builder.add_document(ids, [len(ids)])
+        builder.finalize(f"{prefix}.idx")
+    return str(prefix)
+
+
+def write_run(folder: Path, *, locked: bool = True) -> str:
+    write_pair(folder / "web")
+    path = folder / "run.toml"
+    path.write_text(
+        "order = 1\nseed = 3\n[sources]\nweb = 'web'\n"
+        "[[stages]]\nsequence_length = 8\nsamples = 4\nweights = { web = 1 }\n"
+    )
+    if locked:
+        Run.open(path)
+    return str(path)
+
+
+def test_a_prefix_is_a_pair_with_documents_and_samples(tmp_path: Path):
+    prefix = write_pair(tmp_path / "corpus")
+    target = open_target([f"{prefix}.idx"], tokenizer="byte", settings=SampleSettings(sequence_length=8))
+    assert (target.kind, target.name, target.notes) == (TargetKind.pair, prefix, ())
+    assert [(source.num_documents, source.num_tokens) for source in target.sources] == [(3, 57)]
+    assert "".join(target.document(0, 1).texts[:-1]) == TEXTS[1]
+    assert target.num_positions == 7
+    assert len(target.sample(2)) == 9
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.bin", "corpus.idx"]  # looking writes nothing
+
+
+def test_several_words_are_a_blend_and_so_is_a_file(tmp_path: Path):
+    one, two = write_pair(tmp_path / "one"), write_pair(tmp_path / "two", ("a", "b"))
+    target = open_target(["30", one, "70", two])
+    assert target.kind is TargetKind.blend
+    assert [(source.name, source.weight, source.num_documents) for source in target.sources] == [
+        (one, 30.0, 3),
+        (two, 70.0, 2),
+    ]
+    assert target.num_positions is None
+    listed = tmp_path / "blend.txt"
+    listed.write_text(f"30 {one}\n70 {two}\n")
+    assert open_target([str(listed)]).blend == target.blend
+    with pytest.raises(ConfigError, match=r"something with samples, found the blend .*\nhint: name a pair"):
+        target.sample(0)
+
+
+def test_a_catalogue_is_told_from_a_pair(tmp_path: Path):
+    parts = [write_pair(tmp_path / "one"), write_pair(tmp_path / "two")]
+    build_catalogue(parts, str(tmp_path / "all"))
+    target = open_target([str(tmp_path / "all")])
+    assert target.kind is TargetKind.catalogue
+    assert target.sources[0].num_documents == 6
+
+
+def test_a_run_has_its_sources_and_positions(tmp_path: Path):
+    target = open_target([write_run(tmp_path)])
+    assert (target.kind, target.num_positions) == (TargetKind.run, 4)
+    assert [source.name for source in target.sources] == ["web"]
+    assert target.notes == ("the run names no tokenizer: ids are shown",)
+    assert len(target.sample(3)) == 9
+    assert target.document(0, 2).heading == "document 2 of web"
+
+
+def test_a_run_without_a_lock_is_not_locked_by_looking_at_it(tmp_path: Path):
+    path = write_run(tmp_path, locked=False)
+    with pytest.raises(ConfigError, match=r"a run that is locked.*\nhint: lock it: tokenloom run lock"):
+        open_target([path])
+    assert not (tmp_path / "run.lock").exists()
+
+
+def test_a_job_is_named_by_its_folder_or_its_output(tmp_path: Path):
+    folder = tmp_path / "out.job"
+    folder.mkdir()
+    (folder / "job.json").write_text("{}")
+    for word in (tmp_path / "out.job", f"{tmp_path}/out.job/", tmp_path / "out"):
+        assert open_target([str(word)]).folder == str(folder)
+    write_pair(tmp_path / "out")  # of a corpus that is there, the folder is what is left of its making
+    assert open_target([str(tmp_path / "out")]).kind is TargetKind.pair
+
+
+def test_what_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(DatasetNotFoundError, match="nothing_here"):
+        open_target([str(tmp_path / "nothing_here")])
+    with pytest.raises(DatasetNotFoundError, match=r"expected a run at `.*missing\.toml`"):
+        open_target([str(tmp_path / "missing.toml")])
+    with pytest.raises(ConfigError, match="something to look at, found nothing"):
+        open_target([])
+
+
+@pytest.mark.parametrize(("source", "document"), [(1, 0), (-1, 0), (0, 3), (0, -1)])
+def test_documents_that_are_not_there(tmp_path: Path, source: int, document: int):
+    target = open_target([write_pair(tmp_path / "corpus")])
+    with pytest.raises(IndexError):
+        target.document(source, document)
+
+
+def test_a_damaged_pair_is_refused(tmp_path: Path):
+    prefix = write_pair(tmp_path / "corpus")
+    (tmp_path / "corpus.bin").write_bytes(b"")
+    with pytest.raises(TokenloomError):
+        open_target([prefix])
