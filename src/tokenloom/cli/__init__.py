@@ -26,6 +26,7 @@ COMMANDS = (
     "prepare-cache",
     "sequences-per-dataset",
     "show",
+    "explore",
     "stream",
     "trace",
     "when",

@@ -1,0 +1,204 @@
+"""Who may ask: only who has the token, of this server by its own name, from its own page, and only to read.
+
+A page of another site can send requests to a server on this machine, and with a name that it points to 127.0.0.1 it
+could read the answers. So a request has to have the token, which that page does not know; to name us as we are named;
+and to come from our page or from the address bar. Whatever is refused, nothing of it is looked at further.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An application as ASGI has it."""
+
+LONGEST_QUERY = 8192
+"""Bytes of the part of an address behind `?`: a text to search for, percent-encoded, with room."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request gets no answer.
+
+    Attributes:
+        status: the HTTP status.
+        error: what is wrong.
+        hint: what to do.
+    """
+
+    status: int
+    error: str
+    hint: str = "open the address that `tokenloom explore` printed"
+
+
+@dataclass(slots=True)
+class Access:
+    """The token of a server, and the names that it is asked by.
+
+    Attributes:
+        port: where it listens; part of the name of the cookie, which browsers share among ports.
+        names: the hosts that requests may name.
+        any_address: whether they may name any host by its address: no page can point an address to us.
+        token: what a request has to have.
+    """
+
+    port: int
+    names: frozenset[str]
+    any_address: bool = False
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    _tickets: list[str] = field(default_factory=list)
+
+    @classmethod
+    def at(cls, *, port: int, names: Iterable[str], is_loopback: bool, is_everywhere: bool) -> Access:
+        """Returns the access to a server.
+
+        Args:
+            port: where it listens.
+            names: names of the host.
+            is_loopback: whether this machine alone can connect.
+            is_everywhere: whether it listens at all addresses of the machine.
+        """
+        own = _LOOPBACK_NAMES if is_loopback or is_everywhere else ()
+        return cls(port=port, names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
+
+    @property
+    def cookie_name(self) -> str:
+        """The name of the cookie that holds the token."""
+        return f"tokenloom-{self.port}"
+
+    def ticket(self) -> str:
+        """Returns a token that opens the page once: for the arguments of a program, which others can see."""
+        self._tickets.append(secrets.token_urlsafe(32))
+        return self._tickets[-1]
+
+    def refusal(self, scope: Scope) -> Refusal | None:
+        """Returns why a request is refused before its token is looked at; None if it is not."""
+        headers = scope["headers"]
+        hosts = _values(headers, b"host")
+        if len(hosts) != 1 or not self._is_named(hosts[0]):
+            return Refusal(421, "this server has another name than the one that was asked for")
+        if scope["method"] not in ("GET", "HEAD"):
+            return Refusal(405, "expected GET or HEAD: nothing can be changed here", hint="ask with GET")
+        if len(scope["query_string"]) > LONGEST_QUERY:
+            return Refusal(414, f"expected a query of at most {LONGEST_QUERY} bytes", hint="ask for less at a time")
+        if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in _values(headers, b"origin")):
+            return Refusal(403, "pages of other sites may not ask here")
+        if any(site not in ("same-origin", "none") for site in _values(headers, b"sec-fetch-site")):
+            return Refusal(403, "pages of other sites may not ask here", hint="paste the address into the address bar")
+        return None
+
+    def _is_named(self, host: str) -> bool:
+        """Whether a `Host` header names us; the port is free, since tunnels have ports of their own."""
+        try:
+            parts = urlsplit(f"//{host}")
+            name, _ = parts.hostname or "", parts.port
+        except ValueError:
+            return False
+        if parts.path or parts.query or parts.fragment or parts.username is not None:
+            return False
+        return name in self.names or (self.any_address and _is_address(name))
+
+    def opens(self, scope: Scope) -> bool:
+        """Whether a request is one for the page with a token in its address; a ticket is used up by it."""
+        if scope["path"] != "/":
+            return False
+        given = [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "token"]
+        if len(given) != 1:
+            return False
+        if _is_same(given[0], self.token):
+            return True
+        used = [ticket for ticket in self._tickets if _is_same(given[0], ticket)]
+        self._tickets = [ticket for ticket in self._tickets if ticket not in used]
+        return bool(used)
+
+    def has_token(self, scope: Scope) -> bool:
+        """Whether a request has the token in its cookie or as bearer."""
+        given = [value.removeprefix("Bearer ") for value in _values(scope["headers"], b"authorization")]
+        for line in _values(scope["headers"], b"cookie"):
+            pairs = (each.strip().partition("=") for each in line.split(";"))
+            given += [value for name, _, value in pairs if name == self.cookie_name]
+        return any(_is_same(each, self.token) for each in given[:4])
+
+    def guard(self, application: Application) -> Application:
+        """Returns an application that hands on what is allowed, and gives every answer the headers that protect it."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "lifespan":
+                await application(scope, receive, send)
+                return
+            if scope["type"] != "http":
+                await send({"type": "websocket.close", "code": 1008})
+                return
+
+            async def protected(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+                await send(message)
+
+            if (refusal := self.refusal(scope)) is not None:
+                await _refuse(refusal, protected)
+            elif self.opens(scope):
+                cookie = f"{self.cookie_name}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+                await _answer(protected, 303, [(b"location", b"/"), (b"set-cookie", cookie.encode())])
+            elif not self.has_token(scope):
+                await _refuse(Refusal(403, "expected the token of this server, found none, or another"), protected)
+            else:
+                await application(scope, receive, protected)
+
+        return guarded
+
+
+def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def _is_same(given: str, expected: str) -> bool:
+    """Whether two texts are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def _refuse(refusal: Refusal, send: Send) -> None:
+    body = json.dumps({"error": refusal.error, "hint": refusal.hint}).encode()
+    headers = [(b"content-type", b"application/json")]
+    if refusal.status == 405:
+        headers.append((b"allow", b"GET, HEAD"))
+    await _answer(send, refusal.status, headers, body)
+
+
+async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,84 @@
+"""The application: files of the page, and answers of views under `/api/`, made in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tokenloom.errors import TokenloomError
+from tokenloom.explorer.access import Access, Application
+from tokenloom.explorer.answers import encoded, error_answer
+from tokenloom.explorer.queries import Query
+from tokenloom.explorer.served_files import ServedFile, served_files
+from tokenloom.optional import require
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+View = Callable[[Query], Any]
+"""What answers one kind of request: from a query to what JSON can say. Called from several threads at once."""
+
+_MOST_AT_ONCE = 4
+"""Views that work at a time: a page that scrolls asks faster than a disk answers."""
+
+
+def application(views: Mapping[str, View], access: Access) -> Application:
+    """Returns the application that serves views, to those who may ask.
+
+    Args:
+        views: what answers `/api/NAME`, by name.
+        access: who may ask.
+
+    Raises:
+        MissingExtraError: Starlette is not installed.
+    """
+    applications = require("starlette.applications", extra="explore")
+    routing = require("starlette.routing", extra="explore")
+    limiter = require("anyio", extra="explore").CapacityLimiter(_MOST_AT_ONCE)
+    routes = [
+        *(routing.Route(path, partial(_file, served)) for path, served in served_files().items()),
+        *(routing.Route(f"/api/{name}", partial(_answer, view, limiter)) for name, view in views.items()),
+    ]
+    starlette = applications.Starlette(routes=routes, exception_handlers={404: _nothing_there, Exception: _failed})
+    starlette.router.redirect_slashes = False
+    return access.guard(starlette)
+
+
+async def _file(served: ServedFile, _: Request) -> Response:
+    from starlette.responses import Response
+
+    return Response(served.read(), media_type=served.content_type)
+
+
+async def _answer(view: View, limiter: Any, request: Request) -> Response:
+    import anyio.to_thread
+
+    status, body = await anyio.to_thread.run_sync(partial(_ask, view, request.scope["query_string"]), limiter=limiter)
+    return _json(status, body)
+
+
+def _ask(view: View, query_string: bytes) -> tuple[int, bytes]:
+    """Returns status and answer; what a view has to tell is encoded in its thread too."""
+    try:
+        query = Query.parse(query_string)
+        return 200, encoded(view(query))
+    except TokenloomError as error:
+        status, answer = error_answer(error)
+        return status, encoded(answer)
+
+
+async def _nothing_there(*_: Any) -> Response:
+    return _json(404, encoded({"error": "there is nothing under this path", "hint": None}))
+
+
+async def _failed(*_: Any) -> Response:
+    answer = {"error": "the explorer failed", "hint": "the terminal that it runs in says more; please report it"}
+    return _json(500, encoded(answer))
+
+
+def _json(status: int, body: bytes) -> Response:
+    from starlette.responses import Response
+
+    return Response(body, status_code=status, media_type="application/json")

@@ -1,0 +1,108 @@
+"""A server on this machine: a socket that listens, and uvicorn behind it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from tokenloom.errors import ConfigError
+from tokenloom.explorer.access import Access
+from tokenloom.explorer.application import View, application
+from tokenloom.optional import require
+
+_MOST_CONNECTIONS = 64
+_SECONDS_TO_FINISH = 2
+_LAST_PORT = 65535
+
+
+class LocalServer:
+    """A server of views. It listens once it is made, and answers once `run` is called.
+
+    Args:
+        views: what answers `/api/NAME`, by name.
+        host: name or address of this machine to listen at.
+        port: where to listen; 0 for any port that is free.
+
+    Raises:
+        ConfigError: nobody can listen there.
+        MissingExtraError: the extra `explore` is not installed.
+    """
+
+    def __init__(self, views: Mapping[str, View], *, host: str = "127.0.0.1", port: int = 0) -> None:
+        uvicorn = require("uvicorn", extra="explore")
+        require("starlette", extra="explore")
+        self._socket = _listening(host, port)
+        address, self.port = self._socket.getsockname()[:2]
+        bound = ipaddress.ip_address(address.partition("%")[0])
+        self.is_loopback = bound.is_loopback
+        self._host = socket.gethostname() if bound.is_unspecified else host
+        self.access = Access.at(
+            port=self.port,
+            names=(self._host, str(bound)),
+            is_loopback=bound.is_loopback,
+            is_everywhere=bound.is_unspecified,
+        )
+        config = uvicorn.Config(
+            application(views, self.access),
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,  # addresses hold the token
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_SECONDS_TO_FINISH,
+        )
+        self._server: Any = uvicorn.Server(config)
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token."""
+        return self._url(self.access.token)
+
+    def url_for_once(self) -> str:
+        """Returns an address of the page that opens it once: arguments of programs are seen by others."""
+        return self._url(self.access.ticket())
+
+    def _url(self, token: str) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}/?token={token}"
+
+    def run(self) -> None:
+        """Answers until `stop` is called; in the main thread also until SIGINT or SIGTERM, which is raised again."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Lets `run` return; may be called from any thread."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Stops listening; of a server that never ran."""
+        self._socket.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens.
+
+    Raises:
+        ConfigError: there is no such host or port here, or another program listens there.
+    """
+    where = f"`{host}`, port {port}"
+    if not 0 <= port <= _LAST_PORT:
+        message = f"expected a port in [0, {_LAST_PORT}] to listen at, found {where}"
+        raise ConfigError(message)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        message = f"expected a host of this machine to listen at, found {where}: {error}"
+        raise ConfigError(message, hint="127.0.0.1 is this machine alone") from error
+    try:
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        message = f"cannot listen at {where}: {os.strerror(error.errno) if error.errno else error}"
+        raise ConfigError(message, hint="port 0 takes one that is free") from error
