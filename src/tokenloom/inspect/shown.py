@@ -5,10 +5,11 @@ Terminal, report and explorer draw what is found here, and decide nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -122,11 +123,11 @@ class ShownSpan:
             name += f", sequence {self.sequence} of {self.num_sequences}"
         whole = "" if self.num_tokens is None else f" of {self.num_tokens:,}"
         if self.num_tokens is not None and (self.start, self.stop) == (0, self.num_tokens):
-            name += f", all {self.num_tokens:,} tokens"
-        elif self.start == self.stop:
-            name += f", no token{whole}"
-        else:
+            name += {0: ", empty", 1: ", its only token"}.get(self.num_tokens, f", all {self.num_tokens:,} tokens")
+        elif self.stop - self.start > 1:
             name += f", tokens {self.start:,} to {self.stop - 1:,}{whole}"
+        else:
+            name += f", token {self.start:,}{whole}" if self.start < self.stop else f", no token{whole}"
         return f"{name}, denied: padding" if self.denied else name
 
 
@@ -148,6 +149,27 @@ class TokenRun:
     kind: TokenKind
     part: PartKind | None
     loss: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSection:
+    """What is drawn under one heading: the tokens of a span, or what belongs to none.
+
+    Attributes:
+        span: the span; None for padding behind all documents, and for tokens that are in another order than theirs.
+        runs: its tokens; none of an empty document, nor of a span that is only listed.
+    """
+
+    span: ShownSpan | None
+    runs: tuple[TokenRun, ...]
+
+    def heading(self) -> str:
+        """Returns one line that says what this is."""
+        if self.span is not None:
+            return self.span.heading()
+        num_tokens = sum(run.stop - run.start for run in self.runs)
+        is_padding = all(run.kind == TokenKind.padding for run in self.runs)
+        return f"{'padding' if is_padding else 'rearranged'}, {num_tokens:,} {'token' if num_tokens == 1 else 'tokens'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,6 +245,18 @@ class Shown:
                 part=None if part == NO_PART else PartKind(part),
                 loss=None if self.loss is None else bool(trained),
             )
+
+    def sections(self) -> Iterator[ShownSection]:
+        """Yields the tokens under a heading each, in order; a span without tokens is a section too."""
+        filled = set(np.unique(self.spans_of).tolist())
+        empty = deque(number for number in range(len(self.spans)) if number not in filled)
+        for number, grouped in groupby(self.runs(), key=lambda run: run.span):
+            runs = tuple(grouped)
+            while empty and (empty[0] < number if number != NO_SPAN else self.spans[empty[0]].slot < runs[-1].stop):
+                yield ShownSection(span=self.spans[empty.popleft()], runs=())
+            yield ShownSection(span=None if number == NO_SPAN else self.spans[number], runs=runs)
+        for number in empty:
+            yield ShownSection(span=self.spans[number], runs=())
 
 
 def texts_of(ids: NDArray[np.int64], tokenizer: Detokenizer | None, special: SpecialTokens) -> tuple[str, ...]:
