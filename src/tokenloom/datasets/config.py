@@ -106,6 +106,10 @@ class BlendedMegatronDatasetConfig:
             message = f"expected `verify` to be one of {modes}, found {self.verify!r}"
             raise ConfigError(message)
         self._check_cache_options()
+        self._check_data()
+
+    def _check_data(self) -> None:
+        """Checks what names the data and their splits, and computes `mock` and `split_matrix`."""
         if self.blend_per_split is not None and any(self.blend_per_split):
             self._check_blend_per_split(self.blend_per_split)
             return
@@ -113,12 +117,20 @@ class BlendedMegatronDatasetConfig:
             self.mock = True
             self.split = "1,1,1"
         else:
-            self.blend = checked_blend(self.blend, "blend")
+            self.blend = self._checked_blend(self.blend, "blend")
             if self.split is None:
                 message = "expected `split` beside `blend`, found none"
                 raise ConfigError(message, hint='such as split="99,1,0"')
         assert self.split is not None
-        self.split_matrix = split_matrix(parse_and_normalize_split(self.split))
+        self.split_matrix = self._matrix_of(self.split)
+
+    @staticmethod
+    def _checked_blend(blend: Any, name: str) -> Blend:
+        return checked_blend(blend, name)
+
+    @staticmethod
+    def _matrix_of(split: str) -> list[tuple[float, float] | None]:
+        return split_matrix(parse_and_normalize_split(split))
 
     def _check_cache_folder(self) -> None:
         if self.path_to_cache is not None:
@@ -140,7 +152,7 @@ class BlendedMegatronDatasetConfig:
             message = f"expected {len(Split)} entries in `blend_per_split`, found {len(blends)}"
             raise ConfigError(message, hint="use None for a split without data")
         self.blend_per_split = [
-            None if blend is None else checked_blend(blend, f"blend_per_split[{number}]")
+            None if blend is None else self._checked_blend(blend, f"blend_per_split[{number}]")
             for number, blend in enumerate(blends)
         ]
 

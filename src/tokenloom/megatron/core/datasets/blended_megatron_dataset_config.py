@@ -44,32 +44,15 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
         if self.fast_cache_load and self.blend is not None:
             message = "`fast_cache_load` and `blend` exclude each other, found both"
             raise ConfigError(message, hint="name the data of each split in `blend_per_split`")
-        if self.blend_per_split is not None and any(self.blend_per_split):
-            self._check_blend_per_split(self.blend_per_split)
-            return
-        if self.blend is None:
-            self.mock = True
-            self.split = "1,1,1"
-        else:
-            self.blend = _checked(self.blend, "blend")
-            if self.split is None:
-                message = "expected `split` beside `blend`, found none"
-                raise ConfigError(message, hint='such as split="99,1,0"')
-        assert self.split is not None
-        self.split_matrix = convert_split_vector_to_split_matrix(parse_and_normalize_split(self.split))
+        self._check_data()
 
-    def _check_blend_per_split(self, blends: list[Blend | None]) -> None:
-        for name in ("blend", "split"):
-            if getattr(self, name) is not None:
-                message = f"`{name}` and `blend_per_split` exclude each other, found both"
-                raise ConfigError(message)
-        if len(blends) != len(Split):
-            message = f"expected {len(Split)} entries in `blend_per_split`, found {len(blends)}"
-            raise ConfigError(message, hint="use None for a split without data")
-        self.blend_per_split = [
-            None if blend is None else _checked(blend, f"blend_per_split[{number}]")
-            for number, blend in enumerate(blends)
-        ]
+    @staticmethod
+    def _checked_blend(blend: Any, name: str) -> Blend:
+        return _checked(blend, name)
+
+    @staticmethod
+    def _matrix_of(split: str) -> list[tuple[float, float] | None]:
+        return convert_split_vector_to_split_matrix(parse_and_normalize_split(split))
 
 
 def _checked(blend: Any, name: str) -> Blend:
