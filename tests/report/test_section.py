@@ -39,6 +39,15 @@ def test_a_chart_as_json_is_what_pages_read():
     }
 
 
+def test_values_of_x_may_have_a_unit():
+    assert chart(x_unit="tokens").as_json()["x"] == {
+        "label": "position",
+        "scale": "linear",
+        "values": [0, 10, 20],
+        "unit": "tokens",
+    }
+
+
 def test_what_is_no_number_is_null():
     values = np.array([np.nan, np.inf, 1 / 3])
     written = json.dumps(chart(series=[Series("web", values)]).as_json()["series"], allow_nan=False)
@@ -50,7 +59,7 @@ def test_what_has_no_logarithm_is_a_gap_on_a_log_scale():
         x=[0, 1, 8], x_scale="log", y_scale="log", series=[Series("a", [1, 0, -4]), Series("b", [0.0, 2.5, 1])]
     )
     shown = made.as_json()
-    assert shown["x"]["values"] == [None, 1, 8]
+    assert shown["x"]["values"] == [0, 1, 8]
     assert [each["values"] for each in shown["series"]] == [[1, None, None], [None, 2.5, 1]]
 
 

@@ -61,8 +61,9 @@ class Chart:
         title: what is seen.
         summary: what it shows, in a sentence, for those who cannot see it.
         x_label, x_scale: name and scale of the x axis.
-        x: numbers[num_points], rising; of bars their n + 1 edges.
-        y_label, y_scale: name and scale of the y axis. Where a scale is "log", what is not positive becomes a gap.
+        x: finite numbers[num_points], rising or equal; of bars their n + 1 edges.
+        x_unit: a word after values of x, such as "tokens".
+        y_label, y_scale: name and scale of the y axis. Where that is "log", what is not positive becomes a gap.
         y_format: how a value is written: "count", "share" of 1, "number", "tokens" or "seconds".
         series: what is drawn.
         marks: places on the x axis.
@@ -78,6 +79,7 @@ class Chart:
     y_label: str
     series: Sequence[Series]
     x_scale: Scale = "linear"
+    x_unit: str = ""
     y_scale: Scale = "linear"
     y_format: Format = "number"
     marks: Sequence[Mark] = ()
@@ -99,12 +101,13 @@ class Chart:
             most: points to keep of lines, layers and clouds; bars stay as they are.
         """
         chart = self if self.kind == "bars" else self.thinned(most=most)
+        x = {"label": chart.x_label, "scale": chart.x_scale, "values": _numbers(chart.x, "linear")}
         return {
             "id": chart.id,
             "kind": chart.kind,
             "title": chart.title,
             "summary": chart.summary,
-            "x": {"label": chart.x_label, "scale": chart.x_scale, "values": _numbers(chart.x, chart.x_scale)},
+            "x": x | ({"unit": chart.x_unit} if chart.x_unit else {}),
             "y": {"label": chart.y_label, "scale": chart.y_scale, "format": chart.y_format},
             "series": [{"name": each.name, "values": _numbers(each.values, chart.y_scale)} for each in chart.series],
             "marks": [{"x": mark.x, "label": mark.label} for mark in chart.marks],
