@@ -87,7 +87,8 @@ def test_blocks_that_stay_in_order_inside(rng):
     assert shuffle_quality(blocks).verdict in {f"stretches of about {size} as in the data" for size in (63, 64, 65)}
 
 
-def test_some_neighbours_that_stay_together_are_seen(rng):
+def test_some_neighbours_that_stay_together_are_seen():
+    rng = np.random.default_rng(3)
     items = rng.permutation(50_000).reshape(-1, 50)
     items[:, 1] = np.minimum(items[:, 0] + 3, 49_999)
     found = shuffle_quality(items.ravel())
@@ -95,7 +96,8 @@ def test_some_neighbours_that_stay_together_are_seen(rng):
     assert found.verdict == "2.0% of neighbours lie within 4 in the data, instead of 0.016%"
 
 
-def test_a_lean_on_the_order_of_the_data_is_seen(rng):
+def test_a_lean_on_the_order_of_the_data_is_seen():
+    rng = np.random.default_rng(4)
     items = np.argsort(np.arange(4000) + rng.normal(0, 4000, 4000))
     assert shuffle_quality(items).verdict.startswith("leans on the order of the data: rank correlation 0.2")
 

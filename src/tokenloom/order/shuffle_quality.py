@@ -109,9 +109,8 @@ class ShuffleQuality:
         if self.median_distance <= _IN_BLOCKS * self.num_items:
             return f"shuffled within blocks of about {_about(self.median_distance / _MEDIAN)}{in_order}"
         if self.scale:
-            return (
-                f"{self.within:.1%} of neighbours lie within {self.scale:,}, instead of {self.within_expected:.2g} of 1"
-            )
+            expected = f"{100 * self.within_expected:.2g}%"
+            return f"{self.within:.1%} of neighbours lie within {self.scale:,} in the data, instead of {expected}"
         if abs(self.rank_correlation.z_score) > _DEVIATIONS:
             return f"leans on the order of the data: rank correlation {self.rank_correlation.value:.2f}"
         return f"neighbours are {'farther' if self.distance.z_score > 0 else 'nearer'} than by chance"
