@@ -93,5 +93,11 @@ def test_a_value_belongs_to_every_x(kind: str):
 
 
 def test_a_section_as_json_has_its_charts():
-    made = Section(id="run", title="The run", html="<p>words</p>", charts=[chart()])
-    assert made.as_json() == {"id": "run", "title": "The run", "html": "<p>words</p>", "charts": [chart().as_json()]}
+    made = Section(id="run", title="The run", html="<p>words</p>", charts=[chart()], findings=["It is odd."])
+    assert made.as_json() == {
+        "id": "run",
+        "title": "The run",
+        "html": "<p>words</p>",
+        "charts": [chart().as_json()],
+        "findings": ["It is odd."],
+    }

@@ -136,17 +136,20 @@ class Section:
         title: its heading.
         html: words and tables, ready for a page: every text in it is escaped.
         charts: pictures that follow.
+        findings: sentences on what is odd and worth a look, as texts; a report lists those of all sections on top.
     """
 
     id: str
     title: str
     html: str
     charts: Sequence[Chart] = ()
+    findings: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the section as `json` writes it."""
         charts = [chart.as_json() for chart in self.charts]
-        return {"id": self.id, "title": self.title, "html": self.html, "charts": charts}
+        findings = list(self.findings)
+        return {"id": self.id, "title": self.title, "html": self.html, "charts": charts, "findings": findings}
 
 
 def _numbers(values: ArrayLike, scale: Scale) -> list[float | int | None]:

@@ -1,0 +1,101 @@
+"""The list of sections, each made on its own: by the page one after the other, by the explorer when it is looked at.
+
+A section that fails stands in its place with what is wrong: one damaged file does not take the rest of a report away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tokenloom.errors import TokenloomError
+from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.rendering.html import element, joined
+from tokenloom.report.documents_section import documents_section
+from tokenloom.report.options import ReportOptions
+from tokenloom.report.section import Section
+
+MakeSection = Callable[[Target, ReportOptions], Section | None]
+"""Returns a section of a target; None where there is nothing to say."""
+
+_FAILURES = (TokenloomError, OSError, ValueError, LookupError, ArithmeticError, MemoryError)
+"""What a section may fail with: wrong data, a disk, and what of damaged data nobody has thought of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSection:
+    """A section that reports may have.
+
+    Attributes:
+        id: its name in a page and an address.
+        title: its heading.
+        kinds: what it is about.
+        make: makes it.
+    """
+
+    id: str
+    title: str
+    kinds: Collection[TargetKind]
+    make: MakeSection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MadeSection:
+    """A section that was made, or failed.
+
+    Attributes:
+        listed: which.
+        section: it, or what says why it failed; None where there is nothing to say.
+        error: why it failed; None if it did not.
+        seconds: the time that it took.
+    """
+
+    listed: ListedSection
+    section: Section | None
+    error: str | None
+    seconds: float
+
+
+_DATA = frozenset({TargetKind.pair, TargetKind.catalogue, TargetKind.blend, TargetKind.run})
+
+SECTIONS: tuple[ListedSection, ...] = (
+    ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
+)
+"""All of them, in the order of the page."""
+
+
+def sections_of(target: Target) -> list[ListedSection]:
+    """Returns the sections that are about such a target; of some of them there may be nothing to say."""
+    return [listed for listed in SECTIONS if target.kind in listed.kinds]
+
+
+def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeSection:
+    """Returns a section, made."""
+    began = time.monotonic()
+    try:
+        section, error = listed.make(target, options), None
+    except _FAILURES as failure:
+        error = str(failure) if isinstance(failure, TokenloomError) else f"{type(failure).__name__}: {failure}"
+        section = _failed(listed, failure, error)
+    return MadeSection(listed=listed, section=section, error=error, seconds=time.monotonic() - began)
+
+
+def made_sections(target: Target, options: ReportOptions) -> Iterator[MadeSection]:
+    """Yields the sections of a target, one after the other, each when it is made."""
+    for listed in sections_of(target):
+        yield made(listed, target, options)
+
+
+def _failed(listed: ListedSection, failure: Exception, error: str) -> Section:
+    """Returns what stands in the place of a section that failed."""
+    hint = failure.hint if isinstance(failure, TokenloomError) else None
+    message = failure.message if isinstance(failure, TokenloomError) else error
+    words = [element("strong", "This section could not be made. "), message]
+    body = [element("p", joined(words)), *([] if hint is None else [element("p", f"Hint: {hint}")])]
+    return Section(
+        id=listed.id,
+        title=listed.title,
+        html=element("div", *body, class_="error", role="note"),
+        findings=[f"{listed.title}: this section could not be made: {message}"],
+    )

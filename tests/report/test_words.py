@@ -1,0 +1,30 @@
+"""Shares, sizes and durations in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenloom.report.words import duration, share, size
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "words"),
+    [(0, 0, "0%"), (0, 5, "0%"), (5, 5, "100%"), (1, 8, "12.5%"), (1, 10**9, "<0.1%"), (10**9 - 1, 10**9, ">99.9%")],
+)
+def test_shares_are_not_rounded_to_nothing_or_all(part, whole, words):
+    assert share(part, whole) == words
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "words"),
+    [(0, "0 bytes"), (1, "1 byte"), (1000, "1 kB"), (1_500_000, "1.5 MB"), (2 * 10**15, "2,000 TB")],
+)
+def test_sizes(num_bytes, words):
+    assert size(num_bytes) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0.0 s"), (59, "59 s"), (61, "1 min"), (5400, "1.5 h"), (3 * 86400, "3.0 days")]
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words
