@@ -111,7 +111,8 @@ def test_strides_are_farther_than_by_chance():
     assert shuffle_quality(items).verdict == "neighbours are farther than by chance"
 
 
-def test_stretches_are_enough(rng):
+def test_stretches_are_enough():
+    rng = np.random.default_rng(5)
     order = in_blocks(rng, 2**20, 1024, blocks_too=True)
     positions = (rng.choice(2**20 // 64, 64, replace=False)[:, None] * 64 + np.arange(64)).ravel()
     positions.sort()

@@ -37,6 +37,11 @@ class ByteRanges:
         """Returns where spans lie: offsets and lengths, int64[num_spans] each."""
         return self._arrays.pointers[sequences] + starts * self._itemsize, lengths * self._itemsize
 
+    def token_offsets(self, sequences: NDArray[Any]) -> NDArray[np.int64]:
+        """Returns how many tokens lie in the file before each sequence: int64[count]."""
+        offsets: NDArray[np.int64] = self._arrays.pointers[sequences] // self._itemsize
+        return offsets
+
     def block_starts(self, block_bytes: int) -> NDArray[np.int64]:
         """Returns where the blocks of whole sequences begin: int64[num_blocks]; one pass, remembered.
 

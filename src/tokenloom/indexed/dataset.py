@@ -86,6 +86,10 @@ class IndexedDataset(OpenedPair):
         """
         self._ranges.announce(sequences, starts, lengths, block_bytes=block_bytes)
 
+    def token_offsets(self, sequences: NDArray[Any]) -> NDArray[np.int64]:
+        """Returns how many tokens lie in the file before each of these sequences: int64[count]."""
+        return self._ranges.token_offsets(sequences)
+
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
         """Returns the numbers of the blocks of whole sequences, each about `block_bytes` large: int64[count]."""
         return self._ranges.block_numbers(sequences, block_bytes)
