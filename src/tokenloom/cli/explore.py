@@ -8,10 +8,16 @@ import threading
 import webbrowser
 from typing import Any
 
-from tokenloom.cli.run_common import add_batch_sizes
+from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
+from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.cli.values import count, whole_number
+from tokenloom.errors import ConfigError
+from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.server import LocalServer
+from tokenloom.explorer.views import views_of
+from tokenloom.inspect.target import SampleSettings, Target, open_target
+from tokenloom.loading.topology import Topology
 
 
 def add_parser(commands: Any) -> None:
@@ -31,8 +37,20 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--compare", metavar="RUN", help="another run, to compare with")
     parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
-    parser.add_argument("--sequence-length", type=count, metavar="S", help="tokens of a sample, of a prefix or blend")
-    add_batch_sizes(parser)
+    parser.add_argument(
+        "--follow", metavar="FILE", help="JSON lines that a training loop writes, such as those of JsonLinesWriter"
+    )
+    group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
+    group.add_argument(
+        "--sequence-length", type=count, default=2048, metavar="S", help="tokens of a sample (default 2048)"
+    )
+    add_window_policy(group)
+    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    group = parser.add_argument_group("steps")
+    add_batch_sizes(group)
+    group.add_argument(
+        "--consumed-samples", type=whole_number, metavar="N", help="positions that training has consumed, to mark them"
+    )
     group = parser.add_argument_group("where it is served")
     group.add_argument("--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1)")
     group.add_argument("--port", type=whole_number, default=0, metavar="N", help="port (default: one that is free)")
@@ -42,7 +60,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until Ctrl-C."""
-    server = LocalServer({}, host=options.host, port=options.port)
+    server = LocalServer(views_of(looking_of(options)), host=options.host, port=options.port)
     if not server.is_loopback:
         say(
             f"warning: others on the network can reach {options.host}; who has the address with its token sees all "
@@ -58,6 +76,34 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # the way to end it
         say("stopped")
     return 0
+
+
+def looking_of(options: argparse.Namespace) -> Looking:
+    """Returns what is to be looked at, opened.
+
+    Raises:
+        TokenloomError: it is not there, or cannot be used.
+    """
+    settings = SampleSettings(
+        sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
+    )
+    target = open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
+    sizes = batch_sizes_of(options, lengths_of(None if target.run is None else target.run.lock))
+    return Looking(
+        target=target,
+        compared=None if options.compare is None else _compared(options.compare, target, options.tokenizer),
+        topology=None if sizes is None else Topology(batch_sizes=sizes),
+        consumed=options.consumed_samples,
+        followed=options.follow,
+    )
+
+
+def _compared(word: str, target: Target, tokenizer: str | None) -> Target:
+    other = open_target([word], tokenizer=tokenizer)
+    if target.run is None or other.run is None:
+        message = f"expected two runs to compare, found the {target.kind} `{target.name}` and the {other.kind} `{word}`"
+        raise ConfigError(message, hint="name the run.toml of both")
+    return other
 
 
 def _has_display() -> bool:

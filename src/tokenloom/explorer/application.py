@@ -49,7 +49,7 @@ def application(views: Mapping[str, View], access: Access) -> Application:
 async def _file(served: ServedFile, _: Request) -> Response:
     from starlette.responses import Response
 
-    return Response(served.read(), media_type=served.content_type)
+    return Response(served.content, media_type=served.content_type)
 
 
 async def _answer(view: View, limiter: Any, request: Request) -> Response:

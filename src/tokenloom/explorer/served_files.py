@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 
-_PAGE = Path(__file__).parent / "page"
+from tokenloom.web.assets import SCRIPTS, STYLES, asset
+
+_OWN = {"/": "index.html", "/explorer.js": "explorer.js", "/explorer.css": "explorer.css"}
 _TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFile:
     """A file that is served.
 
     Attributes:
-        path: where it lies.
+        content: what it holds.
+        content_type: what it is, for the browser.
     """
 
-    path: Path
-
-    @property
-    def content_type(self) -> str:
-        """What it is, for the browser."""
-        return _TYPES[self.path.suffix]
-
-    def read(self) -> bytes:
-        """Returns what it holds, read anew: a page that somebody works on shows at once."""
-        return self.path.read_bytes()
+    content: bytes
+    content_type: str
 
 
 def served_files() -> dict[str, ServedFile]:
-    """Returns the files by the path of their address."""
-    own = {f"/{name}": ServedFile(_PAGE / name) for name in ("explorer.js", "explorer.css")}
-    return {"/": ServedFile(_PAGE / "index.html"), **own}
+    """Returns the files by the path of their address: those of `web/` below `/web/`."""
+    table = {}
+    for path, name in _OWN.items():
+        content = files("tokenloom.explorer").joinpath("page", name).read_bytes()
+        table[path] = ServedFile(content=content, content_type=_TYPES[name.rpartition(".")[2]])
+    for name in (*SCRIPTS, *STYLES):
+        found = asset(name)
+        table[f"/web/{name}"] = ServedFile(content=found.text.encode(), content_type=found.content_type)
+    return table

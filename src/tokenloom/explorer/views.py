@@ -1,0 +1,27 @@
+"""All views, by the name that they are asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tokenloom.explorer.application import View
+from tokenloom.explorer.documents import document, documents
+from tokenloom.explorer.jumps import jump
+from tokenloom.explorer.looking import Looking
+from tokenloom.explorer.overview import target
+from tokenloom.explorer.positions import occurrences, position, positions
+
+_ASKED = {
+    "target": target,
+    "documents": documents,
+    "document": document,
+    "positions": positions,
+    "position": position,
+    "occurrences": occurrences,
+    "jump": jump,
+}
+
+
+def views_of(looking: Looking) -> dict[str, View]:
+    """Returns what answers `/api/NAME`, by name."""
+    return {name: partial(view, looking) for name, view in _ASKED.items()}
