@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.run.small_runs import lock, segment, source
 
-from tokenloom.cli.run_common import counted, name_of, shares_of, short, stage_of
+from tokenloom.cli.run_common import shares_of, stage_of
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0"), (999_999, "999,999"), (1_000_000, "1M"), (1_234_567, "1.23M"), (900 * 10**9, "900B"),
-        (15 * 10**12, "15T"), (12_345 * 10**12, "12,345T"),
-    ],
-)  # fmt: skip
-def test_numbers_fit_eight_columns(number, text):
-    assert short(number) == text
-    assert len(text) <= 8
-
-
-def test_names_keep_how_they_begin_and_end():
-    assert name_of("web") == "web"
-    assert name_of("a_long_name_of_source_17", width=16) == "a_long_n…urce_17"
+def test_stages_are_called_so():
     assert (stage_of("main"), stage_of("stage 2")) == ("stage main", "stage 2")
 
 
 def test_shares_are_those_of_the_largest():
     one = lock([source(f"s{number}", 9) for number in range(6)], [segment(0, 9, [1, 2, 3, 4, 5, 5])])
     assert shares_of(one, one.segments[0]) == "    s4 25%, s5 25%, s3 20%, 3 others 30%"
-
-
-def test_things_are_counted():
-    assert [counted(1, "pass"), counted(2, "pass"), counted(1000, "pair")] == ["1 pass", "2 passes", "1,000 pairs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from xml.etree import ElementTree
 
@@ -39,3 +40,21 @@ def test_a_picture_needs_matplotlib(tmp_path, report, monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         plot_pack_report(report, tmp_path / "report.png")
     assert caught.value.hint == "run `pip install tokenloom[plot]`"
+
+
+def test_a_report_gives_its_figure(tmp_path, report):
+    figure = report.plot(path=tmp_path / "a.png")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        f"300 sub-samples, {report.num_tokens:,} tokens",
+        "imbalance on 4 ranks",
+        "ranks busy (dotted: at most), and fill",
+    ]
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_scheduler_of_a_users_own_has_a_colour_and_its_own_name(report):
+    mine = dataclasses.replace(report.rows[1], scheduler=r"$my^{way}$")
+    figure = dataclasses.replace(report, rows=(*report.rows[:2], mine)).plot()
+    names = [text.get_text() for text in figure.axes[2].get_yticklabels()]
+    assert names == [r"\$my^{way}\$", report.rows[1].scheduler, "padded"]
+    assert len({line.get_color() for line in figure.axes[1].lines[:2]}) == 2

@@ -7,8 +7,9 @@ import dataclasses
 import json
 from typing import Any
 
-from tokenloom.cli.run_common import counted, refuse_usage
+from tokenloom.cli.run_common import refuse_usage
 from tokenloom.errors import ConfigError
+from tokenloom.rendering.words import counted
 from tokenloom.run.audit.commitment import read_commitment
 from tokenloom.run.audit.proof import read_proof
 from tokenloom.run.audit.proof_check import Proven, check_proof, check_text

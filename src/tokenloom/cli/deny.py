@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from tokenloom.cli.dealing import add_ranks, check_dealing, has_batch_sizes, topology_of
-from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, counted, lengths_of, position_of, refuse_usage
+from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import whole_number
 from tokenloom.cli.when import HEADING, line_of
 from tokenloom.loading.topology import Topology
+from tokenloom.rendering.words import counted
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.deny import Denial, Denied, Documents, deny_documents

@@ -10,18 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tokenloom.cli.run_common import (
-    WIDTH,
-    add_position,
-    add_run_path,
-    counted,
-    lengths_of,
-    name_of,
-    position_of,
-    refuse_usage,
-    short,
-    stage_of,
-)
+from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage, stage_of
+from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
 from tokenloom.run.run import Run
 

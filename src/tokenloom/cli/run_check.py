@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tokenloom.cli import console
-from tokenloom.cli.run_common import add_run_path, counted
+from tokenloom.cli.run_common import add_run_path
+from tokenloom.rendering.words import counted
 from tokenloom.run.check import check_sources
 from tokenloom.run.run import Run
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tokenloom.cli import console
-from tokenloom.cli.run_common import add_run_path, commitment_path, counted, lock_at
+from tokenloom.cli.run_common import add_run_path, commitment_path, lock_at
+from tokenloom.rendering.words import counted
 from tokenloom.run.audit.commitment import check_committable, commit, write_commitment
 from tokenloom.run.walk_sizes import are_packs
 

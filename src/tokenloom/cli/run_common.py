@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from tokenloom.cli.values import count, whole_number
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.rendering.words import name_of
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.lock_file import read_lock
 from tokenloom.run.run import Run
@@ -18,8 +19,6 @@ WIDTH = 80
 """Columns that texts and tables for people keep to."""
 
 _MOST_NAMED = 4
-_LONGEST_NAME = 24
-_UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
 
 
 def add_run_path(parser: argparse.ArgumentParser) -> None:
@@ -116,30 +115,6 @@ def refuse_usage(options: argparse.Namespace, message: str) -> NoReturn:
     parser.error(message)
 
 
-def short(number: int) -> str:
-    """Returns a number in at most eight characters, rounded where it is large.
-
-    Example:
-        >>> short(999_999), short(1_234_567), short(900 * 10**9)
-        ('999,999', '1.23M', '900B')
-    """
-    for suffix, power in _UNITS:
-        if number >= power:
-            return f"{number / power:.3g}{suffix}" if number < 1000 * power else f"{number // power:,}{suffix}"
-    return f"{number:,}"
-
-
-def name_of(text: str, *, width: int = _LONGEST_NAME) -> str:
-    """Returns a name that fits a column of a table: of a long one, how it begins and ends.
-
-    Example:
-        >>> name_of("stackexchange_2024_part_17", width=16)
-        'stackexc…part_17'
-    """
-    half = width // 2
-    return text if len(text) <= width else f"{text[:half]}…{text[len(text) - (width - half - 1) :]}"
-
-
 def stage_of(name: str) -> str:
     """Returns a stage in words."""
     return name_of(name) if name.startswith("stage ") else f"stage {name_of(name)}"
@@ -156,9 +131,3 @@ def shares_of(lock: RunLock, segment: LockedSegment) -> str:
         words.append(f"{len(ranked) - len(named):,} others {rest / total:.3%}")
     joined = ", ".join(word.replace(".000%", "%") for word in words)
     return textwrap.fill(joined, WIDTH, initial_indent="    ", subsequent_indent="    ")
-
-
-def counted(number: int, thing: str) -> str:
-    """Returns a number of things in words, such as "1 pair" and "1,000 passes"."""
-    plural = f"{thing}es" if thing.endswith("s") else f"{thing}s"
-    return f"{number:,} {thing if number == 1 else plural}"

@@ -7,8 +7,9 @@ import json
 import textwrap
 from typing import Any
 
-from tokenloom.cli.run_common import WIDTH, lock_at, name_of, short, stage_of
+from tokenloom.cli.run_common import WIDTH, lock_at, stage_of
 from tokenloom.cli.values import whole_number
+from tokenloom.rendering.words import name_of, short
 from tokenloom.run.audit.differences import RunDifferences, SharedSource, differences
 from tokenloom.run.dataset import Place
 

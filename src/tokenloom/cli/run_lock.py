@@ -7,18 +7,9 @@ import dataclasses
 import json
 from typing import Any
 
-from tokenloom.cli.run_common import (
-    add_position,
-    add_run_path,
-    counted,
-    lengths_of,
-    name_of,
-    position_of,
-    shares_of,
-    short,
-    stage_of,
-)
+from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of, shares_of, stage_of
 from tokenloom.cli.stopping import say
+from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.digest import order_digest
 from tokenloom.run.lock import LockedSegment, RunLock

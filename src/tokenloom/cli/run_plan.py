@@ -8,19 +8,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from tokenloom.cli.run_common import (
-    add_batch_sizes,
-    add_run_path,
-    batch_sizes_of,
-    counted,
-    lengths_of,
-    name_of,
-    short,
-    stage_of,
-)
+from tokenloom.cli.run_common import add_batch_sizes, add_run_path, batch_sizes_of, lengths_of, stage_of
 from tokenloom.cli.values import date, number
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.lock import RunLock
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedSource, RunPlan
 from tokenloom.run.run import Run

@@ -8,10 +8,10 @@ import json
 import sys
 
 from tokenloom.cli.pieces import print_pieces
-from tokenloom.cli.run_common import counted
 from tokenloom.errors import TokenizerError
 from tokenloom.inspect.run_sample import run_pieces
 from tokenloom.inspect.show import Detokenizer
+from tokenloom.rendering.words import counted
 from tokenloom.run.run import Run
 from tokenloom.tokenizers.load import load_tokenizer
 

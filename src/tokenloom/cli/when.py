@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tokenloom.cli.dealing import add_dealing, check_dealing, has_batch_sizes, topology_of
-from tokenloom.cli.run_common import counted, name_of, refuse_usage
+from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.loading.topology import Topology
+from tokenloom.rendering.words import counted, name_of
 from tokenloom.run.audit.hashed_texts import find_whole_texts
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.span_table import SpanTable

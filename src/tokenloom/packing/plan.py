@@ -82,6 +82,11 @@ class PackPlan:
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
+    def _repr_html_(self) -> str:
+        from tokenloom.packing.card import pack_plan_card
+
+        return pack_plan_card(self)
+
 
 def padded_lengths(lengths: Int64s, *, cp_size: int) -> Int64s:
     """Returns lengths rounded up to multiples of 2 × cp_size, so that each rank gets two equal chunks.

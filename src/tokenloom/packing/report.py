@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +15,9 @@ from tokenloom.packing.bounds import least_imbalance_of_costliest, least_slowest
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import BasePackingScheduler, DpBalancedScheduler, scheduler_map
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PADDED = "padded"
 """The name of the row without packing."""
@@ -81,6 +86,27 @@ class PackReport:
     def num_tokens(self) -> int:
         """Tokens of the global batch."""
         return int(self.lengths.sum())
+
+    def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
+        """Returns a picture: lengths, the imbalance of each microbatch, and fill and time of each way to plan.
+
+        Args:
+            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: the suffix is another one.
+            OutputExistsError: another file is there, and no `overwrite`.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom.packing.plot import plot_pack_report
+
+        return plot_pack_report(self, path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        from tokenloom.packing.card import pack_report_card
+
+        return pack_report_card(self)
 
 
 def pack_report(
