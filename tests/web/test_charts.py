@@ -166,7 +166,8 @@ def test_other_data_come_into_the_same_place(drawn):
 def test_charts_follow_window_colours_and_paper(drawn):
     page = drawn(chart(x=[0, 1], series={"a": [1, 2]}))
     ground = (
-        "() => { const brush = document.querySelector('canvas').getContext('2d');"
+        "() => { const brush = new OffscreenCanvas(4, 4).getContext('2d', {willReadFrequently: true});"
+        " brush.drawImage(document.querySelector('canvas'), 0, 0);"
         " return [...brush.getImageData(2, 2, 1, 1).data].slice(0, 3) }"
     )
     width = "() => document.querySelector('canvas').width"
