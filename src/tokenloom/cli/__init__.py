@@ -38,6 +38,7 @@ COMMANDS = (
     "check-proof",
     "ledger",
     "replay",
+    "report",
     "demo",
 )
 

@@ -31,10 +31,12 @@ from typing import Any
 
 from tokenloom.corpus.folder_contents import (
     JOB,
+    NUM_SHARDS,
     differences_of,
     done_keys,
     foreign_names,
     is_own_name,
+    is_same_job,
     read_description,
     remove_own,
     require_own_folder,
@@ -102,7 +104,7 @@ class JobFolder:
         """Whether the folder holds nothing but the lock and this job's description, if that."""
         with suppress(OSError, StorageError), os.scandir(self.path) as entries:
             names = {entry.name for entry in entries} - {os.path.basename(self._lock_path)}
-            return not names or (names == {JOB} and read_description(self._job_path) == self._job())
+            return not names or (names == {JOB} and is_same_job(read_description(self._job_path), self._job()))
         return False
 
     def _membership(self, *, makes: bool) -> ExitStack:
@@ -129,8 +131,7 @@ class JobFolder:
         Parts of the same settings are of use whatever the inputs were then: those of inputs that changed have other
         keys.
         """
-        found, expected = read_description(self._job_path), self._job()
-        if found == expected:
+        if is_same_job(found := read_description(self._job_path), expected := self._job()):
             return
         if found is not None and any(True for _ in done_keys(self.path)):
             self._require_continuation(found, expected)
@@ -161,7 +162,7 @@ class JobFolder:
         found, expected = read_description(self._job_path), self._job()
         if found is None:
             raise FolderGoneError  # whoever was to write it died, and this process may be the one to do so now
-        if found == expected:
+        if is_same_job(found, expected):
             return
         names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
         message = f"another process works on another job in `{self.path}`: {names}"
@@ -172,7 +173,8 @@ class JobFolder:
         """Returns what the processes that share the folder must agree on."""
         described: dict[str, Any] = json.loads(json.dumps(self._plan.description()))
         files = sorted({short_hash(file.path)[:16] for file in self._plan.files})
-        return {"settings": described, "inputs": self._plan.fingerprint, "files": files}
+        inputs = {"inputs": self._plan.fingerprint, "files": files, NUM_SHARDS: len(self._plan.shards)}
+        return {"settings": described, **inputs}
 
     def _leave(self) -> None:
         """Removes the folder if this is the last process, no shard is done, and no record is suspect."""
@@ -195,7 +197,7 @@ class JobFolder:
 
     def _holds_remains(self) -> bool:
         if os.path.lexists(self._job_path):
-            return bool(read_description(self._job_path) == self._job())
+            return is_same_job(read_description(self._job_path), self._job())
         # Files may come back of a folder that was being removed when the power went, which begins with `job.json`.
         with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
             return any(is_own_name(entry.name) for entry in entries)

@@ -15,6 +15,9 @@ from tokenloom.storage.json_files import read_json
 JOB = "job.json"
 """The name of the description."""
 
+NUM_SHARDS = "num_shards"
+"""A member of the description for those who look on; it follows from the inputs."""
+
 _MOST_JOB_BYTES = 1 << 29
 """Room for some millions of input files."""
 
@@ -82,6 +85,11 @@ def read_description(path: str) -> Any:
         message = f"cannot read `{path}`: {error}"
         raise StorageError(message, hint="remove the folder; the job then begins anew") from error
     return found
+
+
+def is_same_job(found: Any, expected: dict[str, Any]) -> bool:
+    """Whether a description is that of a job; older versions did not say how many shards it has."""
+    return isinstance(found, dict) and {NUM_SHARDS: expected[NUM_SHARDS], **found} == expected
 
 
 def differences_of(found: Any, expected: dict[str, Any]) -> str:

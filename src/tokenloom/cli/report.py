@@ -1,0 +1,159 @@
+"""`tokenloom report`: what data, a run or a job are like, as one page that opens without a network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tokenloom.cli.run_options import add_window_policy
+from tokenloom.cli.stopping import say
+from tokenloom.cli.values import count, whole_number
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.inspect.target import SampleSettings, open_target
+from tokenloom.numbers import parse_integer
+from tokenloom.report.options import ReportOptions
+from tokenloom.report.page import page
+from tokenloom.report.sections import MadeSection, made_sections, sections_of
+from tokenloom.report.words import duration, size
+from tokenloom.storage.publishing import exists_error, write_report
+
+_QUIET_SECONDS = 2.0
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "report",
+        help="what data, a run or a job are like, as one page",
+        description="Writes one page that opens in any browser without a network, and prints well: documents, tokens "
+        "and their lengths, what became of the input, what the data were made by, samples with their boundaries; of a "
+        "run its blend over time, passes, packing, shuffle and ledger; of a job how far it is; on top what is worth a "
+        "look. Reads only. The exit status is 1 if a part could not be made; the page says which.",
+    )
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="TARGET",
+        help="a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the page, such as x.html")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
+    parser.add_argument(
+        "--num-samples-shown", type=whole_number, default=4, metavar="N", help="samples and documents (default 4 each)"
+    )
+    parser.add_argument(
+        "--statistics", metavar="FILE", help="statistics of loaders and storage, as a training run wrote"
+    )
+    parser.add_argument(
+        "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
+        "SOURCE_DATE_EPOCH, if it is set)"
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object: sections, findings, errors")
+    group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
+    group.add_argument(
+        "--sequence-length", type=count, default=2048, metavar="S", help="tokens of a sample (default 2048)"
+    )
+    add_window_policy(group)
+    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    group = parser.add_argument_group("steps")
+    group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the page; returns 1 if a section failed."""
+    began = time.monotonic()
+    require_place(options.output, overwrite=options.overwrite)
+    settings = SampleSettings(
+        sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
+    )
+    target = open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
+    now = _time_of_page()
+    wanted = ReportOptions(
+        num_samples_shown=options.num_samples_shown,
+        global_batch_size=options.global_batch_size,
+        statistics=options.statistics,
+        seed=options.seed,
+        now=now,
+    )
+    progress = _Progress(len(sections_of(target)))
+    made = []
+    for each in made_sections(target, wanted):
+        progress.add(each)
+        made.append(each)
+    when = None if options.no_time else time.time() if now is None else now
+    data = page(target, [each.section for each in made if each.section is not None], when=when)
+    write_report(options.output, data, overwrite=options.overwrite)
+    seconds = time.monotonic() - began
+    failed = [each for each in made if each.error is not None]
+    for each in failed:
+        say(f"error: {each.listed.title}: {each.error}")
+    if options.json:
+        print(json.dumps(_described(options.output, made, num_bytes=len(data), seconds=seconds)))
+    else:
+        num_sections = sum(each.section is not None for each in made)
+        print(f"{options.output}: {num_sections} sections, {size(len(data))}, {duration(seconds)}")
+    return 1 if failed else 0
+
+
+def require_place(path: str, *, overwrite: bool) -> None:
+    """Checks, before any work, that a file may be written.
+
+    Raises:
+        OutputExistsError: something is there.
+        StorageError: its folder is not there.
+    """
+    if os.path.lexists(path) and not overwrite:
+        raise exists_error(path)
+    if not os.path.isdir(folder := os.path.dirname(path) or "."):
+        message = f"cannot write `{path}`: there is no folder `{folder}`"
+        raise StorageError(message)
+
+
+def _time_of_page() -> float | None:
+    """Returns the time that the environment sets, for files that are to be the same whenever they are made."""
+    text = os.environ.get("SOURCE_DATE_EPOCH")
+    if not text:
+        return None
+    seconds = parse_integer(text, "SOURCE_DATE_EPOCH", at_least=0)
+    if seconds >= 1 << 37:  # thousands of years
+        message = f"expected SOURCE_DATE_EPOCH in seconds since 1970, found {seconds}"
+        raise ConfigError(message)
+    return float(seconds)
+
+
+class _Progress:
+    """Says on stderr which section was made, where all of it takes long."""
+
+    def __init__(self, num_sections: int, say: Callable[[str], None] | None = None) -> None:
+        self._num_sections = num_sections
+        self._count = 0
+        self._began = time.monotonic()
+        self._say = say or (lambda text: print(text, file=sys.stderr))
+
+    def add(self, made: MadeSection) -> None:
+        """Notes that a section was made."""
+        self._count += 1
+        if time.monotonic() - self._began > _QUIET_SECONDS:
+            self._say(f"{self._count} of {self._num_sections}: {made.listed.title}, {duration(made.seconds)}")
+
+
+def _described(path: str, made: list[MadeSection], *, num_bytes: int, seconds: float) -> dict[str, Any]:
+    sections = [
+        {
+            "id": each.listed.id,
+            "title": each.listed.title,
+            "made": each.section is not None and each.error is None,
+            "error": each.error,
+            "findings": [] if each.section is None else list(each.section.findings),
+            "seconds": round(each.seconds, 3),
+        }
+        for each in made
+    ]
+    return {"path": path, "bytes": num_bytes, "seconds": round(seconds, 3), "sections": sections}
