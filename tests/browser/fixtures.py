@@ -75,7 +75,8 @@ class Pages:
         context.on("weberror", lambda error: self.complaints.append(str(error.error)))
         page = context.new_page()
         page.on("websocket", self._note_socket)
-        page.emulate_media(media=media)
+        if media == "print":
+            page.emulate_media(media=media)
         target = address.resolve().as_uri() if isinstance(address, Path) else address
         self._own.add(target.partition("#")[0])
         page.goto(target)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from tokenloom.explorer.served_files import served_files
+from tokenloom.web.assets import SCRIPTS, STYLES
 
 
 def test_every_file_of_the_table_is_there_and_has_a_type():
@@ -10,3 +13,20 @@ def test_every_file_of_the_table_is_there_and_has_a_type():
         assert path.startswith("/")
         assert served.content_type.startswith("text/")
     assert {"/", "/explorer.js", "/web/charts.js", "/web/uplot/uPlot.iife.min.js"} <= served_files().keys()
+
+
+def test_the_page_names_what_draws_its_charts_in_order():
+    page = served_files()["/"].content.decode()
+    assert re.findall(r'<link rel="stylesheet" href="([^"]+)">', page) == [
+        *(f"web/{name}" for name in STYLES),
+        "explorer.css",
+    ]
+    assert re.findall(r'<script src="([^"]+)"', page) == [*(f"web/{name}" for name in SCRIPTS), "explorer.js"]
+
+
+def test_every_module_that_one_of_the_page_imports_is_served():
+    table = served_files()
+    for path, served in table.items():
+        if path.endswith(".js"):
+            names = re.findall(r' from "\./([^"]+)";', served.content.decode())
+            assert {f"/{name}" for name in names} <= table.keys(), path

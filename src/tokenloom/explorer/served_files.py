@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from tokenloom.web.assets import SCRIPTS, STYLES, asset
 
-_OWN = {"/": "index.html", "/explorer.js": "explorer.js", "/explorer.css": "explorer.css"}
+_PLACE = b"<!-- the styles and scripts of web/ -->"
+"""Stands in the page where its shared files are named."""
+
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -31,10 +33,19 @@ class ServedFile:
 def served_files() -> dict[str, ServedFile]:
     """Returns the files by the path of their address: those of `web/` below `/web/`."""
     table = {}
-    for path, name in _OWN.items():
-        content = files("tokenloom.explorer").joinpath("page", name).read_bytes()
-        table[path] = ServedFile(content=content, content_type=_TYPES[name.rpartition(".")[2]])
+    for file in files("tokenloom.explorer").joinpath("page").iterdir():
+        if (content_type := _TYPES.get(file.name.rpartition(".")[2])) is not None:
+            table[f"/{file.name}"] = ServedFile(content=file.read_bytes(), content_type=content_type)
     for name in (*SCRIPTS, *STYLES):
         found = asset(name)
         table[f"/web/{name}"] = ServedFile(content=found.text.encode(), content_type=found.content_type)
+    page = table.pop("/index.html")
+    table["/"] = replace(page, content=page.content.replace(_PLACE, _shared()))
     return table
+
+
+def _shared() -> bytes:
+    """Returns the elements that name the files of `web/`."""
+    styles = (f'<link rel="stylesheet" href="web/{name}">' for name in STYLES)
+    scripts = (f'<script src="web/{name}" defer></script>' for name in SCRIPTS)
+    return "\n".join([*styles, *scripts]).encode()

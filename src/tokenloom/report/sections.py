@@ -14,6 +14,7 @@ from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.rendering.html import element, joined
 from tokenloom.report.documents_section import documents_section
 from tokenloom.report.options import ReportOptions
+from tokenloom.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom.report.section import Section
 
 MakeSection = Callable[[Target, ReportOptions], Section | None]
@@ -58,9 +59,13 @@ class MadeSection:
 
 
 _DATA = frozenset({TargetKind.pair, TargetKind.catalogue, TargetKind.blend, TargetKind.run})
+_RUNS = frozenset({TargetKind.run})
 
 SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
+    ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
+    ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
+    ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
 )
 """All of them, in the order of the page."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js")
+SCRIPTS = ("uplot/uPlot.iife.min.js", "chart-numbers.js", "chart-data.js", "charts.js")
 """What draws charts, in the order in which a page must name it."""
 
 STYLES = ("uplot/uPlot.min.css", "style.css")

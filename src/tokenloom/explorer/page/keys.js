@@ -1,0 +1,66 @@
+// Keys of the whole page, and the dialog that tells all keys. Single letters can be switched off there: who speaks to the
+// computer, or slips, would set them off unawares.
+
+import { make } from "./dom.js";
+import { go } from "./routes.js";
+
+const KEY = "tokenloom.letters";
+
+const TOLD = [
+  ["/ or g", "jump to a position, step, document or record"],
+  ["1 to 6", "overview, samples, documents, search, compare, watch"],
+  ["j, k", "next and previous sample or document, while one is open"],
+  ["i", "token ids below texts, or not"],
+  ["?", "this list"],
+  ["Esc", "close what is open"],
+  ["↑ ↓ PageUp PageDown Home End", "move in a list"],
+  ["Enter", "open the row of a list"],
+  ["Tab", "to the next part of the page"],
+];
+const VIEWS = ["overview", "samples", "documents", "search", "compare", "watch"];
+
+export function startKeys({ step }) {
+  const dialog = document.getElementById("keys");
+  const letters = make("input", { type: "checkbox", onchange: () => localStorage.setItem(KEY, letters.checked ? "on" : "off") });
+  letters.checked = localStorage.getItem(KEY) !== "off";
+  const rows = TOLD.map(([keys, does]) => make("tr", {}, make("th", { scope: "row" }, keys.split(" ").map(written)), make("td", {}, does)));
+  dialog.append(
+    make("div", { class: "detail-bar" }, make("h2", { id: "keys-title" }, "Keys"), make("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×")),
+    make("table", {}, make("tbody", {}, rows)),
+    make("label", { class: "toggle" }, letters, "Keys of single letters, digits and signs"),
+  );
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+  document.getElementById("keys-button").addEventListener("click", () => dialog.showModal());
+
+  const does = {
+    "/": focusJump,
+    g: focusJump,
+    "?": () => dialog.showModal(),
+    j: () => step(1),
+    k: () => step(-1),
+    i: () => document.querySelector(".token-bar input")?.click(),
+    ...Object.fromEntries(VIEWS.map((view, place) => [String(place + 1), () => go(view)])),
+  };
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || dialog.open || isTyping(event.target)) return;
+    if (!letters.checked || !Object.hasOwn(does, event.key)) return;
+    event.preventDefault();
+    does[event.key]();
+  });
+}
+
+function focusJump() {
+  const input = document.getElementById("jump-to");
+  input.focus();
+  input.select();
+}
+
+function isTyping(element) {
+  return element instanceof HTMLSelectElement || (element instanceof HTMLInputElement && element.type !== "checkbox");
+}
+
+function written(word) {
+  return ["or", "to"].includes(word) ? ` ${word} ` : [make("kbd", {}, word.replace(",", "")), " "];
+}

@@ -1,0 +1,63 @@
+// Where training reads a document: a table of positions, some at a time.
+
+import { ask } from "./api.js";
+import { count, make } from "./dom.js";
+import { route } from "./routes.js";
+import { failed, waiting } from "./states.js";
+
+const ROWS = 50;
+const TITLES = ["Position", "Step", "Stage", "Pass", "Its tokens", "State"];
+const STATES = { true: "consumed", false: "to come" };
+
+/** An element that fills once it is seen: a document may be read a thousand times. */
+export function occurrences(source, document) {
+  const body = make("tbody");
+  const told = make("div", { class: "told", role: "status" });
+  const more = make("button", { type: "button", hidden: true, onclick: () => load() }, "Show more");
+  const heads = TITLES.map((title) => make("th", { scope: "col" }, title));
+  const table = make("table", { class: "occurrences", hidden: true }, make("thead", {}, make("tr", {}, heads)), body);
+
+  async function load() {
+    more.hidden = true;
+    told.replaceChildren(waiting("Looking where it is read …"));
+    try {
+      const { total, rows, stop, has_end: hasEnd } = await ask("occurrences", { source, document, first: body.rows.length, count: ROWS });
+      body.append(...rows.map(line));
+      table.hidden = body.rows.length === 0;
+      more.hidden = body.rows.length >= Number(total);
+      told.textContent = summary(total, body.rows.length, hasEnd === false ? stop : null);
+    } catch (error) {
+      told.replaceChildren(failed(error, load));
+    }
+  }
+
+  const element = make("section", { class: "occurrence-list", "aria-label": "Where it is read" }, make("h3", {}, "Where it is read"), told, make("div", { class: "scrolled" }, table), more);
+  const seen = new IntersectionObserver((entries) => {
+    if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+    seen.disconnect();
+    load();
+  });
+  seen.observe(element);
+  return element;
+}
+
+function summary(total, shown, stop) {
+  const until = stop === null ? "" : ` before position ${count(stop)}`;
+  if (Number(total) === 0) return `No sample reads it${until}.`;
+  const some = shown < Number(total) ? `, of which ${count(shown)} are shown` : "";
+  return `Training reads it ${Number(total) === 1 ? "once" : `${count(total)} times`}${until}${some}.`;
+}
+
+function line({ position, step, stage, pass, start, length, seen, denied }) {
+  const state = denied ? "denied: padding" : (STATES[seen] ?? "");
+  return make(
+    "tr",
+    {},
+    make("th", { scope: "row", class: "number" }, make("a", { href: route("samples", { position }) }, count(position))),
+    make("td", { class: "number" }, count(step)),
+    make("td", {}, make("bdi", {}, stage ?? "")),
+    make("td", { class: "number" }, count(pass)),
+    make("td", { class: "number" }, `${count(start)} to ${count(start + length - 1)}`),
+    make("td", {}, state),
+  );
+}
