@@ -258,7 +258,7 @@ NUMBERS = {
     "ticks([], 'number', false)": [],
     "exact(1234567, 'count')": "1,234,567",
     "exact(2.345678, 'number')": "2.3457",
-    "exact(0.123456, 'share')": "12.346%",
+    "exact(0.123456, 'share')": "12.35%",
     "exact(0.5, 'seconds')": "500 ms",
     "exact(0, 'seconds')": "0",
     "exact(null, 'count')": "\u2013",

@@ -50,7 +50,7 @@ const tokenloomChartNumbers = (() => {
     return written(value / one, fewest(Number((size / one).toPrecision(3))), unit);
   }
 
-  // A number where somebody asks for it: whole ones with all digits, others with up to five that count.
+  // A number where somebody asks for it: whole ones with all digits, others with up to five that count, shares four.
   function exact(value, format) {
     if (value === null || Number.isNaN(value)) return "–";
     if (format !== "share" && format !== "seconds" && Number.isInteger(value) && Math.abs(value) < 1e15) return written(value, 0, "");
@@ -58,7 +58,7 @@ const tokenloomChartNumbers = (() => {
     const size = Math.abs(value);
     if (size >= 1e15 || (size < 1e-4 && format !== "seconds" && format !== "share")) return exponential(value);
     const [one, unit] = format === "share" || format === "seconds" ? unitOf(size, format) : [1, ""];
-    return written(value / one, fewest(Number((size / one).toPrecision(size / one < 1 ? 3 : 5))), unit);
+    return written(value / one, fewest(Number((size / one).toPrecision(size / one < 1 ? 3 : unit === "%" ? 4 : 5))), unit);
   }
 
   function fewest(rounded) {

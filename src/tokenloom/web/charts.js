@@ -352,6 +352,7 @@ const tokenloomCharts = (() => {
       const items = series.map((each, number) => {
         const swatch = shape("svg", { class: "swatch", viewBox: "0 0 20 12", "aria-hidden": "true" });
         const value = element("span", { class: "value" });
+        value.style.minWidth = `${this.valueWidth(each)}ch`;
         const button = element("button", { type: "button", "aria-pressed": String(!this.hidden.has(number)), title: each.name },
           swatch, element("bdi", { class: "name" }, each.name), value);
         button.addEventListener("click", () => this.toggle(number, button));
@@ -364,11 +365,17 @@ const tokenloomCharts = (() => {
       if (this.chart.kind === "stacked") items.reverse(); // as they lie on top of each other
       this.legend.replaceChildren(...items);
       for (const part of [this.legend, this.table, this.yLabel, this.xLabel]) part.hidden = !this.whole;
-      this.legend.classList.toggle("many", items.length > 6);
+      this.legend.classList.toggle("many", items.length > 3);
       if (items.length > 2 * NUM_COLOURS) this.legend.setAttribute("tabindex", "0");
       else this.legend.removeAttribute("tabindex");
       if (others > 1) this.note.textContent = `${this.chart.note || ""} ${others} series are drawn alike, in grey.`.trim();
       if (others > 1) this.note.hidden = false;
+    }
+
+    // Room for the values of a series, so that nothing moves where they come and go.
+    valueWidth(each) {
+      const ends = limits([each.values], 0, each.values.length) || [0, 0];
+      return Math.max(6, ...ends.map((value) => exact(value, this.chart.y.format).length)) + 1;
     }
 
     paintLegend() {
@@ -471,7 +478,9 @@ const tokenloomCharts = (() => {
         top = height;
       }
       flush();
-      return { fill, stroke, clip: null, band: null, gaps: null, flags: 3 };
+      const clip = new Path2D();
+      clip.rect(plot.bbox.left, plot.bbox.top - 2 * k, plot.bbox.width, plot.bbox.height + 2 * k);
+      return { fill, stroke, clip, band: null, gaps: null, flags: 3 };
     };
   }
 
