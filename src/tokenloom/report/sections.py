@@ -16,6 +16,7 @@ from tokenloom.report.documents_section import documents_section
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom.report.section import Section
+from tokenloom.report.shuffle_section import shuffle_section
 
 MakeSection = Callable[[Target, ReportOptions], Section | None]
 """Returns a section of a target; None where there is nothing to say."""
@@ -66,6 +67,7 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
     ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
+    ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
 )
 """All of them, in the order of the page."""
 
