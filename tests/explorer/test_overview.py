@@ -30,3 +30,13 @@ def test_what_is_missing_is_said(ask_ids):
 
 def test_target_takes_no_questions(ask_pair):
     assert ask_pair.error("target", path="/etc/passwd") == (400, "expected none of 'path' here")
+
+
+def test_sections_are_those_of_the_report_made_one_by_one(ask_pair):
+    listed = ask_pair("target")["sections"]
+    assert {"id": "documents", "title": "Documents and tokens"} in listed
+    found = ask_pair("section", id="documents")
+    assert (found["id"], found["title"]) == ("documents", "Documents and tokens")
+    assert found["html"]
+    assert ask_pair("section", id="documents") == found
+    assert ask_pair.error("section", id="../x") == (404, "expected the id of a section, found '../x'")

@@ -44,6 +44,10 @@ class Looking:
     followed: str | None = None
     opening: threading.Lock = field(default_factory=threading.Lock)
     """Held while samples are opened, so that threads do not build the same order side by side."""
+    making: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a section is made."""
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Sections as JSON, by their ids."""
 
     @cached_property
     def origins(self) -> SourceOrigins:

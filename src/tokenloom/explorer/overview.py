@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tokenloom.explorer.answers import NotThereError
 from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.queries import Query
 from tokenloom.inspect.target import TargetKind
+from tokenloom.numbers import quoted
+from tokenloom.report.options import ReportOptions
+from tokenloom.report.sections import made, sections_of
 
 _MOST_SOURCES = 1000
 _KINDS = {
@@ -43,11 +47,30 @@ def target(looking: Looking, query: Query) -> dict[str, Any]:
         "has_steps": looking.topology is not None and looking.has_positions,
         "has_occurrences": shown.run is not None,
         "has_texts": shown.tokenizer is not None,
-        "sections": [],
+        "sections": [{"id": listed.id, "title": listed.title} for listed in sections_of(shown)],
         "views": _views(looking),
         "compared": None if looking.compared is None else looking.compared.name,
         "notes": list(shown.notes),
     }
+
+
+def section(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns a section of the report on it, made when it is asked for first; of a job, which goes on, each time."""
+    name = query.text("id")
+    query.check_read()
+    listed = next((each for each in sections_of(looking.target) if each.id == name), None)
+    if listed is None:
+        message = f"expected the id of a section, found {quoted(name)}"
+        raise NotThereError(message)
+    sizes = None if looking.topology is None else looking.topology.batch_sizes.batch_size(0)
+    with looking.making:
+        found = None if looking.target.kind is TargetKind.job else looking.made.get(name)
+        if found is None:
+            options = ReportOptions(global_batch_size=sizes, statistics=looking.followed)
+            made_section = made(listed, looking.target, options).section
+            empty = {"id": listed.id, "title": listed.title, "html": "", "charts": []}
+            found = looking.made[name] = empty if made_section is None else made_section.as_json()
+    return found
 
 
 def _views(looking: Looking) -> list[str]:

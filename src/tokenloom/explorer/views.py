@@ -8,17 +8,20 @@ from tokenloom.explorer.application import View
 from tokenloom.explorer.documents import document, documents
 from tokenloom.explorer.jumps import jump
 from tokenloom.explorer.looking import Looking
-from tokenloom.explorer.overview import target
+from tokenloom.explorer.overview import section, target
 from tokenloom.explorer.positions import occurrences, position, positions
+from tokenloom.explorer.searches import search
 
 _ASKED = {
     "target": target,
+    "section": section,
     "documents": documents,
     "document": document,
     "positions": positions,
     "position": position,
     "occurrences": occurrences,
     "jump": jump,
+    "search": search,
 }
 
 

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.run.audit.greedy import Greedy
 from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit import token_search
-from tokenloom.run.audit.token_search import Match, find_ids, find_text, stable_ids
+from tokenloom.run.audit.token_search import Match, find_ids, find_text
 from tokenloom.run.locking import lock_run
-
-WORDS = ["in", "ing", "the", " the", " cat", " cats", " sat", "s", " on", "the mat", " m", "at", "ha", " ha", ". "]
-
-
-class Greedy:
-    """Takes the longest word that fits, or a byte: what stands around a text changes the tokens at its ends."""
-
-    vocab_size = 256 + len(WORDS)
-
-    def __init__(self) -> None:
-        self._pattern = re.compile("|".join(map(re.escape, sorted(WORDS, key=len, reverse=True))) + "|.", re.S)
-
-    def tokenize(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for piece in self._pattern.findall(text):
-            ids += [256 + WORDS.index(piece)] if piece in WORDS else list(piece.encode())
-        return ids
-
-    def detokenize(self, ids: list[int]) -> str:
-        parts = [WORDS[number - 256].encode() if number > 255 else bytes([number]) for number in ids]
-        return b"".join(parts).decode(errors="replace")
 
 
 def lock_of(folder: Path, web: list[list[int]], code: list[list[int]], more: list[list[int]] | None = None):
@@ -60,21 +39,6 @@ def test_ids_stand_within_one_document(tmp_path):
     assert matches(find_ids(lock, [2])) == [(0, 0, 2, 1), (0, 1, 2, 1), (0, 1, 5, 1), (0, 3, 2, 1), (1, 0, 1, 1)]
     assert matches(find_ids(lock, [70000])) == [(1, 0, 2, 1)]  # which 16 bits do not hold
     assert matches(find_ids(lock, [4])) == []
-
-
-@pytest.mark.parametrize("at_once", [1, 3, 7, 1000])
-def test_data_are_streamed(tmp_path, rng, monkeypatch, at_once):
-    monkeypatch.setattr(token_search, "_TOKENS_AT_ONCE", at_once)
-    documents = [rng.integers(0, 3, size=size).tolist() for size in rng.integers(0, 40, size=30)]
-    lock = lock_of(tmp_path, documents, [[9, 9, 9]], [[9]])
-    for ids in ([1], [1, 0], [2, 2, 1, 0]):
-        expected = [
-            (0, number, start, len(ids))
-            for number, document in enumerate(documents)
-            for start in range(len(document) - len(ids) + 1)
-            if document[start : start + len(ids)] == ids
-        ]
-        assert matches(find_ids(lock, ids)) == expected
 
 
 def test_what_cannot_be_looked_for(tmp_path, monkeypatch):
@@ -109,12 +73,3 @@ def test_a_text_that_overlaps_itself(tmp_path):
     lock = lock_of(tmp_path, [tokenizer.tokenize("ha" + " ha" * 9 + ".")], [[0] * 9])
     found = find_text(lock, " ha ha ha ha ha ha ha", tokenizer)
     assert matches(found) == [(0, 0, 1, 7), (0, 0, 2, 7), (0, 0, 3, 7)]
-
-
-def test_a_text_that_is_too_short():
-    for text in ("", "a", "the"):
-        with pytest.raises(ConfigError, match="expected a text of some words, found"):
-            stable_ids(text, Greedy())
-    ids, before, behind = stable_ids("the cats sat on the mat", Greedy())
-    assert Greedy().detokenize(ids) in "the cats sat on the mat"
-    assert before > 1 < behind
