@@ -21,9 +21,17 @@ def test_arrays_and_what_is_not_finite():
 
 
 def test_halves_of_surrogates_do_not_break_an_answer():
-    assert encoded("a\ud800b") == b'"a\\ud800b"'
+    assert json.loads(encoded("a\ud800b")) == r"a\ud800b"
+    assert encoded({"html": "a\ud800b"}) == b'{"html":"a\\ud800b"}'
 
 
 def test_errors_have_the_status_of_their_class():
     statuses = [error_answer(kind("x"))[0] for kind in (ConfigError, NotThereError, ChangedFileError, StorageError)]
     assert statuses == [400, 404, 409, 500]
+
+
+def test_texts_turn_no_page_around_and_html_stays_as_it_was_drawn():
+    told = json.loads(
+        encoded({"file": "a\u202eb\x1b.jsonl", "facts": [("made of", "\x00")], "legend_html": "<b>\t</b>"})
+    )
+    assert told == {"file": r"a\u202eb\x1b.jsonl", "facts": [["made of", r"\x00"]], "legend_html": "<b>\t</b>"}

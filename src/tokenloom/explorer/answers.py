@@ -19,6 +19,7 @@ from tokenloom.errors import (
     TokenloomError,
     UnavailableError,
 )
+from tokenloom.rendering.plain import printable
 from tokenloom.storage.secrets import redacted
 
 _LARGEST_EXACT = 2**53
@@ -42,6 +43,8 @@ class NotThereError(TokenloomError):
 def encoded(value: Any) -> bytes:
     """Returns a value as JSON: what is not finite as null, whole numbers that JavaScript would round as texts.
 
+    Texts of strangers, such as names of files, are made printable on their way, so that they turn no page around.
+
     Example:
         >>> encoded({"position": 2**60, "loss": float("nan")})
         b'{"position":"1152921504606846976","loss":null}'
@@ -61,9 +64,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return value
+        return printable(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        # What is HTML was made printable, and escaped, by who drew it.
+        return {str(key): each if str(key).endswith("html") else _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value]
 
 

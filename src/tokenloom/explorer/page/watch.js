@@ -1,7 +1,82 @@
-import { nothing } from "./states.js";
+// A preprocess job or a live loader, asked every second as long as somebody looks.
+
+import { ask, isAbort } from "./api.js";
+import { count, drawn, factList, make, say } from "./dom.js";
+import { failed, hinted, nothing, waiting } from "./states.js";
+
+const EVERY_MS = 1000;
+
 export class WatchView {
-  constructor() {
+  #controller = null;
+  #timer = null;
+  #isShown = false;
+  #charts = new Map();
+  #said = "";
+
+  constructor({ target }) {
     this.title = "Watch";
-    this.element = nothing("Nothing is at work here.", "Start `tokenloom explore` with the folder of a preprocess job.");
+    if (!target.views.includes("watch")) {
+      this.element = nothing("Nothing is at work here.", "Start `tokenloom explore` with the folder of a preprocess job, or with a file that a training loop writes.");
+      return;
+    }
+    this.heading = make("h1", { tabindex: -1 }, this.title);
+    this.words = make("div", { class: "told" }, waiting());
+    this.bar = make("progress", { hidden: true });
+    this.facts = make("div");
+    this.tables = make("div", { class: "watch-tables" });
+    this.charts = make("div", { class: "charts" });
+    this.error = make("div");
+    this.element = make("div", { class: "page" }, this.heading, this.words, this.bar, this.error, this.facts, this.charts, this.tables);
+    document.addEventListener("visibilitychange", () => this.#lookOn());
+  }
+
+  show() {
+    this.#isShown = true;
+    this.#lookOn();
+  }
+
+  hide() {
+    this.#isShown = false;
+    this.#lookOn();
+  }
+
+  #lookOn() {
+    clearTimeout(this.#timer);
+    this.#controller?.abort();
+    this.#controller = null;
+    if (this.#isShown && this.words && document.visibilityState === "visible") this.#look();
+  }
+
+  async #look() {
+    const controller = (this.#controller = new AbortController());
+    try {
+      const state = await ask("watch", {}, controller.signal);
+      this.error.replaceChildren();
+      this.#tell(state);
+      if (state.is_over) return;
+    } catch (error) {
+      if (isAbort(error)) return;
+      this.error.replaceChildren(failed(error, () => this.#lookOn()));
+      if (error.status !== 0) return; // a server that is gone may come back
+    }
+    if (this.#controller === controller) this.#timer = setTimeout(() => this.#look(), EVERY_MS);
+  }
+
+  #tell({ words, progress, facts, html, charts }) {
+    this.words.replaceChildren(hinted(words));
+    if (words !== this.#said) say(words);
+    this.#said = words;
+    this.bar.hidden = !progress;
+    if (progress) {
+      this.bar.max = Math.max(1, Number(progress.total));
+      this.bar.value = Number(progress.done);
+      this.bar.setAttribute("aria-label", `${count(progress.done)} of ${count(progress.total)} ${progress.unit}`);
+    }
+    this.facts.replaceChildren(factList(facts));
+    this.tables.replaceChildren(html ? drawn(html) : "");
+    for (const chart of charts ?? []) {
+      if (this.#charts.has(chart.id)) this.#charts.get(chart.id).update(chart);
+      else this.#charts.set(chart.id, tokenloomCharts.draw(this.charts, chart));
+    }
   }
 }
