@@ -13,6 +13,7 @@ from typing import Any
 from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage, stage_of
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
+from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, columns_of
 from tokenloom.run.run import Run
 
 _MOST_ROWS = 12
@@ -20,33 +21,6 @@ _QUIET_SECONDS = 5.0
 _NAME = 16
 _HEADINGS = ("source", "samples", "in", "with loss", "without", "never", "left")
 _WIDTHS = (_NAME, 9, 9, 9, 9, 9, 9)
-
-_WITHOUT = (
-    ("EOD masked", "eod_masked"),
-    ("prompt", "prompt"),
-    ("denied", "denied"),
-    ("padding id in the data", "pad_id"),
-    ("first token of a pass or text", "first_token"),
-    ("cut off by fill in the middle", "rearranged"),
-    ("conversations truncated", "truncated"),
-    ("with or without loss: not counted", "not_counted"),
-)
-_NEVER = (
-    ("dropped tail", "dropped_tail"),
-    ("dropped conversations", "dropped_conversations"),
-    ("given up at another sequence length", "given_up"),
-)
-_LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
-_SLOTS = (
-    ("with loss", "with_loss"),
-    ("EOD masked", "eod_masked"),
-    ("prompt", "prompt"),
-    ("denied", "denied"),
-    ("label is the padding id", "pad_id"),
-    ("last token, without a label", "no_label"),
-    ("padding", "padding"),
-    ("not counted", "not_counted"),
-)
 
 
 def add_parser(commands: Any) -> None:
@@ -114,11 +88,11 @@ def _print(path: str, ledger: RunLedger, most: int | None) -> None:
     _print_sum("in the passes", tokens["offered"], always=True)
     _print_sum("read by two samples, of long documents", tokens["read_twice"])
     _print_sum("seen with loss", -tokens["with_loss"], always=True)
-    for words, name in (*_WITHOUT, *_NEVER, *_LEFT):
+    for words, name in (*WITHOUT, *NEVER, *LEFT):
         _print_sum(words, -tokens[name])
     print("slots of the samples")
     _print_sum(f"in {counted(total['samples'], 'sample')}", slots["all"], always=True)
-    for words, name in _SLOTS:
+    for words, name in SLOTS:
         _print_sum(words, -slots[name], always=name == "with_loss")
     print(f"balance {ledger.balance}")
 
@@ -134,18 +108,14 @@ def _print_rows(rows: Sequence[tuple[str, LedgerRow]], most: int | None) -> None
 
 
 def _cells(name: str, row: LedgerRow) -> Iterator[str]:
-    tokens = row.as_json()["tokens"]
     yield name
     yield short(row.counts.samples)
-    yield short(tokens["brought"] + tokens["offered"] + tokens["read_twice"])
-    yield short(tokens["with_loss"])
-    for names in (_WITHOUT, _NEVER, _LEFT):
-        yield short(sum(tokens[name] for _, name in names))
+    yield from map(short, columns_of(row))
 
 
 def _print_reasons(row: LedgerRow) -> None:
     tokens = row.as_json()["tokens"]
-    words = [f"{words} {tokens[name]:,}" for words, name in (*_WITHOUT, *_NEVER, *_LEFT) if tokens[name]]
+    words = [f"{words} {tokens[name]:,}" for words, name in (*WITHOUT, *NEVER, *LEFT) if tokens[name]]
     if words:
         print(textwrap.fill("; ".join(words), WIDTH, initial_indent="    ", subsequent_indent="    "))
 

@@ -13,6 +13,7 @@ from tokenloom.errors import TokenloomError
 from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.rendering.html import element, joined
 from tokenloom.report.documents_section import documents_section
+from tokenloom.report.ledger_section import ledger_section
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom.report.section import Section
@@ -68,6 +69,7 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
     ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
     ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
+    ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
 )
 """All of them, in the order of the page."""
 
