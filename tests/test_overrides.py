@@ -35,7 +35,7 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.show import conversation_pieces, sample_pieces
+from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.samplers import (
@@ -528,8 +528,9 @@ def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
     plain, dataset = make_gpt(GPTDataset, tmp_path), make_gpt(Mine, tmp_path)
     assert_the_text_is_reversed(plain, dataset)
     assert dataset._query_document_sample_shuffle_indices(0)[1].tolist() == plain.spans(0).documents.tolist()
-    with pytest.raises(ConfigError, match=r"showing its spans, found Mine with `Mine._query_document_sample_shuffle"):
-        sample_pieces(dataset, 0, None)
+    shown = shown_sample(dataset, 0, None)
+    assert shown.ids[:-1].tolist() == dataset[0]["tokens"].tolist()
+    assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
     patched = make_gpt(GPTDataset, tmp_path)
     patched[0]
     query = patched._query_document_sample_shuffle_indices
@@ -591,9 +592,9 @@ def test_packing_asks_items(tmp_path):
 
     wrapped, *_ = wrap_data_iterator(OnlyNext(), config, 2)
     assert {min(pack["loss_mask"].tolist()) for pack in wrapped} == {7}
-    for refused in (lambda: dataset.ledger(), lambda: conversation_pieces(dataset, 0, None)):
-        with pytest.raises(ConfigError, match=r"found Mine with `Mine.__getitem__`"):
-            refused()
+    with pytest.raises(ConfigError, match=r"found Mine with `Mine.__getitem__`"):
+        dataset.ledger()
+    assert shown_sample(dataset, 0, None).loss.tolist()[1:] == (dataset[0]["loss_mask"] > 0).tolist()
 
 
 def test_samples_that_are_preprocessed_are_so_in_every_path(tmp_path):

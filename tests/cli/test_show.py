@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,23 +37,24 @@ def test_a_document_is_decoded(capsys, prefix, tokenizer):
     assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0] == f"document 2 of {prefix}: 1 sequences"
-    assert lines[1].startswith("──── document 2, all ")
-    assert lines[2:] == ["class Second:", f"    ...{EOD}"]
+    assert "".join(lines[:-3]).startswith(f"── document 2 of {prefix}, all ")
+    assert lines[-3:] == ["class Second:↵", f"    ...[EOD {EOD}]", "legend: [EOD] end of document; ↵ line break"]
     assert err == ""
 
 
 def test_without_a_tokenizer_ids_are_shown(capsys, tmp_path):
     prefix = write_pair(tmp_path / "ids", [[[1, 2, 3]]])
     assert cli.main(["show", prefix, "--document", "0"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 2 3"
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "1 2 3"
+    assert err == ""
 
 
 def test_text_cannot_drive_the_terminal(capsys, prefix, tokenizer):
     assert cli.main(["show", prefix, "--document", "-1", "--tokenizer", tokenizer]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "third = 'naïve \\x1b[31m ✓'" in out
+    assert "third = 'na▏ïve \\x1b[31m ▏▏✓'" in out
 
 
 def test_a_sample_is_decoded_with_its_boundaries(capsys, prefix, tokenizer):
@@ -60,12 +62,12 @@ def test_a_sample_is_decoded_with_its_boundaries(capsys, prefix, tokenizer):
     assert cli.main(command) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0].startswith("sample 0 of ")
-    assert lines[0].endswith(" spans, 25 tokens")
-    headings = [line for line in lines if line.startswith("────")]
-    assert all(" document " in heading for heading in headings)
-    assert not any(" document 1," in heading for heading in headings)  # it is empty
-    assert lines[0].split("(train): ")[1] == f"{len(headings)} spans, 25 tokens"
+    assert re.fullmatch(r"sample 0 of \d+ \(train\)", lines[0])
+    assert "tokens 25, with loss 24, padding 0" in " ".join(lines[1:4])
+    headings = [line for line in lines if line.startswith("── ")]
+    assert 1 < len(headings) < 4
+    assert not any("── document 1 of" in heading for heading in headings)  # it is empty
+    assert out.count("[EOD <|endoftext|>]") == len(headings) - 1
     assert err == ""
 
 
@@ -126,7 +128,7 @@ def test_a_terminal_of_few_characters_gets_escapes(prefix, tokenizer):
         check=True,
         env={"PYTHONIOENCODING": "ascii"},
     )
-    assert b"third = 'na\\xefve \\x1b[31m \\u2713'" in done.stdout
+    assert b"third = 'na|\\xefve \\x1b[31m ||\\u2713'" in done.stdout
     assert done.stderr == b""
 
 
@@ -134,8 +136,9 @@ def test_a_packed_sample_holds_whole_documents(capsys, prefix, tokenizer):
     arguments = ["--split", "1", "--sequence-length", "64", "--window-policy", "best_fit", "--tokenizer", tokenizer]
     assert cli.main(["show", prefix, "--sample", "0", *arguments]) == 0
     out, _ = capsys.readouterr()
-    assert out.startswith("sample 0 of 1 (train): 3 spans, ")
-    assert out.count(", all ") == 3
+    assert out.startswith("sample 0 of 1 (train)\n")
+    assert out.replace("\n", " ").count(", all ") == 3
+    assert re.search(r"^\[padding x \d+\]$", out, re.MULTILINE)
 
 
 @pytest.fixture
@@ -152,10 +155,10 @@ def recorded(tmp_path, tokenizer):
 def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
     assert cli.main(["show", recorded, "--document", "1"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[2:] == ["class Second:", f"    ...{EOD}"]
+    assert out.splitlines()[-3:-1] == ["class Second:↵", f"    ...[EOD {EOD}]"]
     assert err == ""
     assert cli.main(["show", f"{recorded}.idx", "--document", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[2:] == ["class Second:", f"    ...{EOD}"]
+    assert capsys.readouterr().out == out
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change
     assert cli.main(["show", recorded, "--document", "1"]) == 0
     out, err = capsys.readouterr()
     assert complaint in err
-    assert all(word.isdigit() for word in out.splitlines()[-1].split())
+    assert re.search(rf"^[\d ]+ \[EOD {re.escape(EOD)}\]$", out, re.MULTILINE)
 
 
 def test_samples_are_not_decoded_by_another_tokenizer(capsys, recorded, tmp_path):
@@ -180,3 +183,27 @@ def test_samples_are_not_decoded_by_another_tokenizer(capsys, recorded, tmp_path
     assert cli.main([*command, "--tokenizer", f"{tmp_path}/other.json"]) == 1
     assert f"`{recorded}`: expected the tokenizer that made the data" in capsys.readouterr().err
     assert cli.main(command) == 0
+
+
+@pytest.mark.parametrize(
+    ("color", "no_color", "coloured"),
+    [("auto", "", False), ("always", "", True), ("always", "1", True), ("never", "", False)],
+)
+def test_colours_are_as_they_are_asked_for(monkeypatch, capsys, prefix, tokenizer, color, no_color, coloured):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--color", color]) == 0
+    assert (f"\x1b[7;33m{EOD}\x1b[0m" in capsys.readouterr().out) == coloured
+
+
+def test_ids_stand_below_their_tokens(capsys, prefix, tokenizer):
+    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--ids", "--width", "40"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    number = next(number for number, line in enumerate(lines) if "[EOD" in line)
+    assert lines[number + 1][lines[number].index("[EOD")] == "0"
+
+
+def test_of_a_document_without_an_end_lines_are_as_long_as_the_data(capsys, tmp_path):
+    prefix = write_pair(tmp_path / "ids", [[[7] * 100]])
+    assert cli.main(["show", prefix, "--document", "0", "--width", "0"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == " ".join(["7"] * 100)

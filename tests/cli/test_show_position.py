@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tests.cli.runs import run, write_run
+from tests.run.megatrons import make
 
 from tokenloom import cli
 from tokenloom.run.run import Run
@@ -22,11 +24,12 @@ def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys)
     place = Run.open(path).dataset().place(7)
     status, out, err = run(capsys, "show", "--run", path, "--position", 7)
     assert (status, err) == (0, "")
-    first, second, heading, *_ = out.splitlines()
-    assert first == f"position 7 of the run: stage main, source {place.source}, pass 0"
-    assert second.startswith(f"sample {place.window} of walk 0: ")
-    assert heading.startswith("──── document ")
-    assert f"{path.parent}/data/{'web0' if place.source == 'web' else 'code'}" in heading
+    first, second, *rest = out.splitlines()
+    assert first == "position 7 of the run"
+    assert second.startswith(f"source {place.source}, pass 0, window {place.window}, stage main, tokens 17, ")
+    headings = [line for line in rest if line.startswith("── ")]
+    assert headings
+    assert all(f" of {place.source}, " in heading for heading in headings)
 
 
 def test_pieces_hold_the_tokens_of_the_sample(path, capsys):
@@ -43,7 +46,7 @@ def test_pieces_hold_the_tokens_of_the_sample(path, capsys):
 def test_what_is_held_out(path, capsys):
     status, out, _ = run(capsys, "show", "--run", path, "--position", 0, "--holdout")
     assert status == 0
-    assert out.startswith("position 0 of what is held out: stage holdout, source web, pass 0\n")
+    assert re.match(r"position 0 of what is held out\nsource web, pass 0, window \d+, stage holdout, ", out)
 
 
 def test_denied_documents_are_marked(path, capsys):
@@ -54,7 +57,9 @@ def test_denied_documents_are_marked(path, capsys):
     run(capsys, "run", "amend", path, "--at-position", 10, "--deny", path.parent / "deny")
     status, out, _ = run(capsys, "show", "--run", path, "--position", position)
     assert status == 0
-    assert out.splitlines()[2].endswith(", denied: padding ────")
+    assert f"── document {document} of code, " in out
+    assert ", denied: padding ──" in out
+    assert re.search(r"^\[denied: padding x \d+\]$", out, re.MULTILINE)
 
 
 def test_a_position_beyond_the_end_is_an_error(path, capsys):
@@ -77,3 +82,11 @@ def test_options_of_a_run_need_one(capsys):
     with pytest.raises(SystemExit):
         cli.main(["show", "data", "--sample", "1", "--holdout"])
     assert "--holdout and --json are about positions of a run" in capsys.readouterr().err
+
+
+def test_a_run_in_the_order_of_the_reference(tmp_path, capsys):
+    path = make(tmp_path)
+    status, out, err = run(capsys, "show", "--run", path, "--position", 3)
+    assert (status, err) == (0, "")
+    assert out.startswith("position 3 of the run\nsource ")
+    assert "tokens 17, with loss 16, padding 0" in out.replace("\n", " ")

@@ -25,7 +25,7 @@ from tokenloom.datasets.mock import MockGPTLowLevelDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.show import sample_pieces
+from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.loading.thread_loader import ThreadLoader
 
 DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]
@@ -119,7 +119,7 @@ def test_get_of_an_object_is_asked_from_when_it_is_there(prefix, tmp_path):
     inner = source.get
     source.get = lambda idx, offset=0, length=None: inner(idx, offset, length) + 1
     assert_same_as(dataset, expected)
-    assert sample_pieces(dataset, 0, None)[0].ids == sample_pieces(expected, 0, None)[0].ids
+    assert shown_sample(dataset, 0, None).texts == shown_sample(expected, 0, None).texts
     del source.get
     assert_same_as(dataset, samples_of(IndexedDataset(prefix)))
 

@@ -36,13 +36,16 @@ def test_rows_count_from_the_start_of_their_pair(tmp_path):
     assert rows == {("web0", 0), ("code", 100)}
 
 
-def test_a_whole_document_and_a_denied_one_say_so(tmp_path):
-    path = write_run(tmp_path, RUN + '\n[[denied]]\ndocuments = ["code:0"]\n' + "".join([]))
+def test_of_what_is_denied_no_token_is_told(tmp_path):
+    pieces = all_pieces(write_run(tmp_path / "before"))
+    chosen = next(piece.document for piece in pieces if piece.prefix.endswith("code"))
+    pieces = all_pieces(write_run(tmp_path / "after", RUN + f'\n[[denied]]\ndocuments = ["code:{chosen}"]\n'))
+    denied = [piece for piece in pieces if piece.prefix.endswith("code") and piece.document == chosen]
+    assert denied
+    assert [piece for piece in pieces if piece.is_denied] == denied
+    assert {(piece.ids, piece.text) for piece in denied} == {((), "")}
+
+
+def all_pieces(path):
     dataset = Run.open(path).dataset()
-    pieces = [piece for position in range(100) for piece in run_pieces(dataset, position, None)]
-    for piece in pieces:
-        assert piece.is_denied == (piece.prefix.endswith("code") and piece.document == 0)
-        if piece.is_denied:
-            assert piece.ids == ()
-            assert piece.heading().endswith(", denied: padding")
-        assert piece.heading().startswith(f"document {piece.document}: row {piece.row} of {piece.prefix}, ")
+    return [piece for position in range(100) for piece in run_pieces(dataset, position, None)]

@@ -14,7 +14,7 @@ from tests.support import assert_same, make_config, write_corpus
 
 from tokenloom import BlendedDataset, BlendedMegatronDatasetBuilder, GPTDataset, ThreadLoader, build_dataloader
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.show import sample_pieces
+from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.order import policies
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.documents import Documents
@@ -161,7 +161,7 @@ def test_it_drives_a_blend_loaders_and_show(prefix, tmp_path):
         rows = [row.tolist() for batch in loader for row in batch["tokens"]]
         assert rows == [sample["tokens"].tolist() for sample in expected_rows]
     member = blend.datasets[0]
-    assert [piece.ids for piece in sample_pieces(member, 1, None)] == [(4, 5, 6, 7, 8)]
+    assert shown_sample(member, 1, None).ids.tolist() == [4, 5, 6, 7, 8]
 
 
 def test_a_blend_takes_any_order_of_its_samples(prefix, tmp_path):

@@ -7,12 +7,15 @@ import os
 from typing import Any
 
 from tokenloom import demo
-from tokenloom.cli.pieces import print_pieces
+from tokenloom.cli.drawing import print_shown, short_look
 from tokenloom.cli.values import count
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.inspect.show import sample_pieces
+from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.storage.atomic import storage_errors
+
+_MOST_TOKENS = 80
+"""Tokens of each document of the sample that is shown."""
 
 
 def add_parser(commands: Any) -> None:
@@ -69,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
     number = demo.first_sample_of_several_documents(train)
     print(f"5. What a training step sees: sample {number}, decoded, with its document boundaries\n")
-    print_pieces(sample_pieces(train, number, tokenizer), most_characters=300)
+    print_shown(shown_sample(train, number, tokenizer), short_look(_MOST_TOKENS))
 
     print("\n6. One epoch through the data loader")
     report = demo.stream_epoch(train, micro_batch_size=options.micro_batch_size)

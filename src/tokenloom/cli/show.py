@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from typing import Any
 
-from tokenloom.cli.pieces import print_pieces
+from tokenloom.cli.drawing import add_look, look_of, print_shown
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.show_position import show_position
@@ -16,13 +17,15 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest.file import read_manifest
-from tokenloom.inspect.show import conversation_pieces, document_pieces, sample_pieces
-from tokenloom.tokenizers.load import load_tokenizer
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.inspect.open_pairs import OpenPairs
+from tokenloom.inspect.shown import Shown
+from tokenloom.inspect.shown_documents import shown_document
+from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.target import tokenizer_for
+from tokenloom.inspect.token_texts import Detokenizer
 
 
 def add_parser(commands: Any) -> None:
@@ -30,7 +33,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "show",
         help="decode a document or a training sample",
-        description="Decode a document, or a training sample with its document boundaries. Without a tokenizer, "
+        description="Decode a document, or a training sample: a heading per document in it, end of document and other "
+        "special tokens, padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, "
         "named or found by the manifest, a document is shown as token ids.",
     )
     parser.add_argument("prefix", nargs="?", metavar="PREFIX", help="path of the pair without .bin or .idx")
@@ -66,11 +70,12 @@ def add_parser(commands: Any) -> None:
         "--num-samples", type=whole_number, metavar="N", help="number of samples asked for (default one epoch)"
     )
     group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
+    add_look(parser)
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the pieces under a heading each."""
+    """Prints what is asked for, a heading per document."""
     if (options.run_path is None) == (options.prefix is None):
         refuse_usage(options, "name a PREFIX or --run, one of both")
     if (options.run_path is None) != (options.position is None):
@@ -79,49 +84,41 @@ def run(options: argparse.Namespace) -> int:
         return show_position(options)
     if options.holdout or options.json:
         refuse_usage(options, "--holdout and --json are about positions of a run")
-    tokenizer = _tokenizer(options)
+    options.prefix = prefix_of(options.prefix)
+    pairs = OpenPairs()
     try:
-        if options.document is not None:
-            dataset = IndexedDataset(options.prefix, multimodal=options.multimodal)
-            if dataset.index.arrays.has_modes and not options.multimodal:
-                message = f"expected text in `{dataset.path_prefix}`, found text and images"
-                raise ConfigError(message, hint="add --multimodal")
-            pieces = document_pieces(dataset, options.document, tokenizer)
-            title = f"document {options.document} of {options.prefix}: {len(pieces)} sequences"
-        else:
-            samples = _samples(options, tokenizer)
-            if isinstance(samples, SFTDataset):
-                pieces, kind = conversation_pieces(samples, options.sample, tokenizer), "parts"
-            else:
-                pieces, kind = sample_pieces(samples, options.sample, tokenizer), "spans"
-            title = (
-                f"sample {options.sample} of {len(samples)} ({options.split_name}): {len(pieces)} {kind}, "
-                f"{sum(len(piece.ids) for piece in pieces)} tokens"
-            )
+        shown = _document(options, pairs) if options.document is not None else _sample(options, pairs)
     except IndexError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(title)
-    print_pieces(pieces)
+    print_shown(shown, look_of(options))
     return 0
 
 
-def _tokenizer(options: argparse.Namespace) -> TextTokenizer | None:
-    """Returns the tokenizer that is named; else the one that the manifest names, if its file is still the same."""
-    if options.tokenizer is not None:
-        return load_tokenizer(options.tokenizer)
-    manifest = read_manifest(prefix_of(options.prefix))
-    if manifest is None or (path := manifest.tokenizer.path) is None:
-        return None
-    made_by = manifest.tokenizer
-    try:
-        tokenizer = load_tokenizer(path, eod_token=None if made_by.eod is None else made_by.eod.text)
-    except TokenizerError as error:
-        print(f"the tokenizer of the manifest cannot be used: {error.message}", file=sys.stderr)
-        return None
-    if tokenizer.sha256 != made_by.sha256:
-        print(f"`{path}` is not the tokenizer of the manifest any more", file=sys.stderr)
-        return None
+def _document(options: argparse.Namespace, pairs: OpenPairs) -> Shown:
+    if options.multimodal:
+        IndexedDataset(options.prefix, multimodal=True)  # which says what is wrong with an index without modes
+    pair = pairs.get(options.prefix)
+    if pair.data.multimodal and not options.multimodal:
+        message = f"expected text in `{options.prefix}`, found text and images"
+        raise ConfigError(message, hint="add --multimodal")
+    return shown_document(pair, options.document, _tokenizer(options, pairs))
+
+
+def _sample(options: argparse.Namespace, pairs: OpenPairs) -> Shown:
+    tokenizer = _tokenizer(options, pairs)
+    samples = _samples(options, tokenizer)
+    shown = shown_sample(samples, options.sample, tokenizer, pairs=pairs)
+    name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
+    return dataclasses.replace(shown, heading=name)
+
+
+def _tokenizer(options: argparse.Namespace, pairs: OpenPairs) -> Detokenizer | None:
+    """Returns the tokenizer that is named, else that of the manifest; says why there is none of a manifest."""
+    tokenizer, notes = tokenizer_for(pairs, [options.prefix], options.tokenizer)
+    if pairs.get(options.prefix).manifest is not None:
+        for note in notes:
+            print(note, file=sys.stderr)
     return tokenizer
 
 

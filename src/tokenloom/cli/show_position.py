@@ -7,11 +7,11 @@ import dataclasses
 import json
 import sys
 
-from tokenloom.cli.pieces import print_pieces
+from tokenloom.cli.drawing import look_of, print_shown
 from tokenloom.errors import TokenizerError
 from tokenloom.inspect.run_sample import run_pieces
-from tokenloom.inspect.show import Detokenizer
-from tokenloom.rendering.words import counted
+from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.token_texts import Detokenizer
 from tokenloom.run.run import Run
 from tokenloom.tokenizers.load import load_tokenizer
 
@@ -22,21 +22,17 @@ def show_position(options: argparse.Namespace) -> int:
     tokenizer = load_tokenizer(options.tokenizer) if options.tokenizer is not None else tokenizer_of(opened)
     dataset = opened.holdout() if options.holdout else opened.dataset()
     try:
-        place = dataset.place(options.position) if options.holdout else opened.place(options.position)
-        pieces = run_pieces(dataset, options.position, tokenizer)
+        if options.json:
+            place = dataset.place(options.position) if options.holdout else opened.place(options.position)
+            found = [dataclasses.asdict(piece) for piece in run_pieces(dataset, options.position, tokenizer)]
+            print(json.dumps({"place": dataclasses.asdict(place), "pieces": found}))
+            return 0
+        shown = shown_sample(dataset, options.position, tokenizer, lock=opened.lock)
     except IndexError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        found = [dataclasses.asdict(piece) for piece in pieces]
-        print(json.dumps({"place": dataclasses.asdict(place), "pieces": found}))
-        return 0
-    print(
-        f"position {place.position:,} of {'what is held out' if options.holdout else 'the run'}: stage {place.stage}, "
-        f"source {place.source}, pass {place.pass_number}\nsample {place.window:,} of walk {place.walk}: "
-        f"{counted(len(pieces), 'piece')}, {place.sequence_length:,} tokens and the label of the last"
-    )
-    print_pieces(pieces)
+    name = f"position {options.position:,} of {'what is held out' if options.holdout else 'the run'}"
+    print_shown(dataclasses.replace(shown, heading=name), look_of(options))
     return 0
 
 

@@ -16,7 +16,7 @@ from tokenloom.cli.stopping import say
 from tokenloom.cli.trace_rows import InputFiles, add_texts, print_rows
 from tokenloom.cli.values import ranges, whole_number
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.show import Detokenizer
+from tokenloom.inspect.token_texts import Detokenizer
 from tokenloom.loading.topology import Topology
 from tokenloom.run.amounts import MOST_SAMPLES
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.cli.pieces import visible
+from tokenloom.cli.drawing import visible
 from tokenloom.cli.run_common import WIDTH, stage_of
 from tokenloom.cli.stopping import say
-from tokenloom.inspect.show import Detokenizer, decoded
+from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.rendering.words import name_of
 from tokenloom.run.audit.input_records import input_problem, read_records
 from tokenloom.run.audit.source_origins import SourceOrigins

@@ -1,4 +1,4 @@
-"""What stands at a position of a run: the pieces of documents that its sample is made of, with file and row."""
+"""What stands at a position of a run, for programs: pieces of documents, with file and row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.show import Detokenizer, decoded
+from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.run.audit.trace import trace_dataset
 from tokenloom.run.dataset import RunDataset
 
@@ -35,16 +35,6 @@ class RunPiece:
     ids: tuple[int, ...]
     text: str
     is_denied: bool = False
-
-    def heading(self) -> str:
-        """Returns one line that says what this is."""
-        if not self.prefix:
-            return f"padding, {self.stop} tokens"
-        name = f"document {self.document}: row {self.row} of {self.prefix}"
-        denied = ", denied: padding" if self.is_denied else ""
-        if (self.start, self.stop) == (0, self.num_tokens):
-            return f"{name}, all {self.num_tokens} tokens{denied}"
-        return f"{name}, tokens {self.start} to {self.stop - 1} of {self.num_tokens}{denied}"
 
 
 def run_pieces(dataset: RunDataset, position: int, tokenizer: Detokenizer | None) -> list[RunPiece]:

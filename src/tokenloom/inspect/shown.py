@@ -164,12 +164,12 @@ class ShownSection:
     runs: tuple[TokenRun, ...]
 
     def heading(self) -> str:
-        """Returns one line that says what this is."""
+        """Returns one line that says what this is; "" for padding, which says that itself."""
         if self.span is not None:
             return self.span.heading()
-        num_tokens = sum(run.stop - run.start for run in self.runs)
-        is_padding = all(run.kind == TokenKind.padding for run in self.runs)
-        return f"{'padding' if is_padding else 'rearranged'}, {num_tokens:,} {'token' if num_tokens == 1 else 'tokens'}"
+        if all(run.kind == TokenKind.padding for run in self.runs):
+            return ""
+        return f"all of them, rearranged, {sum(run.stop - run.start for run in self.runs):,} tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator
 
 from tokenloom.inspect.shown import Shown, ShownSection, TokenKind, TokenRun
@@ -11,6 +10,7 @@ from tokenloom.inspect.shown_words import (
     PADDING,
     PARTIAL,
     TAB,
+    LegendEntry,
     kind_words,
     legend,
     padding_words,
@@ -18,10 +18,11 @@ from tokenloom.inspect.shown_words import (
     teaching_words,
     text_of_special,
 )
+from tokenloom.rendering.html import Markup, element, escaped, joined
 from tokenloom.rendering.plain import printable
 
 
-def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> str:
+def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
     """Returns a section with a heading per span, and in it the tokens.
 
     Runs of tokens that are alike have the class `run` and those of `shown_words.styles`; `data-slot` is the number of
@@ -34,82 +35,97 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
         tokens: whether each token is an element, with its id as `data-id`; else only runs are.
         level: level of the headings, 1 to 6.
     """
-    notes = "".join(f'<p class="note">{_escaped(note)}</p>' for note in shown.notes)
-    sections = "".join(_section(shown, section, tokens=tokens, level=level) for section in shown.sections())
-    styled = " ids" if ids and tokens else ""
-    return f'<div class="shown{styled}">{notes}{sections}</div>'
+    notes = (element("p", note, class_="note") for note in shown.notes)
+    sections = (_section(shown, section, tokens=tokens, level=level) for section in shown.sections())
+    return element("div", *notes, *sections, class_="shown ids" if ids and tokens else "shown")
 
 
-def legend_html(shown: Shown) -> str:
+def legend_html(shown: Shown) -> Markup:
     """Returns a list of the marks that occur in what is shown; "" if there are none."""
-    entries = [
-        f'<li><span class="run {entry.style}"><span class=token>{_escaped(entry.words)}</span></span></li>'
-        for entry in legend(shown)
-    ]
-    return f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
+    entries = [_entry(entry) for entry in legend(shown)]
+    return element("ul", *entries, class_="legend") if entries else Markup("")
 
 
-def _section(shown: Shown, section: ShownSection, *, tokens: bool, level: int) -> str:
-    span = section.span
-    known = ""
-    if span is not None:
-        known = f' data-source="{_escaped(span.source)}" data-document="{span.document}" data-start="{span.start}"'
-    heading = f"<h{level}>{_escaped(section.heading())}</h{level}>"
-    origin = "" if span is None or span.origin is None else f'<p class="origin">made of {_escaped(span.origin)}</p>'
-    runs = "".join(_runs(shown, section.runs, tokens=tokens))
-    body = f'<div class="tokens" dir="auto">{runs}</div>' if section.runs else ""
-    return f'<section class="{"between" if span is None else "document"}"{known}>{heading}{origin}{body}</section>'
+def _entry(entry: LegendEntry) -> Markup:
+    if entry.sign:
+        return element("li", _mark(entry.sign), f" {entry.name}")
+    drawn = element("span", element("span", entry.name, class_="token"), class_=f"run {entry.style}")
+    return element("li", drawn, f": {entry.meaning}" if entry.meaning else None)
 
 
-def _runs(shown: Shown, runs: Iterable[TokenRun], *, tokens: bool) -> Iterator[str]:
-    said = ""
-    for run in runs:
-        before = []
-        if (teaching := teaching_words(run)) != said:
-            before.append(teaching)
-            said = teaching
-        if run.kind not in PADDING and (kind := kind_words(run)):
-            before.append(kind)
-        words = f'<span class="visually-hidden">[{", ".join(before)}] </span>' if before else ""
-        count = f' data-count="{run.stop - run.start}"' if run.kind in PADDING else ""
-        classes = " ".join(("run", *styles(run)))
-        body = padding_words(run) if count else _tokens(shown, run, tokens=tokens)
-        separator = "" if shown.has_texts else " "
-        yield f'{words}<span class="{classes}" data-slot="{shown.first + run.start}"{count}>{body}</span>{separator}'
-
-
-def _tokens(shown: Shown, run: TokenRun, *, tokens: bool) -> str:
-    indices = range(run.start, run.stop)
-    if run.kind != TokenKind.text:
-        texts = [text_of_special(shown, index) for index in indices]
-    else:
-        texts = list(shown.texts[run.start : run.stop])
-    if not tokens:
-        return _marked(("" if shown.has_texts else " ").join(texts))
-    ids = shown.ids[run.start : run.stop].tolist()
-    separator = "" if shown.has_texts else " "
-    return separator.join(
-        f"<span class=token data-id={number}>{_marked(text)}</span>"
-        if text
-        else f'<span class="token partial" data-id={number}>{PARTIAL}</span>'
-        for number, text in zip(ids, texts, strict=True)
+def _section(shown: Shown, section: ShownSection, *, tokens: bool, level: int) -> Markup:
+    span, words = section.span, section.heading()
+    return element(
+        "section",
+        element(f"h{level}", words) if words else None,
+        None if span is None or span.origin is None else element("p", f"made of {span.origin}", class_="origin"),
+        element("div", *_runs(shown, section.runs, tokens=tokens), class_="tokens", dir="auto")
+        if section.runs
+        else None,
+        class_="between" if span is None else "document",
+        data_source=None if span is None else span.source,
+        data_document=None if span is None else span.document,
+        data_start=None if span is None else span.start,
     )
 
 
-def _marked(text: str) -> str:
+def _runs(shown: Shown, runs: Iterable[TokenRun], *, tokens: bool) -> Iterator[Markup]:
+    separator = Markup("" if shown.has_texts else " ")
+    said = ""
+    for run in runs:
+        before = []
+        if (teaching := teaching_words(run)) and teaching != said:
+            before.append(teaching)
+            said = teaching
+        is_padding = run.kind in PADDING
+        if not is_padding and (kind := kind_words(run)):
+            before.append(kind)
+        if before:
+            yield element("span", f"[{', '.join(before)}] ", class_="visually-hidden")
+        yield element(
+            "span",
+            padding_words(run) if is_padding else _tokens(shown, run, tokens=tokens),
+            class_=" ".join(("run", *styles(run))),
+            data_slot=shown.first + run.start,
+            data_count=run.stop - run.start if is_padding else None,
+        )
+        yield separator
+
+
+def _tokens(shown: Shown, run: TokenRun, *, tokens: bool) -> Markup:
+    separator = "" if shown.has_texts else " "
+    if run.kind == TokenKind.text:
+        texts = list(shown.texts[run.start : run.stop])
+    else:
+        texts = [text_of_special(shown, index) for index in range(run.start, run.stop)]
+    if not tokens:
+        return _marked(separator.join(texts))
+    ids = shown.ids[run.start : run.stop].tolist()
+    return joined((_token(text, number) for text, number in zip(texts, ids, strict=True)), separator)
+
+
+def _token(text: str, number: int) -> Markup:
+    """Returns a token, in as few bytes as HTML takes: there are thousands on a page."""
+    if not text:
+        return Markup(f'<span class="token partial" data-id={number}>{PARTIAL}</span>')
+    return Markup(f"<span class=token data-id={number}>{_marked(text)}</span>")
+
+
+def _marked(text: str) -> Markup:
     """Returns a text in which all without a glyph is marked, so that it differs from text that spells it."""
     if printable(text, keep="") == text:
-        return html.escape(text)
-    return "".join(_MARKS.get(char) or _character(char) for char in text)
+        return escaped(text)
+    return joined(_character(char) for char in text)
 
 
-def _character(char: str) -> str:
+def _character(char: str) -> Markup:
+    if char == "\n":
+        return joined([_mark(NEWLINE), escaped(char)])
+    if char == "\t":
+        return joined([_mark(TAB), escaped(char)])
     shown = printable(char)
-    return html.escape(char) if shown == char else f"<span class=mark>{html.escape(shown)}</span>"
+    return escaped(char) if shown == char else _mark(shown)
 
 
-def _escaped(text: str) -> str:
-    return html.escape(printable(text, keep=""))
-
-
-_MARKS = {"\n": f"<span class=mark>{NEWLINE}</span>\n", "\t": f"<span class=mark>{TAB}</span>\t"}
+def _mark(sign: str) -> Markup:
+    return element("span", sign, class_="mark")

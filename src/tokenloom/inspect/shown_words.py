@@ -41,11 +41,15 @@ class LegendEntry:
     Attributes:
         style: what it is drawn as: "loss", "no-loss", "prompt", "answer", the name of a `TokenKind`, "partial",
             "newline", "tab" or "escape".
-        words: what it means.
+        name: what that is.
+        meaning: what follows from it; "" where the name says it.
+        sign: the sign that stands there, if there is one.
     """
 
     style: str
-    words: str
+    name: str
+    meaning: str = ""
+    sign: str = ""
 
 
 def styles(run: TokenRun) -> tuple[str, ...]:
@@ -62,7 +66,9 @@ def kind_words(run: TokenRun) -> str:
 
 
 def teaching_words(run: TokenRun) -> str:
-    """Returns part and loss of a run in words, such as "answer, with loss"; "" where neither is known."""
+    """Returns part and loss of a run in words, such as "answer, with loss"; "" of padding, and where none is known."""
+    if run.kind in PADDING:
+        return ""
     part = None if run.part is None else _PARTS.get(run.part)
     loss = None if run.loss is None else ("with loss" if run.loss else "without loss")
     return ", ".join(word for word in (part, loss) if word is not None)
@@ -86,9 +92,9 @@ def legend(shown: Shown) -> Iterator[LegendEntry]:
     """Yields the marks that occur in what is shown, and no others."""
     if shown.loss is not None and len(shown):
         if shown.loss.any():
-            yield LegendEntry("loss", "with loss: the model learns to predict it")
-        if not shown.loss.all():
-            yield LegendEntry("no-loss", "without loss")
+            yield LegendEntry("loss", "with loss", "the model learns to predict it")
+        if not shown.loss[~np.isin(shown.kinds, list(PADDING))].all():
+            yield LegendEntry("no-loss", "without loss", "the model only reads it")
     for part, words in _PARTS.items():
         if (shown.parts == part).any():
             yield LegendEntry(part.name, words)
@@ -98,11 +104,11 @@ def legend(shown: Shown) -> Iterator[LegendEntry]:
     are_text = np.flatnonzero(shown.kinds == TokenKind.text).tolist()
     texts = [shown.texts[index] for index in are_text]
     if "" in texts:
-        yield LegendEntry("partial", f"{PARTIAL} a token that only begins a character")
+        yield LegendEntry("partial", "a token that only begins a character", sign=PARTIAL)
     together = "".join(texts)
     if "\n" in together:
-        yield LegendEntry("newline", f"{NEWLINE} line break")
+        yield LegendEntry("newline", "line break", sign=NEWLINE)
     if "\t" in together:
-        yield LegendEntry("tab", f"{TAB} tab")
+        yield LegendEntry("tab", "tab", sign=TAB)
     if printable(together) != together:
-        yield LegendEntry("escape", r"a character without glyph, as \x1b")
+        yield LegendEntry("escape", "a character without glyph", sign=r"\x1b")

@@ -1,0 +1,71 @@
+"""Documents and samples on stdout: in colour on a terminal, plain in a log."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from typing import Any
+
+from tokenloom.cli.values import whole_number
+from tokenloom.inspect.shown import Shown
+from tokenloom.inspect.shown_terminal import Look, shown_lines
+from tokenloom.rendering.terminal import plain_text
+
+_WIDTH = 80
+"""Columns where there is no terminal."""
+
+_NARROWEST = 20
+
+
+def add_look(parser: argparse.ArgumentParser) -> None:
+    """Declares how documents and samples are drawn."""
+    group = parser.add_argument_group("how it is shown")
+    group.add_argument("--ids", action="store_true", help="write the id of each token below it")
+    group.add_argument(
+        "--width",
+        type=whole_number,
+        metavar="N",
+        help="columns of a line, 0 for no limit (default: the terminal's, 80 where there is none)",
+    )
+    group.add_argument(
+        "--color",
+        choices=["auto", "always", "never"],
+        default="auto",
+        help="colours, or marks that say the same (default auto: colours on a terminal, unless NO_COLOR is set)",
+    )
+
+
+def look_of(options: argparse.Namespace) -> Look:
+    """Returns how to draw on stdout."""
+    return _look(options.color, width=options.width, ids=options.ids)
+
+
+def print_shown(shown: Shown, look: Look | None = None) -> None:
+    """Prints a document or a sample; by default as it is best for where stdout leads."""
+    for line in shown_lines(shown, _look("auto") if look is None else look):
+        print(line)
+
+
+def short_look(most_tokens: int) -> Look:
+    """Returns how to draw on stdout, with at most so many tokens of a document."""
+    return _look("auto", most_tokens=most_tokens)
+
+
+def visible(text: str) -> str:
+    """Returns text that cannot drive a terminal and that stdout can take: all else is shown as escapes."""
+    return plain_text(text, sys.stdout.encoding or "ascii", keep="\n\t")
+
+
+def _look(color: str, *, width: int | None = None, **others: Any) -> Look:
+    is_terminal = sys.stdout.isatty()
+    allowed = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if width is None:
+        width = max(shutil.get_terminal_size((_WIDTH, 24)).columns, _NARROWEST) if is_terminal else _WIDTH
+    return Look(
+        width=width,
+        colour=color == "always" or (color == "auto" and is_terminal and allowed),
+        encoding=sys.stdout.encoding or "ascii",
+        **others,
+    )
