@@ -547,8 +547,18 @@ const tokenloomCharts = (() => {
     return new Drawn(figure, chart);
   }
 
+  // Lets keys scroll the tables that are wider than their place.
+  function reachTables() {
+    for (const table of document.querySelectorAll("main table")) {
+      const isWide = table.scrollWidth > table.clientWidth && getComputedStyle(table).overflowX === "auto";
+      if (isWide) table.setAttribute("tabindex", "0");
+      else if (table.getAttribute("tabindex") === "0") table.removeAttribute("tabindex");
+    }
+  }
+
   // Draws the figures that hold data and are not drawn.
   function drawAll(root = document) {
+    reachTables();
     for (const figure of root.querySelectorAll("figure.chart")) {
       const data = figure.querySelector(":scope > script[type='application/json']");
       if (data) new Drawn(figure, JSON.parse(data.textContent));
@@ -560,6 +570,7 @@ const tokenloomCharts = (() => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => eachDrawn((drawn) => drawn.draw()));
   addEventListener("beforeprint", () => eachDrawn((drawn) => drawn.print(true)));
   addEventListener("afterprint", () => eachDrawn((drawn) => drawn.print(false)));
+  addEventListener("resize", reachTables);
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", () => drawAll());
   else drawAll();
 
