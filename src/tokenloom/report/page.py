@@ -62,7 +62,8 @@ def section_html(section: Section, *, level: int = 2) -> Markup:
         section: the section.
         level: level of its heading, for those below it.
     """
-    return joined([Markup(section.html), *(_chart(chart, level=level + 1) for chart in section.charts)])
+    charts = [_chart(chart, level=level + 1) for chart in section.charts]
+    return joined([Markup(section.html), *([element("div", *charts, class_="charts")] if charts else [])])
 
 
 def _header(target: Target, when: float | None) -> Markup:
