@@ -246,6 +246,9 @@ class PackWalks final : public SpanSource {
   static constexpr std::size_t kGroupsKept = 3 * kPoolGroups;
 
   struct Walk {
+    Walk(PairOrder order, Key of_groups, Key of_packs)
+        : pairs(std::move(order)), groups_key(of_groups), packs_key(of_packs) {}
+
     PairOrder pairs;                  // by packs
     Key groups_key, packs_key;
     std::vector<std::int32_t> rooms;  // the first place of each room, and the end
