@@ -13,9 +13,9 @@ from tokenloom.run.run import Run
 MASKED = HEAD + "[samples]\neod_mask_loss = true\n"
 
 
-def run_of(folder, stages=CHANGED, head=HEAD) -> Run:
+def run_of(folder, stages=CHANGED, head=HEAD, eod=5) -> Run:
     write_data(folder)
-    return Run.open(write_toml(folder, stages, head=head), tokenizer=Words())
+    return Run.open(write_toml(folder, stages, head=head), tokenizer=Words(eod=eod))
 
 
 def test_all_counts_are_those_of_the_ledger(tmp_path):
@@ -35,7 +35,7 @@ def test_all_counts_are_those_of_the_ledger(tmp_path):
 
 
 def test_more_samples_than_a_report_looks_into_are_not_counted(tmp_path, monkeypatch):
-    run = run_of(tmp_path, head=MASKED)
+    run = run_of(tmp_path, head=MASKED, eod=50)  # of which some tokens end documents
     assert "EOD masked" in words_of(made(ledger_section, target_of(run)).html)
     monkeypatch.setattr("tokenloom.report.ledger_section._MOST_SLOTS", 100)
     words = words_of(made(ledger_section, target_of(run)).html)
