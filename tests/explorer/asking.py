@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -76,3 +78,13 @@ def serving(views: Mapping[str, View]) -> Iterator[Asker]:
     finally:
         server.stop()
         thread.join()
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Returns size and time of change of all that lies in a folder."""
+    found = {}
+    for root, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            status = os.lstat(os.path.join(root, name))
+            found[os.path.join(root, name)] = (status.st_size, status.st_mtime_ns)
+    return found

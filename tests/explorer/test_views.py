@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
-from tests.explorer.asking import serving
+from tests.explorer.asking import serving, state_of
 
 from tokenloom.explorer.views import views_of
+from tokenloom.inspect.target import open_target
 
 ASKED = {
     "target": {},
@@ -15,23 +14,23 @@ ASKED = {
     "positions": {"count": 3},
     "position": {"position": 2},
     "jump": {"value": "3"},
+    "search": {"text": "return"},
+    "section": {"id": "documents"},
 }
 
 
-def state_of(folder) -> dict[str, tuple[int, int]]:
-    """Returns size and time of change of all that lies in a folder."""
-    found = {}
-    for root, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            status = os.lstat(os.path.join(root, name))
-            found[os.path.join(root, name)] = (status.st_size, status.st_mtime_ns)
-    return found
+COMPARED = {"compare": {}, "compare/positions": {"count": 3}}
 
 
 def test_looking_changes_nothing(corpora):
     before = state_of(corpora.folder)
-    for word, more in (("web_text_document", {}), ("run.toml", {"occurrences": {"document": 1}})):
-        with serving(views_of(corpora.looking(word))) as ask:
+    for word, more in (
+        ("web_text_document", {}),
+        ("run.toml", {"occurrences": {"document": 1}}),
+        ("run.toml", COMPARED),
+    ):
+        compared = open_target([corpora.path("other.toml")]) if more is COMPARED else None
+        with serving(views_of(corpora.looking(word, compared=compared))) as ask:
             for name, values in (ASKED | more).items():
                 ask(name, **values)
     assert state_of(corpora.folder) == before

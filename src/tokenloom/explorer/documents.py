@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.explorer.looking import PREVIEW_TOKENS, Looking
+from tokenloom.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom.explorer.queries import Query
 from tokenloom.indexed.images import IMAGE_MODE
 from tokenloom.inspect.open_pairs import OpenPair
@@ -100,7 +100,7 @@ def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops
     ids = data.gather(rows, np.zeros_like(rows), lengths).tolist() if len(rows) else []
     ends = np.cumsum(lengths).tolist()
     for index, end, length in zip(some.tolist(), ends, lengths.tolist(), strict=True):
-        texts[index] = looking.preview(ids[end - length : end])
+        texts[index] = preview(ids[end - length : end], looking.target.tokenizer)
     return texts
 
 

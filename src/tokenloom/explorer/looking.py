@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import ConfigError
 from tokenloom.explorer.answers import NotThereError
+from tokenloom.explorer.following import FollowedFile
 from tokenloom.explorer.queries import Query
 from tokenloom.inspect.target import Target, TargetKind
-from tokenloom.inspect.token_texts import decoded
+from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.loading.topology import Topology
 from tokenloom.rendering.plain import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
@@ -48,11 +50,18 @@ class Looking:
     """Held while a section is made."""
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Sections as JSON, by their ids."""
+    reports: dict[str, tuple[ShardReport, float]] = field(default_factory=dict)
+    """Reports of the shards of a job that were read, see `job_state`."""
 
     @cached_property
     def origins(self) -> SourceOrigins:
         """Which records documents were made of."""
         return SourceOrigins(self.target.pair_rows, object_storage=self.target.object_storage)
+
+    @cached_property
+    def follower(self) -> FollowedFile | None:
+        """What reads the file of a training loop; None without."""
+        return None if self.followed is None else FollowedFile(self.followed)
 
     @property
     def lock(self) -> RunLock | None:
@@ -115,7 +124,8 @@ class Looking:
         found: list[int | None] = list(self.topology.steps(positions).tolist())
         return found
 
-    def preview(self, ids: Iterable[int]) -> str:
-        """Returns how a text begins, in a line."""
-        text = decoded(list(ids), self.target.tokenizer)
-        return printable(" ".join(text[: 4 * _PREVIEW_CHARACTERS].split()), keep="")[:_PREVIEW_CHARACTERS]
+
+def preview(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:
+    """Returns how a text begins, in a line that is fit for eyes."""
+    text = decoded(ids, tokenizer)
+    return printable(" ".join(text[: 4 * _PREVIEW_CHARACTERS].split()), keep="")[:_PREVIEW_CHARACTERS]

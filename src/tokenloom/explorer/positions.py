@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.explorer.answers import NotThereError
-from tokenloom.explorer.looking import PREVIEW_TOKENS, Looking
+from tokenloom.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom.explorer.queries import Query
 from tokenloom.inspect.shown_html import legend_html, shown_html
 from tokenloom.inspect.target import Target
@@ -29,7 +29,7 @@ def positions(looking: Looking, query: Query) -> dict[str, Any]:
     query.check_read()
     total = len(samples)
     asked = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
-    rows = position_rows(looking.target, asked, looking) if len(asked) else []
+    rows = position_rows(looking.target, asked) if len(asked) else []
     for row, step in zip(rows, looking.steps(asked), strict=True):
         row["step"] = step
     return {"total": None if total >= _ENDLESS else total, "first": first, "rows": rows}
@@ -89,7 +89,7 @@ def traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTa
     return trace_dataset(target.samples, asked)
 
 
-def position_rows(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]], looking: Looking) -> list[dict[str, Any]]:
+def position_rows(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
     """Returns a row for each of some positions, all of them there: what is known of it, and how it begins."""
     table = traced(target, asked)
     firsts = np.searchsorted(table.positions, asked)
@@ -99,15 +99,15 @@ def position_rows(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]], lo
     for number, count in zip(asked.tolist(), counts, strict=True):
         head = heads.get(number)
         row = {name: None if head is None else head[name] for name in ("stage", "source", "pass", "window")}
-        text = "" if head is None else _begin(target, head, looking)
+        text = "" if head is None else _begin(target, head)
         rows.append({"position": number, **row, "num_spans": count, "preview": text})
     return rows
 
 
-def _begin(target: Target, span: dict[str, Any], looking: Looking) -> str:
+def _begin(target: Target, span: dict[str, Any]) -> str:
     """Returns how a span begins, read by itself."""
     if span["denied"]:
         return "(denied: padding)"
     data = target.pairs.get(span["pair"]).data
     found = data.get(span["row"], span["start"], min(span["length"], PREVIEW_TOKENS))
-    return looking.preview((found[0] if data.multimodal else found).tolist())
+    return preview((found[0] if data.multimodal else found).tolist(), target.tokenizer)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from tokenloom.explorer.application import View
+from tokenloom.explorer.comparing import compare, compared_positions
 from tokenloom.explorer.documents import document, documents
 from tokenloom.explorer.jumps import jump
 from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.overview import section, target
 from tokenloom.explorer.positions import occurrences, position, positions
 from tokenloom.explorer.searches import search
+from tokenloom.explorer.watching import watch
 
 _ASKED = {
     "target": target,
@@ -22,6 +24,9 @@ _ASKED = {
     "occurrences": occurrences,
     "jump": jump,
     "search": search,
+    "compare": compare,
+    "compare/positions": compared_positions,
+    "watch": watch,
 }
 
 
