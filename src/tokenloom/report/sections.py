@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from tokenloom.errors import TokenloomError
 from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.rendering.html import element, joined
+from tokenloom.report.blend_section import blend_section
 from tokenloom.report.documents_section import documents_section
 from tokenloom.report.ledger_section import ledger_section
 from tokenloom.report.options import ReportOptions
+from tokenloom.report.packing_section import packing_section
 from tokenloom.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom.report.section import Section
 from tokenloom.report.shuffle_section import shuffle_section
@@ -62,14 +64,17 @@ class MadeSection:
 
 _DATA = frozenset({TargetKind.pair, TargetKind.catalogue, TargetKind.blend, TargetKind.run})
 _RUNS = frozenset({TargetKind.run})
+_BLENDS = frozenset({TargetKind.blend})
 
 SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
+    ListedSection(id="blend", title="The blend as it is built", kinds=_BLENDS, make=blend_section),
     ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
     ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
     ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
+    ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
 )
 """All of them, in the order of the page."""
 
