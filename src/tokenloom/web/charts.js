@@ -558,7 +558,6 @@ const tokenloomCharts = (() => {
 
   // Draws the figures that hold data and are not drawn.
   function drawAll(root = document) {
-    reachTables();
     for (const figure of root.querySelectorAll("figure.chart")) {
       const data = figure.querySelector(":scope > script[type='application/json']");
       if (data) new Drawn(figure, JSON.parse(data.textContent));
@@ -570,7 +569,13 @@ const tokenloomCharts = (() => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => eachDrawn((drawn) => drawn.draw()));
   addEventListener("beforeprint", () => eachDrawn((drawn) => drawn.print(true)));
   addEventListener("afterprint", () => eachDrawn((drawn) => drawn.print(false)));
-  addEventListener("resize", reachTables);
+  let isDue = false;
+  const reachSoon = () => {
+    if (!isDue) requestAnimationFrame(() => { isDue = false; reachTables(); });
+    isDue = true;
+  };
+  addEventListener("resize", reachSoon);
+  new MutationObserver(reachSoon).observe(document.documentElement, { childList: true, subtree: true });
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", () => drawAll());
   else drawAll();
 
