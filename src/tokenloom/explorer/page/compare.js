@@ -1,7 +1,7 @@
 // Two runs side by side: what differs, from which position on, and what both have at every position.
 
 import { ask } from "./api.js";
-import { count, make } from "./dom.js";
+import { count, drawCharts, drawn, lastPart, make } from "./dom.js";
 import { go, route } from "./routes.js";
 import { RowPages } from "./row_pages.js";
 import { failed, hinted, nothing, waiting } from "./states.js";
@@ -55,11 +55,14 @@ export class CompareView {
     }
   }
 
-  #tell({ summary, settings, first_difference: first, charts }) {
+  #tell({ summary, settings, first_difference: first, html, charts }) {
     const words = (Array.isArray(summary) ? summary : [summary]).map(hinted);
     const jump = first && make("p", {}, make("a", { class: "button", href: route("compare", { position: first.position }) }, `Go to position ${count(first.position)}, the first that differs`));
-    this.summary.replaceChildren(...words, jump ?? "", settings?.length ? settingTable(settings, this.target) : "");
-    for (const chart of charts ?? []) tokenloomCharts.draw(this.summary, chart);
+    const more = make("div", {}, settings?.length ? settingTable(settings, this.target) : null, html ? drawn(html) : null);
+    const details = make("details", {}, make("summary", {}, "Settings, sources and blends of both"), more);
+    // Charts take their width from their place, which has none before it is open.
+    details.addEventListener("toggle", () => drawCharts(more, charts), { once: true });
+    this.summary.replaceChildren(...words, jump ?? "", details);
   }
 }
 
@@ -67,8 +70,8 @@ function columns(target) {
   return [
     { name: "number", title: "Position", cell: ({ position }) => make("a", { href: route("samples", { position }), tabindex: -1 }, count(position)) },
     { name: "same", title: "", cell: ({ same }) => (same ? make("span", { class: "is-same" }, "same") : make("span", { class: "is-other" }, "differs")) },
-    { name: "left", title: target.name, cell: ({ left }) => side(left) },
-    { name: "right", title: target.compared, cell: ({ right }) => side(right) },
+    { name: "left", title: lastPart(target.name, 2), cell: ({ left }) => side(left) },
+    { name: "right", title: lastPart(target.compared, 2), cell: ({ right }) => side(right) },
   ];
 }
 
@@ -79,7 +82,7 @@ function side(sample) {
 }
 
 function settingTable(settings, target) {
-  const head = ["Setting", target.name, target.compared].map((title) => make("th", { scope: "col" }, make("bdi", {}, title)));
+  const head = ["Setting", lastPart(target.name, 2), lastPart(target.compared, 2)].map((title) => make("th", { scope: "col" }, title));
   const rows = settings.map(({ name, before, after }) => make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, name)), make("td", {}, make("bdi", {}, before)), make("td", {}, make("bdi", {}, after))));
-  return make("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": "Settings that differ" }, make("table", {}, make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows)));
+  return make("table", {}, make("caption", {}, "Settings that differ"), make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
 }

@@ -1,7 +1,7 @@
 // Documents by number; one of them beside the list, page by page of its tokens, and where training reads it.
 
 import { ask } from "./api.js";
-import { count, counted, factList, make } from "./dom.js";
+import { count, counted, factList, lastPart, make } from "./dom.js";
 import { occurrences } from "./occurrences.js";
 import { Panes } from "./panes.js";
 import { go, route } from "./routes.js";
@@ -84,7 +84,7 @@ export class DocumentsView {
       { name: "number", title: "Document", cell: ({ document }) => make("a", { href: route("documents", { source: source.number, document }), tabindex: -1 }, count(document)) },
       { name: "number tokens-of", title: "Tokens", cell: ({ num_tokens: tokens }) => count(tokens) },
       { name: "preview", title: "Begins with", cell: ({ preview }) => preview },
-      { name: "name origin-of", title: "Made of", cell: ({ file, record }) => (file === null ? "" : `${file}:${record}`) },
+      { name: "name origin-of", title: "Made of", cell: ({ file, record }) => (file === null ? "" : lastPart(`${file}:${record}`)) },
     ];
     const rows = new RowPages((first, number, signal) => ask("documents", { source: source.number, first, count: number }, signal));
     const list = new VirtualList({ label: `Documents of ${source.name}`, columns, rows, onOpen: (document, byKey) => {

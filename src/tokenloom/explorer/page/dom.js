@@ -49,6 +49,19 @@ export function factList(facts) {
   ));
 }
 
+/** The end of a path or address, the part that tells it from others; the whole is told when it is pointed at. */
+export function lastPart(path, parts = 1) {
+  const short = path.split("/").filter(Boolean).slice(-parts).join("/");
+  return make("bdi", { title: short === path ? null : path }, short || path);
+}
+
+/** Draws charts into an element, side by side where there is room; what it held stays. */
+export function drawCharts(element, charts) {
+  const place = charts?.length ? element.appendChild(make("div", { class: "charts" })) : null;
+  for (const chart of charts ?? []) tokenloomCharts.draw(place, chart);
+  tokenloomCharts.drawAll(element); // and lets keys scroll wide tables
+}
+
 /** Says something to who listens to the page rather than looks at it. */
 export function say(text) {
   document.getElementById("said").textContent = text;

@@ -3,7 +3,7 @@
 import { ask, server } from "./api.js";
 import { CompareView } from "./compare.js";
 import { DocumentsView } from "./documents.js";
-import { make, say } from "./dom.js";
+import { lastPart, make, say } from "./dom.js";
 import { startJump } from "./jump.js";
 import { startKeys } from "./keys.js";
 import { OverviewView } from "./overview.js";
@@ -34,7 +34,9 @@ function show() {
     return;
   }
   for (const link of document.querySelectorAll("[data-view]")) {
-    link.setAttribute("aria-current", link.dataset.view === found.view ? "page" : "false");
+    const isShown = link.dataset.view === found.view;
+    link.setAttribute("aria-current", isShown ? "page" : "false");
+    if (isShown) link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   if (target === null) return;
   if (!views.has(found.view)) views.set(found.view, newView(found.view));
@@ -68,8 +70,7 @@ async function start() {
     main.replaceChildren(make("h1", { class: "visually-hidden" }, "tokenloom"), failed(error, start));
     return;
   }
-  document.getElementById("target").textContent = target.name;
-  document.getElementById("target").title = target.name;
+  document.getElementById("target").replaceChildren(lastPart(target.name, 2));
   for (const link of document.querySelectorAll("[data-view]")) {
     link.classList.toggle("off", !target.views.includes(link.dataset.view)); // its view says what is missing
   }

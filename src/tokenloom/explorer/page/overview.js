@@ -1,7 +1,7 @@
 // What the target is, and the sections of its report, one after the other, the one that is looked at first.
 
 import { ask, isAbort } from "./api.js";
-import { drawn, factList, make, say } from "./dom.js";
+import { drawCharts, drawn, factList, make, say } from "./dom.js";
 import { route } from "./routes.js";
 import { failed, hinted, waiting } from "./states.js";
 
@@ -65,7 +65,7 @@ export class OverviewView {
     try {
       const { html, charts } = await ask("section", { id: section.id }, signal);
       section.body.replaceChildren(drawn(html, { class: "section-html" }));
-      for (const chart of charts) tokenloomCharts.draw(section.body, chart);
+      drawCharts(section.body, charts);
     } catch (error) {
       if (isAbort(error)) return;
       section.body.replaceChildren(failed(error, () => {

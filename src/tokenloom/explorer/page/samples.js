@@ -1,7 +1,7 @@
 // Samples by position; one of them beside the list, token by token, with links to the documents it is made of.
 
 import { ask } from "./api.js";
-import { count, counted, factList, make, moved } from "./dom.js";
+import { count, counted, factList, lastPart, make, moved } from "./dom.js";
 import { Panes } from "./panes.js";
 import { go, route } from "./routes.js";
 import { RowPages } from "./row_pages.js";
@@ -108,7 +108,7 @@ function spanTable(spans) {
       make("th", { scope: "row" }, make("a", { href: documentRoute(span) }, make("bdi", {}, span.name), ` · ${count(span.document)}`)),
       make("td", { class: "number" }, `${count(span.start)} to ${count(span.stop - 1)}`),
       make("td", { class: "number" }, count(span.num_tokens)),
-      make("td", {}, span.denied ? "denied: padding" : make("bdi", {}, span.origin ?? "")),
+      make("td", {}, span.denied ? "denied: padding" : lastPart(span.origin ?? "")),
     ),
   );
   const head = ["Document", "Its tokens", "Of", "Made of"].map((title) => make("th", { scope: "col" }, title));
@@ -122,6 +122,6 @@ function linkHeadings(panel, spans) {
   sections.forEach((section) => {
     const span = spans.find(({ document, start, name }) => String(document) === section.dataset.document && String(start) === section.dataset.start && name === section.dataset.source);
     const address = span && documentRoute(span);
-    if (address) section.querySelector("h3")?.append(" ", make("a", { class: "open-document", href: address }, "open"));
+    if (address) section.querySelector("h3")?.append(" ", make("a", { class: "open-document", href: address, "aria-label": "open the document" }, "open"));
   });
 }

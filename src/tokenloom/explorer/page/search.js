@@ -29,7 +29,8 @@ export class SearchView {
     this.button = make("button", { type: "submit" }, "Search");
     const form = make(
       "form",
-      { class: "search-form", role: "search", "aria-label": "Texts and tokens", onsubmit: (event) => this.#submit(event) },
+      // For its action see index.html.
+      { class: "search-form", action: "/search", role: "search", "aria-label": "Texts and tokens", onsubmit: (event) => this.#submit(event) },
       make("label", { for: "search-kind", class: "visually-hidden" }, "Search for"),
       this.kind,
       make("label", { for: "search-for", class: "visually-hidden" }, "What to search"),

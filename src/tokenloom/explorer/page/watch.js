@@ -74,6 +74,7 @@ export class WatchView {
     }
     this.facts.replaceChildren(factList(facts));
     this.tables.replaceChildren(html ? drawn(html) : "");
+    tokenloomCharts.drawAll(this.tables); // lets keys scroll wide tables
     for (const chart of charts ?? []) {
       if (this.#charts.has(chart.id)) this.#charts.get(chart.id).update(chart);
       else this.#charts.set(chart.id, tokenloomCharts.draw(this.charts, chart));

@@ -1,0 +1,257 @@
+"""Every view of the explorer, as people use it: clicks, keys, links, back and forward."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+VIEWS = {
+    "overview": "",
+    "samples": "?position=801",
+    "documents": "?source=1&document=3",
+    "search": "?text=a+clock+without+hands",
+    "compare": "",
+    "watch": "",
+}
+"""A thing to look at in each view."""
+
+JUMPS = {
+    "700": "position 700",
+    "1,000": "position 1,000",
+    "step 40": "position 320",
+    "web:12": "document 12 of web",
+    "code.jsonl:4": "document 3 of code",
+}
+"""What a person types, and what is opened."""
+
+
+@pytest.fixture
+def opened(pages, explorer):
+    """Opens the page at the address of a view."""
+
+    def open_at(address: str = "", **settings: object) -> Page:
+        page = pages.open(explorer.server.url, **settings)
+        expect(page.locator("h1")).to_be_visible()
+        if address:
+            page.evaluate("address => { location.hash = address }", address)
+        return page
+
+    return open_at
+
+
+def row(page: Page, number: int):
+    return page.locator(f".list [role=row][aria-rowindex='{number + 2}']")
+
+
+def jump(page: Page, words: str) -> None:
+    page.keyboard.press("/")
+    page.get_by_label("Jump to").fill(words)
+    page.keyboard.press("Enter")
+
+
+def detail(page: Page):
+    return page.locator(".detail h2")
+
+
+def test_a_position_is_opened_token_by_token(opened, explorer):
+    page = opened("#/samples")
+    row(page, 4).click()
+    expect(detail(page)).to_have_text("position 4")
+    answer = explorer("position", position=4)
+    assert page.locator(".tokens .token").count() == answer["html"].count("data-id=") == 97
+    expect(page.locator(".spans tbody tr")).to_have_count(len(answer["spans"]))
+    expect(page).to_have_url(re.compile(r"#/samples\?position=4$"))
+    assert row(page, 4).get_attribute("aria-selected") == "true"
+    assert "ids" not in page.locator(".shown").get_attribute("class").split()
+    page.get_by_label("Token ids").check()
+    expect(page.locator(".shown.ids")).to_have_count(1)
+    page.get_by_label("Sample after").click()
+    expect(detail(page)).to_have_text("position 5")
+    expect(page.locator(".shown.ids")).to_have_count(1)
+    page.keyboard.press("k")
+    expect(detail(page)).to_have_text("position 4")
+
+
+def test_from_the_overview_to_a_document_to_where_it_is_read_and_back(opened):
+    page = opened()
+    expect(page.locator("h1")).to_have_text("Overview")
+    page.get_by_role("link", name="Samples").click()
+    expect(page.locator("h1")).to_have_text("Samples")
+    row(page, 2).click()
+    span = page.locator(".spans a").first
+    named, number = re.fullmatch(r"(\w+) · (\d+)", span.text_content()).groups()
+    span.click()
+    expect(page.locator("h1")).to_have_text("Documents")
+    expect(detail(page)).to_have_text(f"document {number} of {named}")
+    expect(row(page, int(number))).to_have_attribute("aria-selected", "true")
+    reads = page.locator(".occurrences tbody tr")
+    page.locator(".occurrence-list").scroll_into_view_if_needed()
+    expect(reads.first).to_be_visible()
+    assert "2" in reads.locator("a").all_text_contents()
+    assert "consumed" in reads.first.text_content()
+    reads.locator("a").first.click()
+    expect(detail(page)).to_have_text(re.compile("position"))
+    page.go_back()
+    expect(detail(page)).to_have_text(f"document {number} of {named}")
+    page.go_back()
+    expect(detail(page)).to_have_text("position 2")
+    page.go_back()
+    expect(page.locator(".detail")).to_contain_text("Open a sample")
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("Overview")
+    page.go_forward()
+    expect(page.locator("h1")).to_have_text("Samples")
+
+
+def test_a_link_opens_what_it_names_in_a_new_window(pages, explorer):
+    page = pages.open(explorer.server.url)
+    expect(page.locator("h1")).to_be_visible()
+    page.goto(page.url.partition("#")[0] + "#/documents?source=1&document=3")
+    page.reload()
+    expect(detail(page)).to_have_text("document 3 of code")
+    assert page.title() == page.title().strip() != ""
+    assert "token=" not in page.url
+
+
+def test_jumps_lead_to_what_was_named(opened):
+    page = opened()
+    for words, heading in JUMPS.items():
+        jump(page, words)
+        expect(detail(page)).to_have_text(heading)
+        expect(detail(page)).to_be_focused()
+
+
+def test_jumps_that_lead_nowhere_say_why_in_their_place(opened, pages):
+    for _ in range(2):
+        pages.expect_complaint("Failed to load resource")
+    page = opened()
+    for words in ("99999999", "nobody:3"):
+        jump(page, words)
+        error = page.get_by_role("alert").filter(has_text="expected")
+        expect(error).to_be_visible()
+        assert page.get_by_label("Jump to").get_attribute("aria-invalid") == "true"
+        expect(page.locator("h1")).to_have_text("Overview")
+        page.keyboard.press("Escape")
+        expect(error).to_have_count(0)
+
+
+def test_a_long_document_is_read_page_by_page(opened):
+    page = opened("#/documents?source=0&document=10")
+    pager = page.get_by_role("navigation", name="Pages of the document").first
+    expect(pager).to_contain_text("tokens 0 to 2,047 of 22,002")
+    pager.get_by_label("Next page").click()
+    expect(pager).to_contain_text("tokens 2,048 to 4,095 of 22,002")
+    pager.get_by_label("Last page").click()
+    expect(pager).to_contain_text("to 22,001 of 22,002")
+    assert pager.get_by_label("Next page").count() == 0
+
+
+def test_another_source_has_another_list(opened):
+    page = opened("#/documents?source=0&document=3")
+    page.get_by_label("Source").select_option("code")
+    expect(page.locator(".told").first).to_contain_text("71 documents")
+    expect(page.get_by_role("grid", name="Documents of code")).to_have_attribute("aria-rowcount", "72")
+    expect(page).to_have_url(re.compile(r"#/documents\?source=1$"))
+
+
+def test_a_search_shows_what_it_finds_and_leads_there(opened):
+    page = opened("#/search")
+    page.get_by_label("What to search").fill("A document of many pages")
+    page.keyboard.press("Enter")
+    expect(page.locator(".matches li").first).to_be_visible()
+    expect(page.get_by_role("button", name="Search on")).to_be_visible()
+    assert page.locator(".matches mark").first.text_content() == "A document of many pages"
+    page.locator(".matches a").nth(1).click()
+    expect(detail(page)).to_have_text("document 10 of web")
+    expect(page.locator(".token.found").first).to_be_in_viewport()
+    assert "document of many pages" in "".join(page.locator(".token.found").all_text_contents())
+    page.go_back()
+    expect(page.get_by_label("What to search")).to_have_value("A document of many pages")
+
+
+def test_a_search_without_results_says_so(opened):
+    page = opened("#/search?text=nobody+wrote+this&source=1")
+    expect(page.locator(".search-end")).to_contain_text("Nothing was found")
+    expect(page.locator(".told")).to_have_text(re.compile(r"^0 matches in ([\d,]+) of \1 tokens \(100 %\)$"))
+    expect(page.get_by_label("Source")).to_have_value("1")
+
+
+def test_a_search_for_ids_that_are_none_tells_what_is_expected(opened, pages):
+    pages.expect_complaint("400")
+    page = opened("#/search?ids=12,x")
+    expect(page.get_by_role("alert").filter(has_text="no whole number")).to_be_visible()
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_two_runs_are_compared_and_the_first_difference_is_shown(opened):
+    page = opened("#/compare")
+    expect(page.locator(".compare-summary")).to_contain_text("The runs differ from position 200 on")
+    page.get_by_role("link", name="Go to position").click()
+    expect(page.locator(".list [aria-selected=true]")).to_contain_text("200")
+    expect(page.locator(".list [aria-selected=true] .is-other")).to_be_visible()
+    expect(row(page, 199).locator(".is-same")).to_be_visible()
+
+
+def test_everything_is_reached_by_keys_alone(opened):
+    page = opened()
+    page.keyboard.press("2")
+    expect(page.locator("h1")).to_have_text("Samples")
+    expect(row(page, 0)).not_to_have_attribute("aria-busy", "true")
+    page.keyboard.press("Tab")
+    expect(row(page, 0)).to_be_focused()
+    for key, number in (
+        ("ArrowDown", 1),
+        ("End", 1199),
+        ("ArrowUp", 1198),
+        ("Home", 0),
+        ("PageDown", None),
+        ("ArrowUp", None),
+    ):
+        page.keyboard.press(key)
+        if number is not None:
+            expect(row(page, number)).to_be_focused()
+            expect(row(page, number)).to_be_in_viewport()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(detail(page)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(row(page, 0)).to_be_focused()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("4")
+    expect(page.get_by_label("What to search")).to_be_focused()
+
+
+def test_letters_can_be_switched_off(opened):
+    page = opened()
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("Keys of single letters").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("2")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("h1")).to_have_text("Overview")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_are_readable_by_all_in_light_dark_and_narrow(opened, pages, view):
+    page = opened(f"#/{view}{VIEWS[view]}")
+    expect(page.locator("nav [aria-current=page]")).to_have_text(view.capitalize())
+    expect(page.locator(".waiting, [aria-busy=true]")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    pages.check_accessible(page)
+    pages.picture(page, f"explorer-{view}-light", whole=False)
+    page.emulate_media(color_scheme="dark")
+    pages.check_accessible(page)
+    pages.picture(page, f"explorer-{view}-dark", whole=False)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    expect(page.locator(".waiting, [aria-busy=true]")).to_have_count(0)
+    if view == "overview":  # what is too wide for its place must be reached by keys
+        pages.check_accessible(page)
+    pages.picture(page, f"explorer-{view}-narrow", whole=False)
