@@ -25,6 +25,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--component-updater=url-source=http://127.0.0.1:9/",
     "--gaia-url=http://127.0.0.1:9/",
+    "--autofill-server-url=http://127.0.0.1:9/",
     "--font-render-hinting=none",
 )
 """No name leads anywhere but to this machine, and what Chromium itself would ask for, it asks here, in vain."""
@@ -171,7 +172,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with running_browser(log) as browser:
         yield browser
     foreign = hosts_asked(log)
-    assert not foreign, "the browser asked other machines, says the log of its network service"
+    assert not foreign, f"the browser asked other machines, says the log of its network service: {sorted(foreign)}"
 
 
 @pytest.fixture

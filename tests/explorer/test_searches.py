@@ -70,6 +70,17 @@ def test_a_text_is_found_where_documents_have_it_however_they_are_cut(tmp_path, 
     assert per_document == list(counts.values())
 
 
+def test_a_text_without_ascii_is_decoded(tmp_path):
+    tokenizer = Greedy()
+    texts = ["café", "中文", "a中b", "é the 中文 mat"]
+    looking = looking_at(write_corpus(tmp_path / "a", map(tokenizer.tokenize, texts)), tokenizer=tokenizer)
+    assert search(looking, Query({"text": "é"}))["method"] == "text by decoding"
+    assert [match[1] for match in found_all(looking, text="é")] == [0, 3]
+    assert [match[1] for match in found_all(looking, text="中")] == [1, 2, 3]
+    assert [match[1] for match in found_all(looking, text="中b")] == [2]
+    assert [match[1] for match in found_all(looking, text="fé")] == [0]
+
+
 @given(
     texts=st.lists(
         st.lists(st.sampled_from(["the", " cat", "s", " ", "ing", "."]), max_size=12).map("".join), min_size=1
@@ -93,7 +104,7 @@ def test_the_answer_says_how_it_looked_and_shows_the_match_as_text(ask_pair):
     assert (found["cursor"], found["searched_tokens"]) == (None, found["total_tokens"])
     assert ask_pair("search", text="strip() + 17\n")["matches"][0]["document"] == 17
     assert {ask_pair("search", text=text)["method"] for text in ("a", "return text.strip() + 17")} == {
-        "text by decoding",
+        "text by tables",
         "text by ids",
     }
 

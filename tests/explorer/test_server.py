@@ -23,6 +23,11 @@ def test_this_machine_alone_by_default(server):
     assert len(server.access.token) == 43
 
 
+def test_an_answer_of_two_packets_does_not_wait_for_the_client(server):
+    with socket.create_connection(("127.0.0.1", server.port)), server._socket.accept()[0] as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
 def test_tokens_differ(server):
     other = LocalServer({})
     other.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from tests.indexed.origins import files_of, runs_of_records
 
+from tokenloom.indexed.origins import Origins
 from tokenloom.inspect.shown import NO_PART, NO_SPAN, Shown, ShownSpan, TokenKind
 
 HOSTILE = (
@@ -42,7 +44,6 @@ def shown(
     """Returns tokens with ids from 100 on; by default text of the one span that there is, if there is one."""
     size = len(texts)
     return Shown(
-        heading="position 7",
         spans=tuple(spans),
         num_tokens=size,
         ids=np.arange(100, 100 + size),
@@ -51,7 +52,7 @@ def shown(
         spans_of=np.array(([0] if spans else [NO_SPAN]) * size if spans_of is None else spans_of, dtype=np.int32),
         parts=np.array([NO_PART] * size if parts is None else parts, dtype=np.int8),
         loss=None if loss is None else np.array(loss, dtype=np.bool_),
-        **changes,
+        **{"heading": "position 7", **changes},
     )
 
 
@@ -72,3 +73,8 @@ def sample() -> Shown:
         loss=[False, True, False, True, True, True, True, *[False] * 5],
         notes=("a note",),
     )
+
+
+def origins_of(path: str, records: Sequence[tuple[int, int]]) -> Origins:
+    """Returns which records of a file documents were made of; (-1, 0) where that is not known."""
+    return Origins.from_runs(files_of(path), runs_of_records(records))

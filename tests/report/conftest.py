@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.corpus.jobs import preprocess
 
-from tokenloom import IndexedDatasetBuilder
+from tokenloom import IndexedDatasetBuilder, load_tokenizer
 
 WritePair = Callable[..., str]
 
@@ -27,3 +29,31 @@ def write_pair(tmp_path: Path) -> WritePair:
         return prefix
 
     return written
+
+
+@pytest.fixture
+def make_corpus(tmp_path: Path) -> WritePair:
+    """Preprocesses records, good and bad ones, of a file with a hostile name; returns the prefix of the pair."""
+
+    def made(name: str = "in", *, append_eod: bool = True) -> str:
+        lines = [json.dumps({"text": f"text {number}"}) for number in range(8)]
+        lines += ["", '{"no": 1}', '{"<b>": 2}', "{\x1b", lines[0]]
+        (tmp_path / f"{name}<i>.jsonl").write_text("\n".join(lines) + "\n")
+        preprocess(
+            tmp_path / f"{name}<i>.jsonl",
+            tmp_path / name,
+            load_tokenizer("byte"),
+            skip_bad_records=True,
+            drop_duplicates=True,
+            append_eod=append_eod,
+            num_workers=1,
+        )
+        return f"{tmp_path}/{name}_text_document"
+
+    return made
+
+
+@pytest.fixture
+def corpus(make_corpus: WritePair) -> str:
+    """The prefix of such a corpus."""
+    return make_corpus()

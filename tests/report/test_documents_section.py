@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
+from tests.report.pages import words_of
 
 from tokenloom.errors import DatasetFormatError
 from tokenloom.inspect.target import open_target
@@ -15,10 +15,6 @@ from tokenloom.report.options import ReportOptions
 
 def section_of(*words: str):
     return documents_section(open_target(list(words)), ReportOptions())
-
-
-def words_of(html: str) -> str:
-    return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", html))
 
 
 def test_a_pair_is_counted(write_pair):

@@ -54,7 +54,7 @@ def test_the_same_sections_make_the_same_bytes_without_a_time(target):
 def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
     sections = [Section(id="one", title="One", html="", findings=["It is <odd>."])]
     found = text_of(target, *sections)
-    assert '<li>It is &lt;odd&gt;. <a href="#one">One</a></li>' in found
+    assert '<li>It is &lt;odd&gt;. <a href="#one" class="where">One</a></li>' in found
     assert found.index("Worth a look") < found.index("Contents")
     assert "no manifest, and no tokenizer was named" in found  # a note of the target
 

@@ -223,6 +223,16 @@ def test_odd_data_are_drawn_or_said_to_be_nothing(drawn):
     assert note.text_content() == "29 series are drawn alike, in grey."
 
 
+def test_the_line_that_is_pointed_at_in_the_legend_comes_to_the_front(drawn):
+    page = drawn(chart(x=[0, 1], series={"a": [1, 2], "b": [2, 3], "c": [3, 4]}))
+    alphas = "() => tokenloomCharts.of(document.querySelector('.chart')).plot.series.slice(1).map((each) => each.alpha)"
+    assert page.evaluate(alphas) == [1, 1, 1]
+    page.get_by_role("button", name="a", exact=True).hover()
+    assert page.evaluate(alphas) == [0.25, 0.25, 1]  # the first line is drawn last, on top of all others
+    page.mouse.move(0, 0)
+    assert page.evaluate(alphas) == [1, 1, 1]
+
+
 def test_names_are_texts_and_nothing_else(drawn):
     evil = "<img src=x onerror=\"document.title='gone'\"></script><script>document.title='gone'</script>"
     page = drawn(

@@ -137,3 +137,14 @@ def test_samples_look_well_and_can_be_read_by_all(pages, tmp_path, look, window)
     pages.check_accessible(page)
     assert page.title() == "Charts"
     assert page.locator(".tokens img, .tokens script").count() == 0
+
+
+def test_keys_reach_tables_that_are_wider_than_the_window(pages, tmp_path):
+    wide = table([f"a long heading {number}" for number in range(9)], [["1"] * 9])
+    page = pages.open(page_of([], tmp_path / "page.html", body=f"{wide}<div id=later></div>"), width=390)
+    page.locator("table").first.focus()
+    assert page.evaluate("document.activeElement.tagName") == "TABLE"
+    page.evaluate("document.querySelector('#later').append(document.querySelector('table').cloneNode(true))")
+    page.locator("table[tabindex='0']").nth(1).wait_for()
+    page.set_viewport_size({"width": 2000, "height": 800})
+    page.locator("table:not([tabindex])").nth(1).wait_for()

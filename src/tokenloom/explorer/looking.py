@@ -21,6 +21,7 @@ from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.loading.topology import Topology
 from tokenloom.rendering.plain import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
+from tokenloom.run.audit.text_scan import vocabulary_texts
 from tokenloom.run.lock import RunLock
 
 PREVIEW_TOKENS = 64
@@ -62,6 +63,15 @@ class Looking:
     def follower(self) -> FollowedFile | None:
         """What reads the file of a training loop; None without."""
         return None if self.followed is None else FollowedFile(self.followed)
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """What each token adds to a text: some seconds for the largest vocabularies.
+
+        Raises:
+            ConfigError: the tokenizer cannot decode it.
+        """
+        return vocabulary_texts(self.target.tokenizer)
 
     @property
     def lock(self) -> RunLock | None:

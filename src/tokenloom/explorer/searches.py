@@ -1,10 +1,10 @@
 """Texts and ids, looked for in all documents: a while at a time, with a cursor that says where to go on.
 
-A text is found where a document, decoded, has it, letter by letter. Where enough of its tokens are the same whatever
-stands around it, ids are compared first, at about a billion tokens a second; of shorter texts, such as a word, all that
-is looked through is decoded, at about a million tokens a second. Both find the same, but for text that was tokenized
-otherwise than its tokens in the midst of other text, as with dropout, which only the second finds; and of places that
-overlap, the second finds every other.
+A text is found where a document, decoded, has it, letter by letter, however it is cut into tokens. Where enough of its
+tokens are the same whatever stands around it, their ids are compared; of shorter texts, such as a word, tokens are
+looked up in tables of what they spell; what may be a match is decoded. Short texts without a letter of ASCII are looked
+for by decoding everything, which takes a hundred times as long. All find the same, but for text that was tokenized
+otherwise than its tokens in the midst of other text, as with dropout, which comparing ids does not find.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tokenloom.inspect.open_pairs import OpenPair
 from tokenloom.inspect.token_texts import decoded
 from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.rendering.html import element, joined
+from tokenloom.run.audit.text_scan import TextScan, seed_of
 from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 
 SECONDS = 0.3
@@ -36,6 +37,9 @@ _MOST_MATCHES = 50
 _MOST_IDS = 256
 _MOST_CHARACTERS = 2000
 _DECODED_AT_ONCE = 2048
+_LOOKED_UP_AT_ONCE = 1 << 20
+_SPARE = 8
+"""Tokens that may stand within a text and add nothing to it."""
 _AROUND = 24
 """Tokens before and behind a match that are shown."""
 
@@ -102,7 +106,7 @@ def search(looking: Looking, query: Query, *, seconds: float = SECONDS) -> dict[
     if (text is None) == (ids is None):
         message = "expected `text` or `ids` to look for, one of both"
         raise ConfigError(message)
-    sought = _Sought.of_ids(ids) if text is None else _Sought.of_text(text or "", looking.target.tokenizer)
+    sought = _Sought.of_ids(ids) if text is None else _Sought.of_text(text or "", looking)
     pairs, total = _pairs(looking, chosen)
     at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
     if at.pair not in pairs and len(pairs):
@@ -132,6 +136,8 @@ class _Sought:
     ids: tuple[int, ...] = ()
     text: str = ""
     stable: StableIds | None = None
+    scan: TextScan | None = None
+    seed: str = ""
     tokenizer: Any = None
 
     @classmethod
@@ -144,7 +150,8 @@ class _Sought:
         return cls(ids=tuple(ids))
 
     @classmethod
-    def of_text(cls, text: str, tokenizer: Any) -> _Sought:
+    def of_text(cls, text: str, looking: Looking) -> _Sought:
+        tokenizer = looking.target.tokenizer
         if tokenizer is None:
             message = "expected a tokenizer to look for text, found none"
             raise ConfigError(message, hint="look for ids, or name a tokenizer with --tokenizer")
@@ -154,19 +161,59 @@ class _Sought:
         try:
             stable = StableIds.of(text, tokenizer)
         except ConfigError:  # too short for it; the answer says by `method` what is done instead
-            return cls(text=text, tokenizer=tokenizer)
+            seed = seed_of(text)
+            scan = TextScan(seed, looking.vocabulary) if seed else None
+            return cls(text=text, scan=scan, seed=seed, tokenizer=tokenizer)
         return cls(text=text, ids=stable.ids, stable=stable, tokenizer=tokenizer)
 
     @property
     def method(self) -> str:
-        """How it is looked for: "ids", "text by ids" or "text by decoding"."""
-        return "text by decoding" if not self.ids else "ids" if self.stable is None else "text by ids"
+        """How it is looked for."""
+        if self.ids:
+            return "ids" if self.stable is None else "text by ids"
+        return "text by decoding" if self.scan is None else "text by tables"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
         """Yields what is found in a pair from a place on; a stage ends early when it is `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
+        if self.scan is not None:
+            return self._stages_of_tables(pair, self.scan, row, start, until)
         return self._stages_of_text(pair, row, start)
+
+    def _stages_of_tables(self, pair: OpenPair, scan: TextScan, row: int, start: int, until: float) -> Iterator[_Stage]:
+        lengths, overlap = pair.data.sequence_lengths, len(self.seed) + _SPARE
+        for span in stretches(lengths, overlap=overlap, row=row, start=start, at_once=_LOOKED_UP_AT_ONCE):
+            found = scan.places(span.tokens_of(pair.data))
+            ends = np.cumsum(span.lengths)
+            pieces = np.searchsorted(ends, found, side="right")
+            begins = span.starts[pieces] + found - (ends[pieces] - span.lengths[pieces])
+            places: list[_Place] = []
+            for at, begin in zip(span.rows[pieces].tolist(), begins.tolist(), strict=True):
+                if len(places) > _MOST_MATCHES or (at == span.next_row and begin >= span.next_start):
+                    break
+                if _is_image(pair, at):
+                    continue
+                if (at, begin) > (row, start) and time.monotonic() >= until:
+                    yield _Stage(places, 0, at, begin)
+                    return
+                place = self._place_around(pair, at, begin)
+                if place is not None and (not places or (at, place[0]) > places[-1][:2]):
+                    places.append(_Place(at, *place, begin))
+            yield _Stage(places, span.num_tokens, span.next_row, span.next_start)
+
+    def _place_around(self, pair: OpenPair, row: int, begin: int) -> tuple[int, int] | None:
+        """Returns the tokens that hold the text whose seed begins in a token; None if it is not there."""
+        before, behind = self.text.split(self.seed, 1)
+        first = max(0, begin - len(before.encode(errors="replace")) - (_SPARE if before else 1))
+        stop = begin + len((self.seed + behind).encode(errors="replace")) + _SPARE
+        stop = min(int(pair.data.sequence_lengths[row]), stop)
+        found = pair.data.get(row, first, stop - first)
+        tokens = (found[0] if pair.data.multimodal else found).tolist()
+        for start, end in _places(self.text, tokens, self.tokenizer):
+            if first + start <= begin < first + end:
+                return first + start, first + end
+        return None
 
     def _stages_of_ids(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
         for found in places_of_ids(pair.data, self.ids, row=row, start=start, at_once=TOKENS_AT_ONCE):

@@ -11,6 +11,9 @@ from tokenloom.inspect.open_pairs import OpenPair
 from tokenloom.inspect.shown import NO_PART, Shown, ShownSpan, SpecialTokens, TokenKind, texts_of
 from tokenloom.inspect.token_texts import Detokenizer
 
+_CONTEXT = 8
+"""Tokens before and after a window that are decoded with it: a character may begin or end there."""
+
 
 def shown_document(
     pair: OpenPair,
@@ -121,6 +124,9 @@ def _sequence(
         except DatasetFormatError:  # what a mode means is up to whoever wrote the data
             text = f"{len(tokens):,} tokens of mode {IMAGE_MODE}, no image"
         return np.array([-1]), (text,), np.array([TokenKind.image], dtype=np.uint8), np.array([NO_PART], dtype=np.int8)
-    found = pair.data.get(row, start, stop - start)
-    ids = np.asarray(found[0] if pair.data.multimodal else found).astype(np.int64)
-    return ids, texts_of(ids, tokenizer, special), special.kinds(ids), part_kinds(pair, row, start, stop)
+    begin = max(start - _CONTEXT, 0)
+    found = pair.data.get(row, begin, min(stop + _CONTEXT, int(pair.data.sequence_lengths[row])) - begin)
+    around = np.asarray(found[0] if pair.data.multimodal else found).astype(np.int64)
+    here = slice(start - begin, stop - begin)
+    ids, texts = around[here], texts_of(around, tokenizer, special)[here]
+    return ids, texts, special.kinds(ids), part_kinds(pair, row, start, stop)

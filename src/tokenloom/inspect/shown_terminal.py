@@ -120,7 +120,10 @@ class _Drawing:
             if section.span is not None and section.span.origin not in (None, *told):
                 yield from self._folded([self._piece(f"made of {section.span.origin}", _FAINT)])
             yield from self._grid(section) if self._look.ids else self._flow(section)
-        if entries := list(legend(shown)):
+        entries = list(legend(shown))
+        if self._look.ids and any(" " in text for text in shown.texts):
+            entries.append(LegendEntry("space", "space", sign=_SPACE))
+        if entries:
             yield from self._folded(self._legend(entries))
 
     def _rule(self, heading: str) -> Iterator[str]:
@@ -143,10 +146,6 @@ class _Drawing:
                 yield Piece(f": {entry.meaning}" if entry.meaning else "")
             else:
                 yield Piece(_PLAIN_LEGEND.get(entry.style, f"[{entry.name}] {entry.meaning}").rstrip())
-        if self._look.ids:
-            yield Piece("; ")
-            yield Piece(self._signs[_SPACE], _MARK)
-            yield Piece(" space")
 
     # --- tokens that follow each other ------------------------------------------------------------------------
 

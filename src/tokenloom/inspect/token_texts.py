@@ -12,6 +12,12 @@ _MOST_WAITING = 8
 
 _BROKEN = "\ufffd"
 
+_MOST_BROKEN = 3
+"""Signs for broken bytes that the begin of one character is shown as; they go once it is complete."""
+
+_MOST_SILENT = 64
+"""Tokens without any text that are decoded once more for what is before them."""
+
 
 class Detokenizer(Protocol):
     """What turns ids into text."""
@@ -65,7 +71,13 @@ def _in_context(ids: list[int], tokenizer: Detokenizer) -> list[str]:
         is_last = stop == len(ids)
         if text.endswith(_BROKEN) and stop - complete < _MOST_WAITING and not is_last:
             continue
-        texts[stop - 1] = text.removeprefix(before)
-        begin, complete = complete, stop
-        before = decoded(ids[begin:complete], tokenizer)
+        waiting = 0 if is_last else min(len(text) - len(text.rstrip(_BROKEN)), _MOST_BROKEN)
+        texts[stop - 1] = text[: len(text) - waiting].removeprefix(before)
+        before = decoded(ids[complete:stop], tokenizer)
+        if before or stop - begin > _MOST_SILENT:
+            begin = complete
+        else:  # ids without any text, such as unknown ones, are no begin: what follows would lose its space
+            before = text
+        complete = stop
+        before = before[: len(before) - waiting]
     return texts

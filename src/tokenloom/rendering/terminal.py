@@ -71,7 +71,7 @@ def folded(pieces: Iterable[Piece], width: int) -> Iterator[list[Piece]]:
     used = 0
     for char, style in ((char, piece.style) for piece in pieces for char in piece.text):
         wide = _width_of(char)
-        if width and wide and used + wide > width:
+        while width and wide and cells and used + wide > width:
             kept = _break_after(cells, width)
             yield _joined(cells[:kept])
             cells = cells[kept:]

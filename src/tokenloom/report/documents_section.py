@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.document_lengths import DocumentLengths
 from tokenloom.inspect.target import Target, TargetKind, TargetSource
-from tokenloom.rendering.html import Cell, Markup, facts, joined, table
+from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.section import Chart, Section, Series
 from tokenloom.report.words import share
@@ -46,24 +46,22 @@ def documents_section(target: Target, _options: ReportOptions) -> Section:
             dtypes.add(data.dtype.name)
             num_bytes += data.num_tokens * data.dtype.itemsize
         counted.append((source, lengths.num_documents - before[0], lengths.num_tokens - before[1]))
-    html = [
-        facts(
-            [
-                ("documents", lengths.num_documents),
-                ("tokens", lengths.num_tokens),
-                ("bytes of tokens", num_bytes),
-                ("dtype", ", ".join(sorted(dtypes)) or None),
-                ("documents without tokens", lengths.num_empty),
-                ("tokens of a document, on average", f"{lengths.mean:,.1f}" if lengths.num_documents else None),
-                ("shortest document with tokens", _place(target, lengths.shortest)),
-                ("longest document", _place(target, lengths.longest)),
-            ]
-        )
-    ]
+    counts = facts(
+        [
+            ("documents", lengths.num_documents),
+            ("tokens", lengths.num_tokens),
+            ("bytes of tokens", num_bytes),
+            ("dtype", ", ".join(sorted(dtypes)) or None),
+            ("documents without tokens", lengths.num_empty),
+            ("tokens of a document, on average", f"{lengths.mean:,.1f}" if lengths.num_documents else None),
+            ("shortest document with tokens", _place(target, lengths.shortest)),
+            ("longest document", _place(target, lengths.longest)),
+        ]
+    )
+    percentiles = [] if lengths.shortest is None else [_percentiles(lengths)]
+    html = [element("div", counts, *percentiles, class_="side-by-side")]
     if len(counted) > 1:
         html.append(_sources(counted, lengths.num_tokens))
-    if lengths.shortest is not None:
-        html.append(_percentiles(lengths))
     return Section(
         id="documents",
         title="Documents and tokens",
@@ -94,7 +92,7 @@ def _percentiles(lengths: DocumentLengths) -> Markup:
     hundredth = lengths.share_of_tokens_in_longest(0.01)
     note = f"The longest 1% of the documents hold {share(hundredth, 1)} of the tokens."
     rows: list[list[Cell]] = [[f"{percent:g}%", tokens] for percent, tokens in found]
-    return table(["of the documents", "have at most so many tokens"], rows, caption="Lengths", note=note)
+    return element("div", table(["of the documents", "have at most so many tokens"], rows, note=note))
 
 
 def _charts(lengths: DocumentLengths) -> Iterator[Chart]:

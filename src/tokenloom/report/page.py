@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 
 from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.rendering.html import Markup, element, joined
+from tokenloom.rendering.words import counted
 from tokenloom.report.section import Chart, Section
-from tokenloom.web.assets import SCRIPTS, STYLES, asset, policy_of_file
+from tokenloom.web.assets import SCRIPTS, STYLES, Asset, asset, policy_of_file
 from tokenloom.web.figures import figure_html
 
 _KINDS = {
@@ -23,6 +24,36 @@ _KINDS = {
     TargetKind.job: "a job that makes a corpus",
 }
 
+_STYLE = Asset(
+    name="report.css",
+    text="""
+.kicker { color: var(--text-soft); margin: 0; }
+.report > .findings { background: var(--ground-soft); border: 1px solid var(--line);
+  border-left: 4px solid var(--warning);
+  border-radius: 6px; padding: 1rem 1.25rem; margin-top: 1.25rem; }
+.report > .findings.none { border-left-color: var(--good); }
+.findings h2 { font-size: 1.05rem; margin-bottom: .4rem; }
+.findings ul { margin: 0; padding-left: 1.2rem; }
+.findings li { margin: .3rem 0; max-width: 90ch; overflow-wrap: anywhere; }
+.findings p { margin: 0; }
+.contents { margin-top: 1.25rem; }
+.contents h2 { font-size: 1rem; margin: 0 0 .25rem; }
+.contents ol { columns: 16rem auto; margin: 0; padding-left: 1.5rem; }
+.report article { margin: 1.5rem 0 2rem; }
+.report article > .note { margin: 0 0 .5rem; }
+.side-by-side { display: flex; flex-wrap: wrap; gap: 0 4rem; align-items: start; }
+.report td .note { font-size: .8125rem; }
+.report td code { white-space: pre-wrap; }
+noscript h3 { margin-top: 1rem; }
+@media print {
+  .findings .where { display: none; }
+  .report > section { break-inside: auto; }
+  .report article { break-inside: auto; }
+}
+""",
+)
+"""What only reports have; all else is in `web/style.css`."""
+
 
 def page(target: Target, sections: Sequence[Section], *, when: float | None) -> bytes:
     """Returns a page: HTML in UTF-8.
@@ -32,7 +63,7 @@ def page(target: Target, sections: Sequence[Section], *, when: float | None) -> 
         sections: what is said of it, in order.
         when: the time that stands on the page, in seconds since 1970; None for none.
     """
-    scripts, styles = [asset(name) for name in SCRIPTS], [asset(name) for name in STYLES]
+    scripts, styles = [asset(name) for name in SCRIPTS], [*(asset(name) for name in STYLES), _STYLE]
     head = [
         Markup('<meta charset="utf-8">'),
         Markup(
@@ -72,8 +103,23 @@ def _header(target: Target, when: float | None) -> Markup:
         "header",
         element("p", f"tokenloom report on {_KINDS[target.kind]}", class_="kicker"),
         element("h1", target.name),
+        *([element("p", words)] if (words := _sizes(target)) else []),
         *([] if made is None else [_made(made)]),
     )
+
+
+def _sizes(target: Target) -> str:
+    """Returns how large it is, in a sentence; nothing of a job, whose data are being made."""
+    if not target.sources:
+        return ""
+    documents = counted(sum(source.num_documents for source in target.sources), "document")
+    words = f"{documents} of {counted(sum(source.num_tokens for source in target.sources), 'token')}"
+    if len(target.sources) > 1:
+        words += f" in {counted(len(target.sources), 'source')}"
+    if target.run is not None:
+        samples = target.run.num_samples
+        words += "; the run has no end" if samples is None else f"; the run has {counted(samples, 'sample')}"
+    return f"{words}."
 
 
 def _made(made: datetime) -> Markup:
@@ -86,7 +132,7 @@ def _findings(target: Target, sections: Sequence[Section]) -> Markup:
     rows = [element("li", note) for note in target.notes]
     for section in sections:
         rows += [
-            element("li", finding, " ", element("a", section.title, href=f"#{section.id}"))
+            element("li", finding, " ", element("a", section.title, href=f"#{section.id}", class_="where"))
             for finding in section.findings
         ]
     heading = element("h2", "Worth a look", id="worth-a-look")

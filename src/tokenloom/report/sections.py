@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from tokenloom.errors import TokenloomError
 from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.rendering.html import element, joined
+from tokenloom.report.blend_section import blend_section
 from tokenloom.report.documents_section import documents_section
+from tokenloom.report.input_section import input_section
+from tokenloom.report.job_section import job_section
 from tokenloom.report.ledger_section import ledger_section
+from tokenloom.report.made_by_section import made_by_section
 from tokenloom.report.options import ReportOptions
+from tokenloom.report.packing_section import packing_section
+from tokenloom.report.parts_section import parts_section
 from tokenloom.report.run_sections import held_out_section, passes_section, stages_section
+from tokenloom.report.samples_section import samples_section, shown_documents_section
 from tokenloom.report.section import Section
 from tokenloom.report.shuffle_section import shuffle_section
+from tokenloom.report.tokens_section import tokens_section
 
 MakeSection = Callable[[Target, ReportOptions], Section | None]
 """Returns a section of a target; None where there is nothing to say."""
@@ -62,14 +70,24 @@ class MadeSection:
 
 _DATA = frozenset({TargetKind.pair, TargetKind.catalogue, TargetKind.blend, TargetKind.run})
 _RUNS = frozenset({TargetKind.run})
+_BLENDS = frozenset({TargetKind.blend})
 
 SECTIONS: tuple[ListedSection, ...] = (
+    ListedSection(id="job", title="How far the job is", kinds={TargetKind.job}, make=job_section),
     ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
+    ListedSection(id="blend", title="The blend as it is built", kinds=_BLENDS, make=blend_section),
+    ListedSection(id="parts", title="Parts of the catalogue", kinds={TargetKind.catalogue}, make=parts_section),
     ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
     ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
     ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
+    ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
+    ListedSection(id="input", title="What became of the input", kinds=_DATA, make=input_section),
+    ListedSection(id="made-by", title="What the data were made by", kinds=_DATA, make=made_by_section),
+    ListedSection(id="tokens", title="The tokens", kinds=_DATA, make=tokens_section),
+    ListedSection(id="samples", title="Some samples", kinds=_DATA, make=samples_section),
+    ListedSection(id="shown-documents", title="Some documents", kinds=_DATA, make=shown_documents_section),
 )
 """All of them, in the order of the page."""
 

@@ -132,7 +132,7 @@ const tokenloomCharts = (() => {
           y: { distr: this.chart.y.scale === "log" ? 3 : 1, range: (_, low, high) => this.yRange(low, high) },
         },
         axes: [this.axis(0), this.axis(1)],
-        series: [{}, ...this.data.series.map((each, number) => this.seriesOptions(each, number))],
+        series: this.inOrder(this.data.series.map((each, number) => this.seriesOptions(each, number)), {}),
         bands: kind === "stacked" ? this.columns.slice(1).map((_, number) => ({ series: [number + 2, number + 1] })) : [],
         hooks: {
           drawClear: [(plot) => this.paintGround(plot)], draw: [(plot) => this.paintMarks(plot)],
@@ -170,7 +170,21 @@ const tokenloomCharts = (() => {
         this.indices = thinned(x, this.columns, low, high, width, placeX);
       }
       const pick = (values) => this.indices.map((index) => (Number.isNaN(values[index]) ? null : values[index]));
-      return [pick(x), ...this.columns.map(pick)];
+      return this.inOrder(this.columns.map(pick), pick(x));
+    }
+
+    // What there is of each series as uPlot takes it, after x: first what is drawn below, which is the last line or cloud.
+    inOrder(each, first) {
+      return [first, ...(this.isReversed() ? each.reverse() : each)];
+    }
+
+    isReversed() {
+      return this.chart.kind === "lines" || this.chart.kind === "points";
+    }
+
+    // Puts one series in the foreground; none for null.
+    focus(number) {
+      if (this.plot) this.plot.setSeries(number === null ? null : this.isReversed() ? this.columns.length - number : number + 1, { focus: true });
     }
 
     yRange(low, high) {
@@ -208,7 +222,7 @@ const tokenloomCharts = (() => {
       if (kind === "lines") {
         const alone = (plot, _, first, last) => last - first < 60;
         const width = (each.others ? 1 : 2) * k;
-        return { ...options, stroke: () => colour().line, width, dash: (DASHES[number] || []).map((length) => length * k),
+        return { ...options, stroke: () => colour().line + (each.others ? "99" : ""), width, dash: dashOf(each, number).map((length) => length * k),
           points: { show: alone, size: 5 * k, fill: () => colour().line, stroke: () => colour().line } };
       }
       if (kind === "stacked") return { ...options, stroke: () => this.ink.ground, width: k, fill: () => colour().area };
@@ -356,8 +370,8 @@ const tokenloomCharts = (() => {
         const button = element("button", { type: "button", "aria-pressed": String(!this.hidden.has(number)), title: each.name },
           swatch, element("bdi", { class: "name" }, each.name), value);
         button.addEventListener("click", () => this.toggle(number, button));
-        button.addEventListener("pointerenter", () => this.plot && this.plot.setSeries(number + 1, { focus: true }));
-        button.addEventListener("pointerleave", () => this.plot && this.plot.setSeries(null, { focus: true }));
+        button.addEventListener("pointerenter", () => this.focus(number));
+        button.addEventListener("pointerleave", () => this.focus(null));
         this.swatches.push(swatch);
         this.values.push(value);
         return element("li", {}, button);
@@ -383,7 +397,7 @@ const tokenloomCharts = (() => {
       this.swatches.forEach((swatch, number) => {
         const { line, area } = this.ink.series[number];
         swatch.replaceChildren(
-          kind === "lines" ? shape("line", { x1: 0, y1: 6, x2: 20, y2: 6, stroke: line, "stroke-width": 2.5, "stroke-dasharray": (DASHES[number] || []).join(" ") })
+          kind === "lines" ? shape("line", { x1: 0, y1: 6, x2: 20, y2: 6, stroke: line, "stroke-width": 2.5, "stroke-dasharray": dashOf(this.data.series[number], number).join(" ") })
             : kind === "points" ? shape("path", { d: outline(number, 10, 6, 5), fill: line })
               : shape("rect", { x: 1, y: 0.5, width: 18, height: 11, fill: area, stroke: line }));
       });
@@ -422,6 +436,10 @@ const tokenloomCharts = (() => {
       this.figure.toggleAttribute("data-paper", isPaper);
       this.draw();
     }
+  }
+
+  function dashOf(each, number) {
+    return each.others ? [] : DASHES[number];
   }
 
   function placing(scale) {
@@ -558,7 +576,6 @@ const tokenloomCharts = (() => {
 
   // Draws the figures that hold data and are not drawn.
   function drawAll(root = document) {
-    reachTables();
     for (const figure of root.querySelectorAll("figure.chart")) {
       const data = figure.querySelector(":scope > script[type='application/json']");
       if (data) new Drawn(figure, JSON.parse(data.textContent));
@@ -570,7 +587,13 @@ const tokenloomCharts = (() => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => eachDrawn((drawn) => drawn.draw()));
   addEventListener("beforeprint", () => eachDrawn((drawn) => drawn.print(true)));
   addEventListener("afterprint", () => eachDrawn((drawn) => drawn.print(false)));
-  addEventListener("resize", reachTables);
+  let isDue = false;
+  const reachSoon = () => {
+    if (!isDue) requestAnimationFrame(() => { isDue = false; reachTables(); });
+    isDue = true;
+  };
+  addEventListener("resize", reachSoon);
+  new MutationObserver(reachSoon).observe(document.documentElement, { childList: true, subtree: true });
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", () => drawAll());
   else drawAll();
 

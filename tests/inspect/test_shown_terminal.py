@@ -1,0 +1,178 @@
+"""Documents and samples as lines of a terminal or a log."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.inspect.drawn import HOSTILE, sample, shown, span
+
+from tokenloom.indexed.roles import PartKind
+from tokenloom.inspect.shown import TokenKind
+from tokenloom.inspect.shown_terminal import Look, shown_lines
+from tokenloom.rendering.terminal import cell_width
+
+STYLE = re.compile("\x1b\\[[0-9;]*m")
+COLOUR = Look(colour=True)
+
+
+def drawn(what, **look) -> list[str]:
+    return list(shown_lines(what, Look(**look)))
+
+
+def test_a_log_tells_boundaries_kinds_and_loss_in_words():
+    assert drawn(sample(), width=60) == [
+        "position 7",
+        "note: a note",
+        "── document 3 of web, tokens 8 to 9 of 10 ──────────────────",
+        "made of raw/web.jsonl:17",
+        "[without loss]end.[with loss][EOD <eod>]",
+        "── document 5 of web, all 5 tokens ─────────────────────────",
+        "[without loss][BOS <s>][with loss]two↵",
+        "lines▏é[EOD <eod>]",
+        "── document 6 of web, tokens 0 to 1 of 10, denied: padding",
+        "[denied: padding x 2]",
+        "── document 8 of web, empty ────────────────────────────────",
+        "[padding x 3]",
+        "legend: [with loss] the model learns to predict it;",
+        "[without loss] the model only reads it; [EOD] end of",
+        "document; [BOS] begin of document; [padding x N] padding;",
+        "[denied: padding x N] padding for a denied document; ▏ a",
+        "token that only begins a character; ↵ line break",
+    ]
+
+
+def test_a_terminal_tells_them_by_styles():
+    assert drawn(sample(), colour=True)[4:10] == [
+        "\x1b[2mend.\x1b[0m\x1b[7;33m<eod>\x1b[0m",
+        "\x1b[1m── document 5 of web, all 5 tokens ─────────────────────────────────────────────\x1b[0m",
+        "\x1b[7;36;2m<s>\x1b[0mtwo\x1b[35m↵\x1b[0m",
+        "lines\x1b[35m▏\x1b[0mé\x1b[7;33m<eod>\x1b[0m",
+        "\x1b[1m── document 6 of web, tokens 0 to 1 of 10, denied: padding ─────────────────────\x1b[0m",
+        "\x1b[31m[denied: padding x 2]\x1b[0m",
+    ]
+
+
+def test_what_ascii_cannot_write_has_other_signs():
+    lines = drawn(sample(), encoding="ascii")
+    assert lines[2].startswith("-- document 3 of web, ")
+    assert lines[6:8] == ["[without loss][BOS <s>][with loss]two$", "lines|\\xe9[EOD <eod>]"]
+    assert "".join(lines).isascii()
+    assert lines[-1].endswith("$ line break")
+
+
+def test_ids_stand_below_their_tokens():
+    assert drawn(sample(), width=44, ids=True)[4:13] == [
+        "[without loss] end. [with loss] [EOD <eod>]",
+        "               100              101",
+        "── document 5 of web, all 5 tokens ─────────",
+        "[without loss] [BOS <s>] [with loss]",
+        "               102",
+        "two↵lines",
+        "103",
+        "▏   é   [EOD <eod>]",
+        "104 105 106",
+    ]
+
+
+def test_columns_are_those_of_wide_characters_and_spaces_are_seen():
+    wide = shown([" 漢", "\u0301", "a b", "\u200d", "漢字漢字"], spans=[span(0, 0, 5, slot=0, num_tokens=5)])
+    assert drawn(wide, ids=True)[2:-1] == [
+        "·漢 ◌\u0301   a·b \\u200d 漢字漢字",
+        "100 101 102 103    104",
+    ]
+    assert drawn(wide, ids=True)[-1] == "legend: · space"
+
+
+def test_a_token_wider_than_a_line_is_folded():
+    long = shown(["x" * 25, "y"], spans=[span(0, 0, 2, slot=0, num_tokens=2)])
+    assert drawn(long, ids=True, width=20)[3:8] == ["x" * 20, "x" * 5, "100", "y", "101"]
+
+
+def test_parts_of_a_conversation_begin_lines():
+    chat = shown(
+        ["q", "\n", "<end>", "a", "<end>"],
+        kinds=[0, 0, TokenKind.special, 0, TokenKind.special],
+        spans=[span(0, 0, 5, slot=0)],
+        parts=[PartKind.prompt] * 3 + [PartKind.answer] * 2,
+        loss=[False, False, False, True, True],
+    )
+    assert drawn(chat)[2:6] == ["[prompt, without loss]", "q↵", "[<end>]", "[answer, with loss]"]
+    assert drawn(chat)[6] == "a[<end>]"
+    assert drawn(chat, ids=True)[2:8] == [
+        "[prompt, without loss]", "q   ↵", "100 101", "[<end>]", "102", "[answer, with loss]",
+    ]  # fmt: skip
+    assert drawn(chat, colour=True)[2:4] == [
+        "\x1b[36;2mq\x1b[0m\x1b[35m↵\x1b[0m",
+        "\x1b[1;33;36;2m<end>\x1b[0m\x1b[1;32ma\x1b[0m\x1b[1;33;1;32m<end>\x1b[0m",
+    ]
+
+
+def test_ids_in_words_stand_apart():
+    bare = shown(["1", "22", "<eod>"], kinds=[0, 0, TokenKind.eod], spans=[span(0, 0, 3, slot=0)], has_texts=False)
+    assert "1 22 [EOD <eod>]" in drawn(bare)
+    assert "1 22 \x1b[7;33m<eod>\x1b[0m" in drawn(bare, colour=True)
+
+
+def test_special_tokens_without_a_spelling_say_what_they_are():
+    odd = shown(
+        ["", "", "", "image of 3 bytes"], kinds=[TokenKind.eod, TokenKind.bos, TokenKind.special, TokenKind.image]
+    )
+    assert "[EOD][BOS][special][image of 3 bytes]" in drawn(odd)
+    assert "[end of document]" in "".join(drawn(odd, colour=True))
+
+
+def test_a_document_is_named_once():
+    spans = [span(4, 0, 1, slot=0, num_tokens=1, origin="x:1")]
+    document = shown(["a"], spans=spans, heading="document 4 of web", facts=(("made of", "x:1"),))
+    assert drawn(document, width=40) == ["── document 4 of web, its only token ───", "made of x:1", "a"]
+
+
+def test_long_sections_are_shortened_in_the_middle_if_asked():
+    long = shown([f"{number} " for number in range(20)], spans=[span(0, 0, 20, slot=0, num_tokens=20)])
+    assert drawn(long, most_tokens=4)[-2:] == ["0 1 [16 more tokens]", "18 19"]
+    assert drawn(long, most_tokens=20)[-1].startswith("0 1 2 3")
+    assert "[16 more tokens]" in drawn(long, most_tokens=4, ids=True)[2]
+
+
+def test_nothing_is_drawn_of_nothing():
+    assert drawn(shown([])) == ["position 7"]
+
+
+def test_the_legend_names_what_occurs():
+    plain = shown(["a"], spans=[span(0, 0, 1, slot=0)])
+    assert not any("legend" in line for line in drawn(plain))
+    odd = shown(["a\t\x07"], spans=[span(0, 0, 1, slot=0)])
+    assert drawn(odd)[-2:] == ["a→   \\x07", "legend: → tab; \\x1b a character without glyph"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("look", [Look(), COLOUR, Look(ids=True, width=20), Look(encoding="ascii")])
+def test_hostile_text_cannot_drive_a_terminal(text, look):
+    check_harmless(text, look)
+
+
+@given(st.text(), st.integers(2, 40), st.booleans(), st.booleans(), st.sampled_from(["utf-8", "ascii", "latin-1"]))
+def test_no_text_can_drive_a_terminal_or_leave_its_columns(text, width, colour, ids, encoding):
+    check_harmless(text, Look(width=width, colour=colour, ids=ids, encoding=encoding))
+
+
+def check_harmless(text: str, look: Look) -> None:
+    hostile = shown(
+        [text, text],
+        spans=[span(0, 0, 2, slot=0, source=text, origin=text)],
+        kinds=[TokenKind.text, TokenKind.special],
+        loss=[True, False],
+        notes=(text,),
+        facts=(("made of", text),),
+    )
+    for line in shown_lines(hostile, look):
+        bare = STYLE.sub("", line) if look.colour else line
+        bare.encode(look.encoding)
+        assert {char for char in bare if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")} <= set(
+            "\u200c\u200d"
+        )
+        assert cell_width(bare) <= look.width
