@@ -104,7 +104,7 @@ def test_a_table_is_written():
     ("cells", "is_number"),
     [
         ([1, 2.5, None], True),
-        (["1,024", "12.5%", "3.1 GB", "-4", "1e-9", "40 tokens/s", "1.03x"], True),
+        (["1,024", "12.5%", "3.1 GB", "-4", "1e-9", "40 tokens/s", "1.03x", "1.91M"], True),
         (["1", "a"], False),
         (["0001.jsonl"], False),
         (["2024-01-01"], False),

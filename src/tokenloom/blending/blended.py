@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number_type
 from tokenloom.blending.numbered_sample import with_dataset_id
 from tokenloom.blending.quota import normalize
+from tokenloom.blending.seen import SeenBlend
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.outputs import (
     INTEGERS,
@@ -51,7 +52,7 @@ from tokenloom.overrides import overrides
 _SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
 
 
-class BlendedDataset:
+class BlendedDataset(SeenBlend):
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,9 @@ from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.epochs import Epochs
 from tokenloom.order.packs import BestFitReport, PackEpochs
 from tokenloom.order.policies import SampleShape, policy_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,26 @@ class BuildPlan:
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
+
+    def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
+        """Returns a picture of samples owed and epochs, by split and dataset; a notebook shows it.
+
+        Args:
+            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: no split has data, or the suffix is another one.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom.blending.plot import plot_plan
+
+        return plot_plan(self, path=path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        from tokenloom.blending.card import plan_card
+
+        return plan_card(self)
 
 
 def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:

@@ -72,6 +72,11 @@ class ChatSummary:
     seconds: float
     was_complete: bool = False
 
+    def _repr_html_(self) -> str:
+        from tokenloom.corpus.card import chat_card
+
+        return chat_card(self)
+
 
 def preprocess_chat(
     input_path: str | os.PathLike[str],

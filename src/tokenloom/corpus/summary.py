@@ -108,6 +108,11 @@ class CorpusSummary:
         """Tokens written, over all datasets."""
         return sum(dataset.num_tokens for dataset in self.datasets)
 
+    def _repr_html_(self) -> str:
+        from tokenloom.corpus.card import corpus_card
+
+        return corpus_card(self)
+
 
 def corpus_summary(
     plan: JobPlan,

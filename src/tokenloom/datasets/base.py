@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.order.documents import Rows
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Uncalled
+from tokenloom.rendering.card import Fact
 
 
 class MegatronDataset(ABC):
@@ -157,3 +158,12 @@ class MegatronDataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
+
+    def _facts(self) -> Iterator[Fact]:
+        """Yields what a notebook shows of the samples; opens and builds nothing."""
+        yield "samples", lambda: len(self)
+
+    def _repr_html_(self) -> str:
+        from tokenloom.datasets.card import dataset_card
+
+        return dataset_card(self, self._facts())

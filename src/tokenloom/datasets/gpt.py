@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -31,6 +31,7 @@ from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import OrderPolicy
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.windows import SpanBatch, Spans
+from tokenloom.rendering.card import Fact
 
 
 class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
@@ -232,6 +233,19 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
     def mixing(self) -> Mixing:
         """Returns how far the order of documents in the first epoch is from that in the file."""
         return mixing_of(np.searchsorted(np.sort(self.indices), self.document_index[: len(self.indices)]))
+
+    def _facts(self) -> Iterator[Fact]:
+        if "order" in self.__dict__:
+            yield "samples", lambda: len(self)
+        else:
+            yield "samples, at least", self.num_samples
+        plan = self.__dict__.get("epoch_plan")
+        if plan is not None:
+            yield "epochs", plan.num_epochs
+            yield "tokens of an epoch", plan.tokens_per_epoch
+        if len(self.rows):
+            yield "documents exposed", lambda: f"{len(self.rows):,} of {len(self.dataset):,}"
+        yield "windows", self.config.window_policy
 
     # --- samples ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,13 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
 from tokenloom.order.windows import SpanBatch, Spans
+from tokenloom.rendering.card import Fact
 
 _GEOMETRIC_PROBABILITY = 0.2
 """Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
@@ -192,6 +194,16 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         sample = self._empty(len(text.targets))
         self._filler.fill(text.tokens, text.sentence_lengths, text.row_offsets, text.targets, text.seeds, **sample)
         return sample
+
+    def length_histogram(self) -> LengthHistogram:
+        """Returns how many of the exposed sentences there are of each length; one pass over the lengths."""
+        rows, boundaries = self.rows.consecutive, self.dataset.document_indices
+        sentences = slice(int(boundaries[rows.start]), int(boundaries[rows.stop])) if rows else slice(0)
+        return length_histogram([self.dataset.sequence_lengths[sentences]], name=self._name())
+
+    def _facts(self) -> Iterator[Fact]:
+        yield from (fact for fact in super()._facts() if fact[0] != "exposed")
+        yield "documents exposed", lambda: f"{len(self.rows):,} of {self.dataset.num_documents:,}"
 
     # --- building ---------------------------------------------------------------------------------------------
 

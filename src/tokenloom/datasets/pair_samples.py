@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
+from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
 from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.bucket_cache import index_cache
@@ -27,9 +28,12 @@ from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Remembered
+from tokenloom.rendering.card import Fact
 from tokenloom.storage.object_storage import object_storage
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     _Base = MegatronDataset  # beside which a dataset class has this
 else:
     _Base = object
@@ -180,6 +184,30 @@ class PairSamples(_Base):
     def documents(self) -> Documents:
         """The sequences that this split exposes, with their lengths."""
         return Documents(self.dataset, self.rows)
+
+    def length_histogram(self) -> LengthHistogram:
+        """Returns how many of the exposed sequences there are of each length; one pass over the lengths."""
+        return length_histogram(self.documents.length_blocks(), name=self._name())
+
+    def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
+        """Returns a picture of how long the exposed sequences are, and of where the tokens are; a notebook shows it.
+
+        Args:
+            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: there is no sequence, or the suffix is another one.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom.indexed.plot import plot_lengths
+
+        return plot_lengths({self._name(): self.length_histogram()}, what="sequence", path=path, overwrite=overwrite)
+
+    def _facts(self) -> Iterator[Fact]:
+        yield "samples", lambda: len(self) if self.order.is_built else None
+        yield "samples, at least", lambda: None if self.order.is_built else self.num_samples
+        yield "exposed", lambda: f"{len(self.rows):,} of {len(self.dataset):,} sequences"
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
         """Returns where arrays of the order are kept: in the index cache; in memory only for made-up data without one.

@@ -2,6 +2,7 @@ from .counts import sequence_counts as sequence_counts
 from .dataset import IndexedDataset as IndexedDataset
 from .document_hashes import read_document_hashes as read_document_hashes
 from .layout import DType as DType
+from .length_histogram import LengthHistogram as LengthHistogram
 from .origins import OriginFile as OriginFile
 from .origins import Origins as Origins
 from .origins import read_origins as read_origins

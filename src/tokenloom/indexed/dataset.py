@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,17 @@ from tokenloom import kernels
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
 from tokenloom.indexed.opened_pair import OpenedPair
-from tokenloom.indexed.statistics import DatasetStatistics, dataset_statistics
+from tokenloom.indexed.statistics import DatasetStatistics, damaged_lengths, dataset_statistics
 from tokenloom.indexed.token_source import SLICES, mapped_bytes
 from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.local import outside
 from tokenloom.storage.output_lock import recover
 from tokenloom.storage.resolve import exists
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Tokens = NDArray[Any]
 
@@ -304,6 +308,41 @@ class IndexedDataset(OpenedPair):
             modes=self.index.arrays.modes,
             path=self.idx_path,
         )
+
+    def length_histogram(self) -> LengthHistogram:
+        """Returns how many sequences there are of each length; one pass over the lengths, which must add up.
+
+        Raises:
+            DatasetFormatError: the lengths are not those of so many tokens.
+        """
+        found = length_histogram([self.sequence_lengths], name=f"`{self.idx_path}`")
+        if found.num_tokens != self.num_tokens:
+            raise damaged_lengths(self.idx_path, self.num_tokens, found.num_tokens)
+        return found
+
+    def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
+        """Returns a picture of how long the sequences are, and of where the tokens are; a notebook shows it.
+
+        One pass over the lengths: some seconds for a billion.
+
+        Args:
+            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: there is no sequence, or the suffix is another one.
+            DatasetFormatError: the lengths are not those of so many tokens.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom.indexed.plot import plot_lengths
+
+        what = "document" if len(self) == self.num_documents else "sequence"
+        return plot_lengths({self.path_prefix: self.length_histogram()}, what=what, path=path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        from tokenloom.indexed.card import pair_card
+
+        return pair_card(self)
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:

@@ -68,9 +68,7 @@ def dataset_statistics(
     """
     empty = len(lengths) == 0
     if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
-        message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
-        hint = "the index is damaged: `tokenloom verify` says where"
-        raise DatasetFormatError(message, hint=hint)
+        raise damaged_lengths(path, num_tokens, found)
     return DatasetStatistics(
         num_sequences=len(lengths),
         num_documents=num_documents,
@@ -85,6 +83,18 @@ def dataset_statistics(
         histogram=() if empty else _histogram(lengths),
         modes=() if modes is None else _count_modes(lengths, modes),
     )
+
+
+def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatError:
+    """Returns the error for lengths that are not those of so many tokens.
+
+    Args:
+        path: path of the index.
+        num_tokens: tokens of the data.
+        found: what the lengths add up to.
+    """
+    message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
+    return DatasetFormatError(message, hint="the index is damaged: `tokenloom verify` says where")
 
 
 def _count_modes(lengths: NDArray[np.int32], modes: NDArray[np.int8]) -> tuple[tuple[int, int, int], ...]:

@@ -36,6 +36,11 @@ class VerifyReport:
         """Whether nothing was wrong."""
         return not self.problems
 
+    def _repr_html_(self) -> str:
+        from tokenloom.indexed.card import verify_card
+
+        return verify_card(self)
+
 
 def verify_dataset(
     prefix: str,

@@ -68,6 +68,11 @@ class SourceReport:
                 found[f"{prefix}/passes/{source.name}"] = source.passes
         return found
 
+    def _repr_html_(self) -> str:
+        from tokenloom.loading.source_card import source_card
+
+        return source_card(self)
+
 
 def _plain(number: float) -> float | str:
     return number if math.isfinite(number) else str(number)

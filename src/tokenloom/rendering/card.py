@@ -74,11 +74,20 @@ def card(
         element("span", kind, class_="kind"),
         "" if name is None else joined([" ", element("span", name_of(name, width=_LONGEST), class_="name")]),
     )
-    told = [(label, _told(value)) for label, value in known]
-    body = [heading, *(element("p", alarm, class_="alarm", role="alert") for alarm in alarms)]
-    if any(value is not None for _, value in told):
-        body.append(facts(told))
-    return element("div", element("style", Markup(_STYLE)), *body, *tables, class_="tokenloom-card")
+    told = [element("p", alarm, class_="alarm", role="alert") for alarm in alarms]
+    body = [heading, *told, known_facts(known), *tables]
+    return element("div", element("style", Markup(_STYLE)), *body, class_="tokenloom-card")
+
+
+def known_facts(known: Iterable[Fact], *, caption: str | None = None) -> Markup:
+    """Returns a table of those facts that can be told; nothing if there are none.
+
+    Args:
+        known: names and values.
+        caption: what they are about.
+    """
+    told = [(label, value) for label, value in ((label, _told(value)) for label, value in known) if value is not None]
+    return facts(told, caption=caption) if told else Markup("")
 
 
 def top_table(

@@ -94,14 +94,19 @@ def label(text: str, *, width: int = 32) -> str:
     return name_of(shown, width=width).replace("$", r"\$")
 
 
-def with_others(names: Sequence[str], others: int) -> list[tuple[str, str]]:
+def with_others(names: Sequence[str], others: int, *, width: int = 28) -> list[tuple[str, str]]:
     """Returns (label, colour) of each name, and of all others if there are any.
+
+    Args:
+        names: those that have a row of their own.
+        others: how many have not.
+        width: characters of a label.
 
     Example:
         >>> with_others(["web"], 3)
         [('web', '#0072B2'), ('3 others', '#606060')]
     """
-    rows = list(zip(map(label, names), colours(len(names)), strict=True))
+    rows = list(zip([label(name, width=width) for name in names], colours(len(names)), strict=True))
     return [*rows, (f"{others:,} others", OTHER)] if others else rows
 
 
@@ -123,3 +128,23 @@ def legend_beside(axes: Any, handles: Iterable[Any] | None = None) -> None:
     """Puts a legend to the right of what is drawn, where it hides nothing."""
     further = {} if handles is None else {"handles": list(handles)}
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), **further)
+
+
+def draw_bars(axes: Any, rows: Sequence[tuple[str, str]], values: Sequence[float], words: Sequence[str]) -> None:
+    """Draws bars that lie, the first on top, with words at their ends.
+
+    Args:
+        axes: what to draw on.
+        rows: (label, colour) of each, from `with_others`.
+        values: their lengths.
+        words: what stands at their ends.
+    """
+    places = range(len(rows))
+    axes.barh(places, values, color=[colour for _, colour in rows], height=0.7)
+    axes.set_yticks(places, [name for name, _ in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    longest = max([*values, 0])
+    axes.set_xlim(0, 1.6 * longest or 1)  # with room for the words
+    for place, value, said in zip(places, values, words, strict=True):
+        axes.text(value + 0.015 * (longest or 1), place, said, va="center", fontsize=8)

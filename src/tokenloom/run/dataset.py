@@ -116,6 +116,11 @@ class RunDataset:
         size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
         return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
 
+    def _repr_html_(self) -> str:
+        from tokenloom.run.card import run_dataset_card
+
+        return run_dataset_card(self)
+
     # --- where samples come from ------------------------------------------------------------------------------
 
     @property

@@ -17,6 +17,7 @@ from tokenloom.run.holdout import holdout_lock
 from tokenloom.run.lock import RunLock
 from tokenloom.run.lock_file import check_unchanged, lock_path, read_lock
 from tokenloom.run.members import Reading
+from tokenloom.run.seen import SeenRun
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
 
 
-class Run:
+class Run(SeenRun):
     """The data of a training run, from its first sample to its last, in an order that is computed.
 
     `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written

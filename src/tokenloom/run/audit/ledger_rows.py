@@ -165,6 +165,11 @@ class RunLedger:
             "stages": stages,
         }
 
+    def _repr_html_(self) -> str:
+        from tokenloom.run.audit.ledger_card import ledger_card
+
+        return ledger_card(self)
+
 
 def summed(rows: Iterable[LedgerRow]) -> LedgerRow:
     """Returns the sum of rows."""

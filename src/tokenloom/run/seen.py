@@ -1,0 +1,62 @@
+"""What of a run is looked at: a picture of its mixture, and its card in a notebook."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.run.lock import RunLock
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tokenloom.run.history import RunHistory
+
+
+class SeenRun(ABC):
+    """What a `Run` shows of itself.
+
+    Attributes:
+        path: path of `run.toml`.
+        lock: all that decides which tokens are read.
+    """
+
+    path: str
+    lock: RunLock
+
+    @abstractmethod
+    def history(
+        self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
+    ) -> RunHistory:
+        """Returns samples and passes of each source before positions."""
+
+    def plot_mixture(
+        self, *, until: int | None = None, path: str | os.PathLike[str] | None = None, overwrite: bool = False
+    ) -> Figure:
+        """Returns a picture of what is read: shares and passes of the sources over positions; a notebook shows it.
+
+        Shares are counted, not estimated, in up to some 200 parts of the run, and stages are marked where they begin.
+
+        Args:
+            until: one past the last position; None for the end of the run.
+            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: the run has no such position, or no end and none is named; or the suffix is another one.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom.run.plot import mixture_points, plot_history
+
+        history = self.history(mixture_points(self.lock, until))
+        return plot_history(history, path=path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        from tokenloom.run.card import run_card
+
+        return run_card(self)

@@ -1,0 +1,49 @@
+"""What a notebook shows of blends, and of what a build will do."""
+
+from __future__ import annotations
+
+import re
+
+from tests.blending.corpora import corpora
+from tests.rendering.cards import tables_of
+from tests.support import make_config
+
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.plan import plan_build
+from tokenloom.datasets.gpt import GPTDataset
+
+
+def test_a_blend_shows_its_shares(tmp_path):
+    config = make_config(None, blend=(corpora(tmp_path, 2), [3.0, 1.0]), split="1,0,0")
+    blend = BlendedMegatronDatasetBuilder(GPTDataset, [8, 0, 0], lambda: True, config).build()[0]
+    facts, members = tables_of(blend._repr_html_())
+    assert facts == [
+        ["split", "train"],
+        ["samples", "8"],
+        ["datasets", "2"],
+        ["class", "GPTDataset"],
+        ["sequence length", "4"],
+    ]
+    assert [share for _, share in members] == ["share", "75.000%", "25.000%"]
+
+
+def test_a_plan_shows_each_split_and_what_is_wrong(tmp_path):
+    config = make_config(None, blend=(corpora(tmp_path, 2), [3.0, 1.0]), split="50,50,0", mid_level_dataset_surplus=0.0)
+    plan = plan_build(config, [40, 10, None])
+    facts, train, valid = tables_of(plan._repr_html_())
+    assert facts[:3] == [["sequence length", "4"], ["train samples", "40"], ["valid samples", "11"]]
+    assert train[0][2:] == ["share", "samples owed", "epochs"]
+    assert [row[2:4] for row in train[1:]] == [["75.000%", "30"], ["25.000%", "10"]]
+    assert len(valid) == 3
+    alarms = re.findall(r'role="alert">(.*?)</p>', plan._repr_html_())
+    assert len(alarms) == len(plan.problems) > 0
+    assert all(" samples owed, " in alarm for alarm in alarms)
+
+
+def test_of_many_datasets_the_largest_are_shown(tmp_path):
+    weights = [float(number + 1) for number in range(30)]
+    config = make_config(None, blend=(corpora(tmp_path, 30), weights), split="1,0,0")
+    (_, train) = tables_of(plan_build(config, [4650, 0, 0])._repr_html_())
+    assert len(train) == 1 + 12
+    assert train[-1][0] == "19 others"
+    assert train[-1][3] == f"{10 * sum(range(1, 20)):,}"
