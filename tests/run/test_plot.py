@@ -45,24 +45,6 @@ def test_points_rise_and_have_all_stages(lock, until):
     assert {segment.start for segment in lock.segments if segment.start < stop} <= set(points)
 
 
-@pytest.mark.parametrize(
-    ("until", "message"),
-    [
-        (1601, "the run ends at position 1600, before 1601"),
-        (0, "expected until .*, found 0"),
-    ],
-)
-def test_a_run_has_no_other_positions(until, message):
-    with pytest.raises(ConfigError, match=message):
-        run_of([WEB, CODE], STAGES).plot_mixture(until=until)
-
-
-def test_a_run_without_end_needs_one_to_be_drawn():
-    with pytest.raises(ConfigError, match="expected a position up to which to draw, of a run without an end") as caught:
-        run_of([WEB], [segment(0, None, [1])]).plot_mixture()
-    assert caught.value.hint == "name one with `until`"
-
-
 def test_shares_and_passes_are_drawn_with_stages(tmp_path):
     figure = run_of([WEB, CODE], STAGES).plot_mixture(path=tmp_path / "a.png")
     shares, passes = figure.axes

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number_type
 from tokenloom.blending.numbered_sample import with_dataset_id
-from tokenloom.blending.quota import normalize
-from tokenloom.blending.seen import SeenBlend
+from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.outputs import (
     INTEGERS,
@@ -49,10 +49,13 @@ from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
 
 
-class BlendedDataset(SeenBlend):
+class BlendedDataset:
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
@@ -82,7 +85,7 @@ class BlendedDataset(SeenBlend):
         *,
         order: BlendOrder | None = None,
     ) -> None:
-        _check(datasets, weights, size)
+        check_weights(datasets, weights, size)
         check_overrides(self)
         _SAMPLE.skipped(self)  # complains of one alone
         self.datasets = list(datasets)
@@ -348,6 +351,26 @@ class BlendedDataset(SeenBlend):
                         return found
         return [(0, None) if position is None else self.locate(int(position)) for position in positions]
 
+    def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
+        """Returns a picture of how long the exposed sequences are, by dataset, each counted once; a notebook shows it.
+
+        Args:
+            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: a dataset does not know how long its sequences are, or the suffix is another one.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom.blending.plot import plot_lengths_of
+
+        return plot_lengths_of(self.datasets, path=path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        from tokenloom.blending.card import blend_card
+
+        return blend_card(self)
+
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
@@ -360,25 +383,3 @@ class BlendedDataset(SeenBlend):
             dataset = self.datasets[number]
             if is_remote_dataset(dataset):
                 dataset.will_need(samples)
-
-
-def _check(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:
-    if not datasets or len(datasets) != len(weights):
-        message = f"expected as many weights as datasets, at least one, found {len(weights)} for {len(datasets)}"
-        raise ConfigError(message)
-    for name, values in (
-        ("class", [type(dataset).__name__ for dataset in datasets]),
-        ("split", [dataset.index_split.name for dataset in datasets]),
-    ):
-        if len(set(values)) != 1:
-            message = f"expected datasets of one {name} in a blend, found {sorted(set(values))}"
-            raise ConfigError(message)
-    for number, weight in enumerate(weights):
-        where = f"dataset {number} (`{datasets[number].dataset_path}`, {datasets[number].index_split.name})"
-        if not weight > 0 or weight == float("inf"):
-            message = f"expected a weight above 0 for {where}, found {weight!r}"
-            empty = "it holds too few tokens for one sample: leave it out, or shorten the samples"
-            raise ConfigError(message, hint=empty if weight == 0 else None)
-        if size is None and (weight != int(weight) or weight > len(datasets[number])):
-            message = f"expected how many of its {len(datasets[number])} samples {where} gives, found weight {weight!r}"
-            raise ConfigError(message, hint="name a size of the blend to use weights as shares")

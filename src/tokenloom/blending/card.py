@@ -9,11 +9,11 @@ from tokenloom.rendering.html import Cell, Markup
 from tokenloom.rendering.words import short
 
 if TYPE_CHECKING:
+    from tokenloom.blending.blended import BlendedDataset
     from tokenloom.blending.plan import BuildPlan, DatasetPlan, SplitPlan
-    from tokenloom.blending.seen import SeenBlend
 
 
-def blend_card(blend: SeenBlend) -> Markup:
+def blend_card(blend: BlendedDataset) -> Markup:
     """Returns the card of a blend."""
     total = sum(blend.weights)
     rows = [
@@ -28,7 +28,7 @@ def blend_card(blend: SeenBlend) -> Markup:
     )
     facts: list[Fact] = [
         ("split", blend.split.name),
-        ("samples", lambda: len(blend)),  # type: ignore[arg-type]  # a blend has a length
+        ("samples", lambda: len(blend)),
         ("datasets", len(blend.datasets)),
         ("class", type(blend.datasets[0]).__name__),
         ("sequence length", lambda: blend.datasets[0].config.sequence_length),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tokenloom.datasets.protocols import KnowsSequenceLengths
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.length_histogram import LengthHistogram
+from tokenloom.indexed.plot import plot_lengths
 from tokenloom.rendering.figures import MOST_ROWS, draw_bars, new_figure, short_ticks, with_others
 from tokenloom.rendering.largest import largest
 from tokenloom.rendering.words import short
@@ -68,3 +72,28 @@ def _draw_split(axes: Any, split: SplitPlan) -> None:
     name = split.split.name
     axes[0].set_title(f"{name}: samples owed, {short(split.num_samples)} in all")
     axes[1].set_title(f"{name}: epochs of each dataset")
+
+
+def plot_lengths_of(
+    datasets: Sequence[Any], *, path: str | os.PathLike[str] | None = None, overwrite: bool = False
+) -> Figure:
+    """Returns a picture of how long the sequences are that datasets expose, each counted once, whatever its weight.
+
+    Args:
+        datasets: members of a blend.
+        path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
+        overwrite: replace a file that shows something else.
+
+    Raises:
+        ConfigError: a dataset does not know how long its sequences are, there are none, or the suffix is another one.
+        OutputExistsError: another file is there, and no `overwrite`.
+        MissingExtraError: matplotlib is not installed.
+    """
+    histograms: dict[str, LengthHistogram] = {}
+    for number, dataset in enumerate(datasets):
+        if not isinstance(dataset, KnowsSequenceLengths):
+            message = f"expected datasets that know how long their sequences are, found {type(dataset).__name__}"
+            raise ConfigError(message, hint="give the class a method `length_histogram`")
+        name = str(datasets[number].dataset_path)
+        histograms[name if name not in histograms else f"{name} ({number})"] = dataset.length_histogram()
+    return plot_lengths(histograms, what="sequence", path=path, overwrite=overwrite)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,3 +177,35 @@ def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
     if size == 0:
         return np.zeros(len(weights), dtype=np.int64)
     return kernels.blending_counts(np.array(normalize(weights), dtype=np.float64), size)
+
+
+def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:
+    """Checks that datasets and weights make a blend.
+
+    Args:
+        datasets: the datasets.
+        weights: weight of each.
+        size: samples in all; None where weights are how many samples each gives.
+
+    Raises:
+        ConfigError: they do not fit together, or a weight is not positive.
+    """
+    if not datasets or len(datasets) != len(weights):
+        message = f"expected as many weights as datasets, at least one, found {len(weights)} for {len(datasets)}"
+        raise ConfigError(message)
+    for name, values in (
+        ("class", [type(dataset).__name__ for dataset in datasets]),
+        ("split", [dataset.index_split.name for dataset in datasets]),
+    ):
+        if len(set(values)) != 1:
+            message = f"expected datasets of one {name} in a blend, found {sorted(set(values))}"
+            raise ConfigError(message)
+    for number, weight in enumerate(weights):
+        where = f"dataset {number} (`{datasets[number].dataset_path}`, {datasets[number].index_split.name})"
+        if not weight > 0 or weight == float("inf"):
+            message = f"expected a weight above 0 for {where}, found {weight!r}"
+            empty = "it holds too few tokens for one sample: leave it out, or shorten the samples"
+            raise ConfigError(message, hint=empty if weight == 0 else None)
+        if size is None and (weight != int(weight) or weight > len(datasets[number])):
+            message = f"expected how many of its {len(datasets[number])} samples {where} gives, found weight {weight!r}"
+            raise ConfigError(message, hint="name a size of the blend to use weights as shares")
