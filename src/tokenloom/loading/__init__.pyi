@@ -5,6 +5,8 @@ from .counts import BatchCounts as BatchCounts
 from .counts import SourceCounts as SourceCounts
 from .digest import check_same_batches as check_same_batches
 from .loader import build_dataloader as build_dataloader
+from .loader_report import LoaderReport as LoaderReport
+from .loader_report import loader_report as loader_report
 from .read_ahead import loader_statistics as loader_statistics
 from .read_batches import DigestedBatches as DigestedBatches
 from .replay import digest_of_positions as digest_of_positions

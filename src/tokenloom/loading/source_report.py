@@ -78,8 +78,16 @@ def _plain(number: float) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
+class Reports(Protocol):
+    """A report that can be written: a `SourceReport`, or a `LoaderReport`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        ...
+
+
 class JsonLinesWriter:
-    """Appends each report to a file as one line of JSON.
+    """Appends each report to a file as one line of JSON: those of sources, of a loader, or both to the same file.
 
     Example:
         >>> import tempfile
@@ -94,7 +102,7 @@ class JsonLinesWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 
-    def __call__(self, report: SourceReport) -> None:
+    def __call__(self, report: Reports) -> None:
         """Writes one line."""
         with open(self.path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(report.as_json(), allow_nan=False) + "\n")
