@@ -120,7 +120,7 @@ def test_images_are_one_token_each(tmp_path):
         builder.end_document()
         builder.finalize(f"{prefix}.idx")
     shown = shown_document(OpenPair(prefix), 0, Letters())
-    assert shown.texts == ("a", "b", "image of 1,000 bytes", "c", "1 tokens of mode 1, no image")
+    assert shown.texts == ("a", "b", "image of 1,000 bytes", "c", "1 token of mode 1, no image")
     assert [TokenKind(kind).name for kind in shown.kinds] == ["text", "text", "image", "text", "image"]
     assert shown.ids.tolist() == [1, 2, -1, 3, -1]
     assert shown.num_tokens == 5
@@ -150,7 +150,7 @@ def test_tokens_that_the_tokenizer_does_not_know_are_an_error(tmp_path):
         shown_document(OpenPair(prefix), 0, load_tokenizer("byte"))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(corpora(dtype=np.uint16), st.data())
 def test_windows_are_slices_of_the_document(corpus, data):
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +168,7 @@ def test_windows_are_slices_of_the_document(corpus, data):
                 assert len(slots) == 0 or slots[0] == span.slot
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(conversations_strategy(), st.data())
 def test_parts_are_those_of_the_roles(conversations, data):
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ from tokenloom.indexed.images import IMAGE_MODE, item_to_image
 from tokenloom.inspect.open_pairs import OpenPair
 from tokenloom.inspect.shown import NO_PART, Shown, ShownSpan, SpecialTokens, TokenKind, texts_of
 from tokenloom.inspect.token_texts import Detokenizer
+from tokenloom.rendering.words import counted
 
 _CONTEXT = 8
 """Tokens before and after a window that are decoded with it: a character may begin or end there."""
@@ -122,7 +123,7 @@ def _sequence(
         try:
             text = f"image of {len(item_to_image(tokens)):,} bytes"
         except DatasetFormatError:  # what a mode means is up to whoever wrote the data
-            text = f"{len(tokens):,} tokens of mode {IMAGE_MODE}, no image"
+            text = f"{counted(len(tokens), 'token')} of mode {IMAGE_MODE}, no image"
         return np.array([-1]), (text,), np.array([TokenKind.image], dtype=np.uint8), np.array([NO_PART], dtype=np.int8)
     begin = max(start - _CONTEXT, 0)
     found = pair.data.get(row, begin, min(stop + _CONTEXT, int(pair.data.sequence_lengths[row])) - begin)

@@ -16,6 +16,7 @@ from tokenloom.inspect.open_pairs import OpenPair, OpenPairs
 from tokenloom.inspect.shown import NO_PART, NO_SPAN, Shown, ShownSpan, SpecialTokens, TokenKind, texts_of
 from tokenloom.inspect.shown_documents import part_kinds
 from tokenloom.inspect.token_texts import Detokenizer
+from tokenloom.rendering.words import counted
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.trace import trace_dataset, trace_megatron
 from tokenloom.run.lock import RunLock
@@ -171,7 +172,9 @@ def _fed(sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence
     (was, fed), count = kinds.most_common(1)[0]
     if len(kinds) > 1 or fed != 0:
         return _Fed(ids, is_rearranged=True, notes=(_REARRANGED,))
-    return _Fed(ids, notes=(f"the pad id, {was}, stands in the data {count:,} times: it is fed as 0, without loss",))
+    return _Fed(
+        ids, notes=(f"the pad id, {was}, stands in the data {counted(count, 'time')}: it is fed as 0, without loss",)
+    )
 
 
 def _end_of_text(ids: NDArray[np.int64], loss: NDArray[np.bool_]) -> int:

@@ -1,0 +1,84 @@
+"""Documents and samples on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+
+import pytest
+from tests.inspect.drawn import sample
+
+from tokenloom.cli.drawing import add_look, look_of, print_shown, short_look, visible
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal of some encoding."""
+
+    def __init__(self, encoding="utf-8"):
+        super().__init__(io.BytesIO(), encoding=encoding)
+
+    def isatty(self):
+        return True
+
+    def text(self):
+        self.flush()
+        return self.buffer.getvalue().decode(self.encoding)
+
+
+def on_terminal(monkeypatch, *, columns=50):
+    """Puts a terminal in the place of stdout; not in a fixture, after which pytest takes stdout again."""
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return sys.stdout
+
+
+def look(*words):
+    parser = argparse.ArgumentParser()
+    add_look(parser)
+    return look_of(parser.parse_args(words))
+
+
+def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    assert (look().colour, look().width, look().ids) == (True, 50, False)
+    assert (look("--color", "never").colour, look("--width", "70").width) == (False, 70)
+    assert look("--ids").ids
+    print_shown(sample())
+    assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
+    assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_that_wants_no_colours_gets_none(monkeypatch, name, value):
+    on_terminal(monkeypatch)
+    monkeypatch.setenv(name, value)
+    assert not look().colour
+    assert look("--color", "always").colour
+
+
+def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "50")
+    assert (look().colour, look().width) == (False, 80)
+    print_shown(sample(), short_look(2))
+    out = capsys.readouterr().out
+    assert "[without loss][BOS <s>][3 more tokens]\n[with loss][EOD <eod>]\n" in out
+    assert "\x1b" not in out
+
+
+def test_a_terminal_is_never_narrower_than_words(monkeypatch):
+    on_terminal(monkeypatch, columns=1)
+    assert look().width == 20
+
+
+def test_a_width_is_a_number(capsys):
+    with pytest.raises(SystemExit):
+        look("--width", "wide")
+    assert "--width" in capsys.readouterr().err
+
+
+def test_visible_text_is_what_stdout_can_take(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal("ascii"))
+    assert visible("na\u00efve\x1b\n\t") == "na\\xefve\\x1b\n\t"

@@ -1,0 +1,403 @@
+"""Samples as spans and tokens, with loss."""
+
+from __future__ import annotations
+
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cli.runs import RUN, write_run
+from tests.datasets.conversations import (
+    ANSWER,
+    FIRST,
+    PROMPT,
+    conversation,
+    conversations_strategy,
+    make_sft,
+    make_varlen,
+    write_conversations,
+)
+from tests.indexed.origins import add_origins
+from tests.indexed.pairs import write_pair
+from tests.inspect.drawn import origins_of
+from tests.run.chats import chat_run
+from tests.run.megatrons import make, opened
+from tests.support import EOD, StandInTokenizer, make_config, make_dataset, write_corpus
+
+from tokenloom import BlendedDataset
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
+from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.roles import PartKind
+from tokenloom.inspect.open_pairs import OpenPair, OpenPairs
+from tokenloom.inspect.shown import NO_SPAN, TokenKind
+from tokenloom.inspect.shown_documents import shown_document
+from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.run.run import Run
+
+CORPUS = [[1, 2, 3, EOD], [], [4, 5, 6, 7, 8, EOD], [10, 11, 12, 13, EOD]]
+
+
+class Letters(StandInTokenizer):
+    """Decodes 1 to a, 2 to b, and so on."""
+
+    def detokenize(self, ids):
+        return "".join(chr(ord("a") + token - 1) for token in ids)
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", CORPUS)
+
+
+def names(shown):
+    return [TokenKind(kind).name for kind in shown.kinds]
+
+
+def check(shown, sample):
+    """What holds of each sample whose tokens are in the order of their documents."""
+    size = len(sample["tokens"])
+    assert shown.ids[:size].tolist() == sample["tokens"].tolist()
+    assert shown.loss.tolist() == [False, *(sample["loss_mask"] > 0)][: len(shown)]
+    taught = np.flatnonzero(shown.loss)
+    assert shown.ids[taught].tolist() == sample["labels"][taught - 1].tolist()
+    for number, span in enumerate(shown.spans):
+        slots = np.flatnonzero(shown.spans_of == number)
+        assert slots.tolist() == list(range(span.slot, span.slot + span.stop - span.start))
+        if span.denied:
+            assert set(shown.kinds[slots]) == {TokenKind.denied}
+        elif span.prefix:
+            whole = OpenPair(span.prefix).data.get(span.row)
+            assert shown.ids[slots].tolist() == whole[span.start : span.stop].tolist()
+    nowhere = shown.spans_of == NO_SPAN
+    assert set(shown.kinds[nowhere]) <= {TokenKind.padding}
+    assert not shown.loss[nowhere].any()
+
+
+# --- windows and packs of text ------------------------------------------------------------------------------------
+
+
+def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
+    dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3])
+    shown = shown_sample(dataset, 0, Letters())
+    assert (shown.heading, shown.notes, len(shown), shown.num_tokens) == ("position 0", (), 9, 9)
+    assert dict(shown.facts) == {
+        "source": prefix, "pass": "0", "window": "0", "tokens": "9", "with loss": "8", "padding": "0",
+    }  # fmt: skip
+    for k in range(len(dataset)):
+        check(shown_sample(dataset, k, Letters()), dataset.sample(k))
+
+
+def test_documents_are_numbered_as_the_pair_numbers_them(prefix):
+    dataset = make_dataset(prefix, sequence_length=5, indices=[2])
+    spans = shown_sample(dataset, 0, Letters()).spans
+    assert [(span.document, span.row, span.heading()) for span in spans][:1] == [
+        (2, 2, f"document 2 of {prefix}, all 6 tokens")
+    ]
+
+
+def test_sequences_of_a_document_say_which(tmp_path):
+    prefix = write_pair(tmp_path / "corpus", [[[1, 2, 3]], [], [[4, 5, 6, 7], [8, 9]]], dtype=np.uint16)
+    spans = shown_sample(make_dataset(prefix, sequence_length=8, indices=[0, 1, 2]), 0, None).spans
+    found = {(span.row, span.document, span.sequence, span.num_sequences) for span in spans}
+    assert found == {(0, 0, 0, 1), (1, 2, 0, 2), (2, 2, 1, 2)}
+
+
+def test_ends_of_documents_may_be_without_loss(prefix):
+    dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3], eod_mask_loss=True)
+    shown = shown_sample(dataset, 0, Letters())
+    check(shown, dataset.sample(0))
+    ends = np.flatnonzero(shown.kinds == TokenKind.eod)
+    assert shown.ids[ends].tolist() == [EOD] * len(ends)
+    assert len(ends)
+    assert not shown.loss[ends[ends + 1 < len(shown)] + 1].any()  # the token that follows is no label with loss
+
+
+def test_what_packs_leave_open_is_padding(prefix):
+    dataset = make_dataset(prefix, sequence_length=12, indices=[0, 1, 2, 3], window_policy="best_fit")
+    found = [shown_sample(dataset, k, Letters()) for k in range(len(dataset))]
+    for k, shown in enumerate(found):
+        check(shown, dataset.sample(k))
+    assert any("padding" in names(shown) for shown in found)
+    assert all(len(shown) in (12, 13) for shown in found)
+
+
+def test_without_the_extra_token_a_sample_is_its_tokens(prefix):
+    dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3], add_extra_token_to_sequence=False)
+    shown = shown_sample(dataset, 0, None)
+    assert len(shown) == 8
+    check(shown, dataset.sample(0))
+
+
+def test_negative_positions_count_from_the_end(prefix):
+    dataset = make_dataset(prefix, sequence_length=4, indices=[0, 1, 2, 3])
+    last = len(dataset) - 1
+    assert shown_sample(dataset, -1, None).ids.tolist() == shown_sample(dataset, last, None).ids.tolist()
+    assert shown_sample(dataset, -1, None).heading == f"position {last}"
+
+
+def test_a_position_that_does_not_exist_is_an_index_error(prefix):
+    dataset = make_dataset(prefix, sequence_length=4, indices=[0, 1, 2, 3])
+    with pytest.raises(
+        IndexError, match=rf"^sample 99 of `{prefix}` \(train\) was asked for, but it has {len(dataset)}$"
+    ):
+        shown_sample(dataset, 99, None)
+
+
+def test_the_pad_id_in_the_data_is_told(prefix):
+    dataset = make_dataset(prefix, sequence_length=5, indices=[2], tokenizer=Letters(pad=6))
+    shown = shown_sample(dataset, 0, Letters(pad=6))
+    assert shown.notes == ("the pad id, 6, stands in the data 1 time: it is fed as 0, without loss",)
+    assert shown.ids.tolist() == [4, 5, 0, 7, 8, EOD]
+    assert shown.loss.tolist() == [False, True, False, True, True, True]
+    assert shown.spans_of.tolist() == [0] * 6
+
+
+def test_made_up_data_can_be_shown():
+    data = MockGPTLowLevelDataset(StandInTokenizer())
+    dataset = MockGPTDataset(data, None, np.arange(1, dtype=np.int32), None, Split.train, make_config(None))
+    shown = shown_sample(dataset, int(np.argsort(dataset.shuffle_index)[0]), None)
+    assert shown.texts == ("1", "2", "3", "4", "5")
+    assert [span.heading() for span in shown.spans] == ["document 0 of dataset 0, tokens 0 to 4"]
+
+
+def test_pairs_that_are_handed_in_stay_open(prefix):
+    pairs = OpenPairs()
+    dataset = make_dataset(prefix, sequence_length=3, indices=[0])
+    shown_sample(dataset, 0, None, pairs=pairs)
+    before = pairs.get(prefix)
+    shown_sample(dataset, 0, None, pairs=pairs)
+    assert pairs.get(prefix) is before
+
+
+def test_records_are_told_where_they_are_known(prefix):
+    add_origins(prefix, origins_of("raw/web.jsonl", [(0, 3), (0, 4), (0, 5), (-1, 0)]))
+    spans = shown_sample(make_dataset(prefix, sequence_length=14, indices=[0, 1, 2, 3]), 0, None).spans
+    assert {(span.document, span.origin) for span in spans} == {
+        (0, "raw/web.jsonl:3"), (2, "raw/web.jsonl:5"), (3, None),
+    }  # fmt: skip
+
+
+# --- rearranged ---------------------------------------------------------------------------------------------------
+
+TEXTS = ["def first(): return 1", "x", "", "class Second: pass", "end"]
+
+
+class Characters(StandInTokenizer):
+    """A token is a character; what fill in the middle needs is beyond all of them."""
+
+    def __init__(self):
+        super().__init__(eod=0, vocab_size=1100)
+
+    def tokenize(self, text):
+        return [ord(char) for char in text]
+
+    def detokenize(self, ids):
+        return "".join(map(chr, ids))
+
+
+def make_fim(folder, *, rate):
+    prefix = write_corpus(folder / "texts", [[*map(ord, text), 0] if text else [] for text in TEXTS])
+    config = make_config(
+        prefix,
+        kind=GPTFIMDatasetConfig,
+        sequence_length=100,
+        tokenizer=Characters(),
+        fim_rate=rate,
+        fim_spm_rate=0.5,
+        fim_extra_tokens={"prefix": 1001, "middle": 1002, "suffix": 1003},
+        window_policy="best_fit",
+    )
+    return GPTFIMDataset(
+        IndexedDataset(prefix), prefix, np.arange(len(TEXTS), dtype=np.int32), None, Split.train, config
+    )
+
+
+def test_of_rearranged_documents_spans_are_only_listed(tmp_path):
+    dataset = make_fim(tmp_path, rate=1.0)
+    shown = shown_sample(dataset, 0, Characters())
+    assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
+    assert len(shown.spans) == 4
+    assert set(shown.spans_of) == {NO_SPAN}
+    stop = names(shown).index("padding")
+    assert set(names(shown)[stop:]) == {"padding"}
+    assert "".join(shown.texts[:stop]) == "".join(map(chr, dataset.sample(0)["tokens"][:stop]))
+    assert names(shown)[stop - 1] == "eod"
+    assert shown.loss.tolist()[1:] == (dataset.sample(0)["loss_mask"] > 0).tolist()[: len(shown) - 1]
+
+
+def test_where_nothing_was_rearranged_spans_have_their_tokens(tmp_path):
+    dataset = make_fim(tmp_path, rate=0.0)
+    shown = shown_sample(dataset, 0, Characters())
+    assert shown.notes == ()
+    check(shown, dataset.sample(0))
+
+
+# --- conversations ------------------------------------------------------------------------------------------------
+
+
+def test_conversations_tell_prompts_from_answers(tmp_path):
+    second = conversation((PROMPT, [21]), (ANSWER, [22, 9]))
+    dataset = make_sft(write_conversations(tmp_path / "chat", [FIRST, second]))
+    shown = shown_sample(dataset, 0, None)
+    assert shown.ids[:7].tolist() == [11, 12, 13, 9, 21, 22, 9]
+    assert shown.parts[:7].tolist() == [0, 0, 1, 1, 0, 1, 1]
+    assert shown.loss.tolist() == [False, False, True, True, False, True, True, False]
+    assert names(shown)[7] == "padding"
+    assert [(section.span and section.span.document, len(section.runs)) for section in shown.sections()][-1] == (
+        None,
+        1,
+    )
+
+
+def test_padding_between_conversations_belongs_to_none(tmp_path):
+    second = conversation((PROMPT, [21]), (ANSWER, [22, 9]))
+    dataset = make_sft(write_conversations(tmp_path / "chat", [second, FIRST]), context_parallel_size=2)
+    shown = shown_sample(dataset, 0, None)
+    assert shown.spans_of.tolist() == [0, 0, 0, NO_SPAN, 1, 1, 1, 1]
+    assert [section.heading() == "" for section in shown.sections()] == [False, True, False]
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize("last", [ANSWER, PROMPT])
+def test_the_last_token_of_a_conversation_may_be_a_label_only(tmp_path, multiple, last):
+    talk = conversation((PROMPT, [21]), (ANSWER, [22, 23]), (last, [24, 25]))
+    dataset = make_varlen(write_conversations(tmp_path / "chat", [talk]), context_parallel_size=multiple // 2 or 1)
+    shown = shown_sample(dataset, 0, None)
+    assert shown.ids[:5].tolist() == [21, 22, 23, 24, 25]
+    assert shown.loss[:5].tolist() == [False, True, True, last == ANSWER, last == ANSWER]
+    assert shown.spans_of[:5].tolist() == [0] * 5
+    assert set(names(shown)[5:]) <= {"padding"}
+
+
+@settings(max_examples=12)
+@given(conversations_strategy(), st.booleans())
+def test_conversations_are_shown_as_they_are_fed(conversations, single):
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = write_conversations(f"{folder}/chat", conversations)
+        try:
+            dataset = (make_varlen if single else make_sft)(prefix, quiet=True, sequence_length=16)
+        except ConfigError:  # nothing to train
+            return
+        for k in range(len(dataset)):
+            shown, sample = shown_sample(dataset, k, None), dataset.sample(k)
+            assert shown.notes == ()
+            assert shown.loss.tolist() == [False, *(sample["loss_mask"] > 0)][: len(shown)]
+            taught = np.flatnonzero(shown.loss)
+            assert shown.ids[taught].tolist() == sample["labels"][taught - 1].tolist()
+            for number, span in enumerate(shown.spans):
+                whole = shown_document(OpenPair(prefix), span.row, None)
+                slots = np.flatnonzero(shown.spans_of == number)
+                assert shown.ids[slots].tolist() == whole.ids[: len(slots)].tolist()
+                assert shown.parts[slots].tolist() == whole.parts[: len(slots)].tolist()
+                assert len(slots) == span.stop - span.start
+
+
+# --- blends and runs ----------------------------------------------------------------------------------------------
+
+
+def test_blends_are_shown_by_their_datasets(tmp_path, prefix):
+    other = write_corpus(tmp_path / "other", [[20, 21, 22, 23, 24]])
+    members = [make_dataset(each, sequence_length=3, indices=[0]) for each in (prefix, other)]
+    blend = BlendedDataset(members, [1, 1], 2, make_config(prefix))
+    for k in range(len(blend)):
+        sample = blend.sample(k)
+        shown = shown_sample(blend, k, None)
+        check(shown, sample)
+        assert dict(shown.facts)["source"] == (prefix, other)[int(sample["dataset_id"])]
+
+
+def test_positions_of_a_run(tmp_path):
+    dataset = Run.open(write_run(tmp_path)).dataset()
+    for position in range(0, 100, 9):
+        shown, place = shown_sample(dataset, position, None), dataset.place(position)
+        check(shown, dataset.sample(position))
+        assert dict(shown.facts) | {"source": place.source, "stage": "main", "window": f"{place.window:,}"} == dict(
+            shown.facts
+        )
+        assert {span.source for span in shown.spans} == {place.source}
+
+
+def test_documents_that_are_denied_are_padding(tmp_path):
+    pairs, dataset = OpenPairs(), Run.open(write_run(tmp_path / "before")).dataset()
+    spans = [span for position in range(20) for span in shown_sample(dataset, position, None, pairs=pairs).spans]
+    chosen = next(span.document for span in spans if span.source == "code")
+    text = RUN + f'\n[[denied]]\ndocuments = ["code:{chosen}"]\n'
+    dataset = Run.open(write_run(tmp_path / "after", text)).dataset()
+    denied = 0
+    for position in range(20):
+        shown = shown_sample(dataset, position, None, pairs=pairs)
+        check(shown, dataset.sample(position))
+        for span in shown.spans:
+            assert span.denied == (span.source == "code" and span.document == chosen)
+            denied += span.denied
+    assert denied
+
+
+def test_conversations_of_a_run(tmp_path):
+    run = chat_run(tmp_path, "sft")
+    dataset = run.dataset()
+    for position in range(0, len(dataset), 29):
+        shown, sample = shown_sample(dataset, position, None), dataset.sample(position)
+        assert shown.loss.tolist() == [False, *(sample["loss_mask"] > 0)][: len(shown)]
+        taught = np.flatnonzero(shown.loss)
+        assert shown.ids[taught].tolist() == sample["labels"][taught - 1].tolist()
+        assert set(shown.parts[shown.spans_of >= 0]) <= set(PartKind)
+
+
+def test_a_run_in_the_order_of_the_reference(tmp_path):
+    run = opened(make(tmp_path))
+    dataset = run.dataset()
+    for position in range(0, 300, 31):
+        shown = shown_sample(dataset, position, None, lock=run.lock)
+        check(shown, dataset.sample(position))
+        assert dict(shown.facts)["source"] in ("web", "code")
+
+
+# --- what cannot be shown -----------------------------------------------------------------------------------------
+
+
+def test_samples_of_another_kind_are_an_error():
+    class Other:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return {"text": np.zeros(3)}
+
+    with pytest.raises(ConfigError, match=r"^expected samples with `tokens`, `labels` and `loss_mask`, found 'text'\n"):
+        shown_sample(Other(), 0, None)
+
+
+# --- properties ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(st.lists(st.integers(0, 99), max_size=12), min_size=1, max_size=6).filter(
+        lambda rows: sum(map(len, rows)) > 10
+    ),
+    st.integers(2, 9),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["concat", "best_fit"]),
+)
+def test_spans_and_loss_are_those_of_the_sample(documents, length, masks, extra, policy):
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = make_dataset(
+            write_corpus(f"{folder}/corpus", documents),
+            sequence_length=length,
+            eod_mask_loss=masks,
+            add_extra_token_to_sequence=extra,
+            window_policy=policy,
+        )
+        for k in range(min(len(dataset), 8)):
+            shown = shown_sample(dataset, k, Letters())
+            assert shown.notes == ()
+            check(shown, dataset.sample(k))
+            text = (shown.spans_of >= 0) & (shown.ids == EOD)
+            assert set(shown.kinds[text]) <= {TokenKind.eod}
