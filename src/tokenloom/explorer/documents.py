@@ -62,7 +62,7 @@ def _rows(
     """Returns documents that follow each other in a pair."""
     data = pair.data
     if looking.target.run is not None:  # whose documents are sequences
-        owners = np.searchsorted(data.document_indices, rows, side="right") - 1
+        owners = np.array([pair.place(row).document for row in rows.tolist()], dtype=np.int64)
         firsts, stops = rows, rows + 1
     else:
         owners = rows

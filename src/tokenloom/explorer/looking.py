@@ -51,6 +51,8 @@ class Looking:
     """Held while a section is made."""
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Sections as JSON, by their ids."""
+    sought: dict[str, Any] = field(default_factory=dict)
+    """What was made of texts that were looked for last, which the search keeps here."""
     reports: dict[str, tuple[ShardReport, float]] = field(default_factory=dict)
     """Reports of the shards of a job that were read, see `job_state`."""
 

@@ -35,6 +35,7 @@ SECONDS = 0.3
 
 _MOST_MATCHES = 50
 _MOST_IDS = 256
+_MOST_KEPT = 8
 _MOST_CHARACTERS = 2000
 _DECODED_AT_ONCE = 2048
 _LOOKED_UP_AT_ONCE = 1 << 20
@@ -106,7 +107,7 @@ def search(looking: Looking, query: Query, *, seconds: float = SECONDS) -> dict[
     if (text is None) == (ids is None):
         message = "expected `text` or `ids` to look for, one of both"
         raise ConfigError(message)
-    sought = _Sought.of_ids(ids) if text is None else _Sought.of_text(text or "", looking)
+    sought = _Sought.of_ids(ids) if text is None else _known(looking, text)
     pairs, total = _pairs(looking, chosen)
     at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
     if at.pair not in pairs and len(pairs):
@@ -250,6 +251,15 @@ class _Sought:
                         break
                     places.append(_Place(at, first + begin, first + stop, first + begin))
             yield _Stage(places, span.num_tokens, span.next_row, span.next_start)
+
+
+def _known(looking: Looking, text: str) -> _Sought:
+    """Returns what is looked for of a text, kept from one request to the next."""
+    if (found := looking.sought.get(text)) is None:
+        if len(looking.sought) >= _MOST_KEPT:
+            looking.sought.clear()
+        found = looking.sought[text] = _Sought.of_text(text, looking)
+    return found
 
 
 def _next(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,7 +83,7 @@ class OpenPair:
     def place(self, row: int) -> Place:
         """Returns which document a row of the index belongs to; the last of them, where some have no sequences."""
         boundaries = self.data.document_indices
-        document = int(np.searchsorted(boundaries, row, side="right")) - 1
+        document = bisect_right(boundaries, row) - 1  # NumPy copies arrays of files first, which lie at odd addresses
         first, stop = (int(boundary) for boundary in boundaries[document : document + 2])
         return Place(document, row - first, stop - first)
 

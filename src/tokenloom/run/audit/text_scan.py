@@ -84,7 +84,8 @@ class TextScan:
                 self._passes[number] = everything
                 continue
             holds[number] = seed in text
-            self._begins[number] = sum(1 << cut for cut, head in heads if text.endswith(head))
+            if text[-1] in seed:
+                self._begins[number] = sum(1 << cut for cut, head in heads if text.endswith(head))
             if text[0] in seed:
                 self._ends[number] = sum(1 << cut for cut in cuts if text.startswith(rests[cut]))
                 self._passes[number] = sum(
