@@ -280,7 +280,8 @@ def _next(
     if len(stage.places) > most:
         rest = stage.places[most]
         return Cursor(pair=at.pair, row=rest.row, start=rest.again, searched=at.searched), found, False
-    return Cursor(pair=at.pair, row=stage.row, start=stage.start, searched=at.searched + stage.num_tokens), found, False
+    after = Cursor(pair=at.pair, row=stage.row, start=stage.start, searched=at.searched + stage.num_tokens)
+    return after, found, stage.row >= len(pair.data) and at.pair + 1 not in pairs
 
 
 def _check_start(pair: OpenPair, at: Cursor) -> None:
