@@ -25,6 +25,11 @@ def drawn(pages, tmp_path):
     return opened
 
 
+def open_table(where):
+    where.get_by_text("Show as table").click()
+    where.get_by_role("table").wait_for()
+
+
 @pytest.mark.parametrize("look", LOOKS)
 def test_all_kinds_look_well_and_can_be_read_by_all(pages, drawn, look):
     page = drawn(*gallery(), **LOOKS[look])
@@ -98,7 +103,7 @@ def test_a_table_has_the_numbers(drawn):
         chart(x=np.arange(1000), series={"a": np.arange(1000) / 1000, "b": np.full(1000, np.nan)}, y_format="share")
     )
     assert page.get_by_role("table").count() == 0
-    page.get_by_text("Show as table").click()
+    open_table(page)
     rows = page.get_by_role("row").all_text_contents()
     assert len(rows) == 101
     assert (rows[0], rows[1], rows[2], rows[-1]) == ("positionab", "00%\u2013", "101%\u2013", "99999.9%\u2013")
@@ -159,8 +164,39 @@ def test_other_data_come_into_the_same_place(drawn):
     assert page.locator(".chart-title").all_text_contents() == ["After"]
     assert page.locator(".chart-legend .name").all_text_contents() == ["a", "b"]
     assert page.evaluate("() => tokenloomCharts.of(document.querySelector('.chart')).view") == [0, 4]
+    empty = chart(x=[], series={"a": [], "b": []})
+    for each in (empty, after):
+        page.evaluate("chart => tokenloomCharts.of(document.querySelector('.chart')).update(chart)", each)
+    assert page.locator(".uplot").count() == 1
     page.evaluate("() => tokenloomCharts.of(document.querySelector('.chart')).destroy()")
     assert page.locator(".chart").count() == 0
+
+
+def test_what_a_person_chose_stays_when_data_come(drawn):
+    names = {"a": np.arange(11), "b": np.arange(11) * 2}
+    page = drawn(chart(x=np.arange(11), series=names))
+    page.get_by_role("button", name="a", exact=True).click()
+    plot = page.get_by_role("application")
+    for key in ("ArrowRight", "PageDown", "PageDown", "PageDown", "+"):
+        plot.press(key)
+    page.locator(".chart-table").evaluate("(table) => { table.open = true }")  # without taking the focus from the chart
+    page.get_by_role("table").wait_for()
+    more = {"c": np.arange(16) * 3, "a": np.arange(16), "b": np.arange(16) * 2}
+    for series in ({name: values + 5 for name, values in names.items()}, more):
+        page.evaluate(
+            "chart => tokenloomCharts.of(document.querySelector('.chart')).update(chart)",
+            chart(x=np.arange(len(series["a"])), series=series),
+        )
+        assert page.evaluate("document.activeElement.className") == "chart-plot"
+    assert page.evaluate("() => tokenloomCharts.of(document.querySelector('.chart')).view") == [1.5, 6.5]
+    assert page.locator(".chart-readout").text_content() == "position: 3"
+    ends = page.evaluate(
+        "() => ['.u-cursor-x', '.u-over'].map((each) => document.querySelector(each).getBoundingClientRect())"
+    )
+    assert (ends[0]["right"] - ends[1]["x"]) / ends[1]["width"] == pytest.approx((3 - 1.5) / 5, abs=0.01)
+    assert page.locator(".chart-legend [aria-pressed='false'] .name").all_text_contents() == ["a"]
+    assert len(page.get_by_role("row").all()) == 17
+    assert page.get_by_role("button", name="Show all").is_visible()
 
 
 def test_charts_follow_window_colours_and_paper(drawn):
@@ -217,7 +253,7 @@ def test_odd_data_are_drawn_or_said_to_be_nothing(drawn):
             plot.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})); }"""
     )
     ordered = page.locator(".chart").nth(list(ODD).index("not in order"))
-    ordered.get_by_text("Show as table").click()
+    open_table(ordered)
     assert ordered.get_by_role("row").all_text_contents() == ["positiona", "110", "220", "330"]
     note = page.locator(".chart").nth(list(ODD).index("40 lines")).locator(".note")
     assert note.text_content() == "29 series are drawn alike, in grey."
@@ -247,7 +283,7 @@ def test_names_are_texts_and_nothing_else(drawn):
             marks=[{"x": 0, "label": evil}],
         )
     )
-    page.get_by_text("Show as table").click()
+    open_table(page)
     page.get_by_role("application").press("ArrowRight")
     assert page.title() == "Charts"
     assert page.locator("img").count() == 0

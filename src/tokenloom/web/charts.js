@@ -73,20 +73,33 @@ const tokenloomCharts = (() => {
 
     // Shows other data in the same place; what a person zoomed into and hid stays.
     update(chart) {
-      const wasWhole = !this.chart || (this.view[0] === this.whole[0] && this.view[1] === this.whole[1]);
+      const names = this.chart ? this.data.series.map((each) => each.name) : null;
+      const hidden = new Set([...this.hidden].map((number) => names[number]));
+      const place = this.at === null ? null : this.data.x[this.at];
+      const wasWhole = !this.whole || (this.view[0] === this.whole[0] && this.view[1] === this.whole[1]);
       this.chart = chart;
       this.data = prepared(chart);
       this.title.textContent = chart.title;
       this.summary.textContent = chart.summary || "";
       this.yLabel.textContent = chart.y.label;
       this.xLabel.textContent = chart.x.label;
-      this.note.textContent = chart.note || "";
-      this.note.hidden = !chart.note;
+      this.hidden = new Set([...this.data.series.keys()].filter((number) => hidden.has(this.data.series[number].name)));
       this.whole = this.wholeRange();
-      if (wasWhole || !this.whole) this.view = this.whole;
-      this.fillLegend();
+      if (wasWhole || !this.whole || this.view[1] <= this.whole[0] || this.view[0] >= this.whole[1]) this.view = this.whole;
+      this.fillNote();
+      const isSame = names !== null && this.data.series.length === names.length && this.data.series.every((each, number) => each.name === names[number]);
+      if (!isSame) this.fillLegend();
+      for (const part of [this.legend, this.table, this.yLabel, this.xLabel]) part.hidden = !this.whole;
+      this.all.hidden = !this.whole || (this.view[0] <= this.whole[0] && this.view[1] >= this.whole[1]);
+      this.at = null;
       this.draw();
       this.fillTable();
+      if (place !== null && this.whole) this.putSoon(Math.min(nearest(this.data.x, place), this.last()));
+    }
+
+    // The last point, or bar.
+    last() {
+      return this.data.x.length - (this.chart.kind === "bars" ? 2 : 1);
     }
 
     destroy() {
@@ -293,7 +306,7 @@ const tokenloomCharts = (() => {
     press(event) {
       if (!this.plot || event.ctrlKey || event.metaKey || event.altKey || event.target !== this.frame) return;
       const { plot } = this, { x } = this.data, [low, high] = this.view;
-      const first = lowerBound(x, low), last = Math.min(lowerBound(x, high, true) - 1, x.length - (this.chart.kind === "bars" ? 2 : 1));
+      const first = lowerBound(x, low), last = Math.min(lowerBound(x, high, true) - 1, this.last());
       const here = this.at === null ? null : this.place(this.at);
       const jump = (pixels) => nearest(x, plot.posToVal(Math.max(0, Math.min(here + pixels, plot.over.clientWidth)), "x"));
       const moves = {
@@ -308,6 +321,7 @@ const tokenloomCharts = (() => {
       else if (event.key in moves) {
         const aim = here === null && event.key.startsWith("Arrow") ? (event.key === "ArrowRight" ? first : last) : here === null ? first : moves[event.key]();
         this.put(Math.max(first, Math.min(aim, last)));
+        this.speak();
       } else return;
       event.preventDefault();
     }
@@ -318,11 +332,22 @@ const tokenloomCharts = (() => {
       return this.chart.kind === "bars" ? (left + this.plot.valToPos(x[index + 1], "x")) / 2 : left;
     }
 
+    // Puts the cursor at a point once uPlot, which works off its changes in a microtask, knows where that is.
+    putSoon(index) {
+      const { plot } = this;
+      queueMicrotask(() => { if (plot && plot === this.plot) this.put(index); });
+    }
+
+    // Puts the cursor at a point.
     put(index) {
       this.plot.setCursor({ left: this.place(index), top: 0 });
       this.at = index;
       this.readout.textContent = this.placeText();
       this.values.forEach((cell, number) => { cell.textContent = this.valueText(number); });
+    }
+
+    // Says the values at the cursor to those who hear the page.
+    speak() {
       const values = this.data.series.map((each, number) => `${each.name}: ${this.valueText(number)}`);
       const shown = values.filter((_, number) => !this.hidden.has(number)).slice(0, NUM_COLOURS);
       this.spoken.textContent = [this.placeText(), ...shown].join("; ");
@@ -339,7 +364,7 @@ const tokenloomCharts = (() => {
       const [low, high] = this.view.map(place), middle = this.at === null ? (low + high) / 2 : place(this.data.x[this.at]);
       const at = this.at;
       this.show(back(middle - ((middle - low) * by || 0)), back(middle + ((high - middle) * by || 0)));
-      if (at !== null) this.put(at);
+      if (at !== null) this.putSoon(at);
     }
 
     select(plot) {
@@ -360,7 +385,7 @@ const tokenloomCharts = (() => {
     }
 
     fillLegend() {
-      const { series } = this.data, others = series.filter((each) => each.others).length;
+      const { series } = this.data;
       this.swatches = [];
       this.values = [];
       const items = series.map((each, number) => {
@@ -378,12 +403,16 @@ const tokenloomCharts = (() => {
       });
       if (this.chart.kind === "stacked") items.reverse(); // as they lie on top of each other
       this.legend.replaceChildren(...items);
-      for (const part of [this.legend, this.table, this.yLabel, this.xLabel]) part.hidden = !this.whole;
       this.legend.classList.toggle("many", items.length > 3);
       if (items.length > 2 * NUM_COLOURS) this.legend.setAttribute("tabindex", "0");
       else this.legend.removeAttribute("tabindex");
-      if (others > 1) this.note.textContent = `${this.chart.note || ""} ${others} series are drawn alike, in grey.`.trim();
-      if (others > 1) this.note.hidden = false;
+    }
+
+    fillNote() {
+      const others = this.data.series.filter((each) => each.others).length;
+      const alike = others > 1 ? ` ${others} series are drawn alike, in grey.` : "";
+      this.note.textContent = `${this.chart.note || ""}${alike}`.trim();
+      this.note.hidden = this.note.textContent === "";
     }
 
     // Room for the values of a series, so that nothing moves where they come and go.
@@ -412,7 +441,8 @@ const tokenloomCharts = (() => {
 
     // The data as a table, of rows that are spread evenly over them; made once somebody looks.
     fillTable() {
-      this.table.querySelector(".scrolled")?.remove();
+      const before = this.table.querySelector(".scrolled"), scrolled = before ? [before.scrollLeft, before.scrollTop] : [0, 0];
+      before?.remove();
       if (!this.table.open || !this.whole) return;
       const { x, series } = this.data, bars = this.chart.kind === "bars", length = x.length - (bars ? 1 : 0);
       const rows = Math.min(length, MOST_ROWS);
@@ -424,8 +454,10 @@ const tokenloomCharts = (() => {
           ...series.map((each) => element("td", { class: "number" }, exact(each.values[index], this.chart.y.format))));
       });
       const caption = rows < length ? `${this.chart.title}: ${rows} of ${exact(length, "count")} rows` : this.chart.title;
-      this.table.append(element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": caption },
-        element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body))));
+      const made = element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": caption },
+        element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body)));
+      this.table.append(made);
+      [made.scrollLeft, made.scrollTop] = scrolled;
     }
 
     // On paper: light, as wide as a page, and with more points than a screen has.
