@@ -20,9 +20,9 @@ from tokenloom.inspect.shown import SpecialTokens
 from tokenloom.inspect.target import Target
 from tokenloom.inspect.token_texts import decoded
 
-NUM_STRETCHES = 256
-STRETCH_TOKENS = 512
-_NUM_ENDS = 256
+NUM_STRETCHES = 128
+STRETCH_TOKENS = 1024
+_NUM_ENDS = 128
 """Documents of which the last token is looked at."""
 
 

@@ -16,6 +16,9 @@ from tokenloom.report.words import share, size
 
 _MOST_FILES = 20
 _MOST_REASONS = 20
+_MOST_REASON = 160
+"""Characters of a reason on top of a page; the table has all of it."""
+
 _MANY_REJECTED = 0.001
 """Share of the records from which on rejected ones are told of on top."""
 
@@ -122,6 +125,7 @@ def _findings(ledger: DocumentLedger, reasons: RejectedReasons) -> Iterator[str]
         part = share(ledger.num_rejected, ledger.num_read)
         words = f"{ledger.num_rejected:,} records of the input ({part}) were rejected"
         ranked = reasons.ranked()
-        yield f"{words}; the most frequent reason: {ranked[0].examples[0].reason}." if ranked else f"{words}."
+        reason = f"; the most frequent reason: {ranked[0].examples[0].reason[:_MOST_REASON]}" if ranked else ""
+        yield f"{words}{reason}."
     if ledger.num_duplicates > ledger.num_kept:
         yield f"More records were duplicates ({ledger.num_duplicates:,}) than were kept ({ledger.num_kept:,})."

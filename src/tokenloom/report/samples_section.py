@@ -32,10 +32,12 @@ def samples_section(target: Target, options: ReportOptions) -> Section | None:
         DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
         ConfigError: the data are too few for a sample, or cannot be decoded.
     """
-    if not options.num_samples_shown or sum(source.num_documents for source in target.sources) == 0:
+    num_documents = sum(source.num_documents for source in target.sources)
+    if not options.num_samples_shown or not num_documents:
         return None
-    if target.run is None and sum(source.num_documents for source in target.sources) > _MOST_DOCUMENTS:
-        return None
+    if target.run is None and target.kind is not TargetKind.blend and num_documents > _MOST_DOCUMENTS:
+        words = f"{num_documents:,} documents are too many to put their samples in order for a glance."
+        return Section(id="samples", title="Some samples", html=element("p", words))
     if target.run is None and _are_too_few(target):
         return None
     if target.samples is None:

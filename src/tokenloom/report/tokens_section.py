@@ -14,6 +14,9 @@ from tokenloom.report.words import share
 
 _MOST_TOKENS = 15
 _MUCH_OF_ONE_TOKEN = 0.2
+_MUCH_OF_ONE_BYTE = 0.5
+"""Of small vocabularies, where a blank is a fifth of most texts."""
+
 _MANY_TOKENS_PER_BYTE = 0.6
 """Vocabularies of subwords need 0.2 to 0.35 for text that they were made for, and half a token for other scripts."""
 
@@ -80,12 +83,13 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
     ends, with_eod = sample.num_ends, sample.num_ends_with_eod
     if ends and with_eod < _FEW_ENDS * ends:
         yield f"Only {share(with_eod, ends)} of {ends:,} documents looked at end with EOD."
+    vocabulary = max(sample.counts) + 1
+    much = _MUCH_OF_ONE_TOKEN if vocabulary > _LARGE_VOCABULARY else _MUCH_OF_ONE_BYTE
     token, count = sample.counts.most_common(1)[0]
-    if count > _MUCH_OF_ONE_TOKEN * sample.num_tokens and len(sample.counts) > 1:
+    if count > much * sample.num_tokens and len(sample.counts) > 1:
         text = _text(token, sample, target)
         name = f"Token {token}" if text is None else f"Token {token}, {text},"
         yield f"{name} is {share(count, sample.num_tokens)} of all tokens looked at."
     per_byte = sample.tokens_per_byte
-    vocabulary = max(sample.counts) + 1
     if per_byte is not None and per_byte > _MANY_TOKENS_PER_BYTE and vocabulary > _LARGE_VOCABULARY:
         yield f"A byte of text takes {per_byte:.2f} tokens: was this tokenizer made for such texts?"
