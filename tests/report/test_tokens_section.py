@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.report.pages import words_of
 
 from tokenloom.inspect.target import open_target
@@ -35,9 +37,11 @@ def test_without_a_tokenizer_ids_are_told(write_pair):
 
 def test_what_is_odd_is_told(write_pair):
     findings = section_of(write_pair([[*b"aaaaaaaab"]] * 50)).findings
-    assert findings[0] == "Only 0% of 50 documents looked at end with EOD."
+    assert re.fullmatch(r"None of \d+ documents looked at end with EOD\.", findings[0])
     assert findings[1].startswith("Token 97, 'a', is 8")
     assert findings[1].endswith("% of all tokens looked at.")
+    half = section_of(write_pair([[*b"abc"], [*b"abc", EOD]] * 50, "half")).findings
+    assert re.fullmatch(r"Only [\d.]+% of \d+ documents looked at end with EOD\.", half[0])
 
 
 def test_there_is_nothing_to_say_of_nothing(write_pair):

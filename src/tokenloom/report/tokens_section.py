@@ -82,7 +82,8 @@ def _text(token: int, sample: TokenSample, target: Target) -> str | None:
 def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
     ends, with_eod = sample.num_ends, sample.num_ends_with_eod
     if ends and with_eod < _FEW_ENDS * ends:
-        yield f"Only {share(with_eod, ends)} of {ends:,} documents looked at end with EOD."
+        some = f"Only {share(with_eod, ends)}" if with_eod else "None"
+        yield f"{some} of {ends:,} documents looked at end with EOD."
     vocabulary = max(sample.counts) + 1
     much = _MUCH_OF_ONE_TOKEN if vocabulary > _LARGE_VOCABULARY else _MUCH_OF_ONE_BYTE
     token, count = sample.counts.most_common(1)[0]
