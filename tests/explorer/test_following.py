@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 
 import pytest
 
 from tokenloom.errors import StorageError
 from tokenloom.explorer import following
-from tokenloom.explorer.following import FollowedFile, number_of
+from tokenloom.explorer.following import FollowedFile
 
 
 def steps_of(found) -> list[int]:
@@ -74,8 +73,3 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
 def test_what_is_no_file_is_refused(tmp_path):
     with pytest.raises(StorageError, match="cannot read"):
         FollowedFile(str(tmp_path)).look()
-
-
-def test_numbers_of_lines():
-    assert [number_of(value) for value in (1, 2.5)] == [1.0, 2.5]
-    assert all(math.isnan(number_of(value)) for value in ("nan", None, True, [], 10**400))

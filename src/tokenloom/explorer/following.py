@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from collections import deque
@@ -12,7 +11,9 @@ from typing import Any
 
 from tokenloom.errors import StorageError
 
-MOST_LINES = 10_000
+MOST_LINES = 2000
+"""Lines that are kept: more than a screen has points."""
+
 _MOST_BYTES = 1 << 24
 """How much of the end of a file is read at once, or kept of a line that has not ended."""
 
@@ -105,13 +106,3 @@ class FollowedFile:
             self._num_lines += 1
         else:
             self._num_skipped += 1
-
-
-def number_of(value: object) -> float:
-    """Returns a number of such a line; NaN for what is none, such as a loss that was written as "nan"."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan

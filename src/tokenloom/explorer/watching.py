@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from tokenloom.corpus.job_state import JobState, job_state
-from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom.explorer.following import Followed, number_of
+from tokenloom.errors import ConfigError, DatasetNotFoundError, InputError
+from tokenloom.explorer.following import Followed
 from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.queries import Query
+from tokenloom.loading.statistics_file import StatisticsFile, add_line
 from tokenloom.rendering.html import table
 from tokenloom.report.section import Chart, Series
-
-_MOST_SOURCES = 8
-"""Lines of a chart; colours tell no more of them apart."""
+from tokenloom.report.statistics_section import section_of_statistics
 
 
 def watch(looking: Looking, query: Query) -> dict[str, Any]:
@@ -118,73 +117,30 @@ def _job_charts(looking: Looking) -> list[Chart]:
 
 
 def _training(found: Followed, path: str) -> dict[str, Any]:
-    lines = [line for line in found.lines if isinstance(line.get("sources"), list)]
+    """Returns how training goes, as the report draws what its loop wrote."""
+    read = StatisticsFile(num_lines=len(found.lines), num_unread=found.num_skipped)
+    for number, line in enumerate(found.lines, 1):
+        try:
+            add_line(read, line, number, f"line {number}")
+        except InputError:  # of another program, or of a later version; the facts tell how many
+            read.num_unread += 1
+    section = section_of_statistics(path, read)
     facts = []
     if found.changed is not None:
         facts.append(("last written", f"{_duration(max(0.0, time.time() - found.changed))} ago"))
-    if lines:
-        facts += [(name, f"{lines[-1][key]:,}") for name, key in _PLACES if isinstance(lines[-1].get(key), int)]
-    if found.num_skipped:
-        facts.append(("lines that are no reports", f"{found.num_skipped:,}"))
-    words = f"`{path}` has {len(lines):,} reports{'' if found.is_whole else ' at its end'}."
+    last = found.lines[-1] if found.lines else {}
+    facts += [(name, f"{last[key]:,}") for name, key in _PLACES if type(last.get(key)) is int]
+    what = "lines" if found.is_whole else "lines at its end"
     return {
-        "words": f"`{path}` is not there yet." if found.changed is None else words,
+        "words": f"`{path}` is not there yet."
+        if found.changed is None
+        else f"`{path}` has {len(found.lines):,} {what}.",
         "progress": None,
         "facts": facts,
-        "html": _last(lines[-1]) if lines else "",
-        "charts": [chart.as_json() for chart in _training_charts(lines)],
+        "html": section.html,
+        "charts": [chart.as_json() for chart in section.charts],
         "is_over": False,
     }
 
 
 _PLACES = (("step", "step"), ("samples that were consumed", "consumed_samples"))
-_MEASURES = (("loss", "Loss by source"), ("passes", "Passes over the sources"))
-
-
-def _sources_of(line: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {str(each.get("name")): each for each in line["sources"] if isinstance(each, dict)}
-
-
-def _last(line: dict[str, Any]) -> str:
-    """Returns the last report as a table."""
-    columns = ("loss", "tokens", "total_tokens", "total_samples", "passes")
-    rows = [
-        (name, *(None if np.isnan(number_of(source.get(column))) else source[column] for column in columns))
-        for name, source in _sources_of(line).items()
-    ]
-    return table(("source", *(column.replace("_", " ") for column in columns)), rows)
-
-
-def _training_charts(lines: list[dict[str, Any]]) -> list[Chart]:
-    """Returns loss and passes of the sources over the steps; of many sources those that were read most."""
-    steps = np.array([number_of(line.get("step")) for line in lines])
-    if len(lines) < 2 or np.isnan(steps).any() or (np.diff(steps) <= 0).any():
-        steps = np.arange(len(lines), dtype=np.float64)  # of a loop that tells no steps, or began again
-    if len(lines) < 2:
-        return []
-    last = _sources_of(lines[-1])
-    names = sorted(last, key=lambda name: -np.nan_to_num(number_of(last[name].get("total_tokens"))))
-    by_line = [_sources_of(line) for line in lines]
-    charts = []
-    for key, title in _MEASURES:
-        series = [
-            Series(name, np.array([number_of(sources.get(name, {}).get(key)) for sources in by_line]))
-            for name in names[:_MOST_SOURCES]
-        ]
-        is_part = len(names) > len(series)
-        note = f"{len(series)} of {len(names):,} sources, those that were read most." if is_part else ""
-        if any(not np.isnan(np.asarray(each.values)).all() for each in series):
-            charts.append(
-                Chart(
-                    id=f"training-{key}",
-                    kind="lines",
-                    title=title,
-                    summary=f"{title}, over the steps of training that were reported.",
-                    x_label="step",
-                    x=steps,
-                    y_label=key,
-                    series=series,
-                    note=note,
-                )
-            )
-    return charts

@@ -17,6 +17,8 @@ _MOST_BYTES = 1 << 26
 """Of a larger file some lines are left out, evenly: counts go on from line to line, so nothing of them is lost."""
 
 _LONGEST_LINE = 1 << 26
+_LARGEST = 1 << 63
+"""No step, byte or second of a training run is beyond it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def read_statistics(path: str | os.PathLike[str]) -> StatisticsFile:
                 if not line.endswith(b"\n") or (number - 1) % every:
                     found.num_unread += 1  # a line that is being written has no end yet
                 else:
-                    _add(found, _parsed(line, f"line {number} of `{name}`"), number, f"line {number} of `{name}`")
+                    add_line(found, _parsed(line, f"line {number} of `{name}`"), number, f"line {number} of `{name}`")
     except OSError as error:
         message = f"cannot read `{name}`: {error.strerror or error}"
         raise InputError(message) from error
@@ -111,10 +113,20 @@ def _parsed(line: bytes, where: str) -> dict[str, Any]:
     return found
 
 
-def _add(found: StatisticsFile, line: Mapping[str, Any], number: int, where: str) -> None:
-    """Adds a line to what was found; one with other members, of a program of the user's own, says nothing here."""
+def add_line(found: StatisticsFile, line: Mapping[str, Any], number: int, where: str) -> None:
+    """Adds a line to what was found; one with other members, of a program of the user's own, says nothing here.
+
+    Args:
+        found: what it is added to.
+        line: the line, as JSON has it.
+        number: which it is, from 1.
+        where: what it is called in messages.
+
+    Raises:
+        InputError: it is no report.
+    """
     step = line.get("step")
-    step = step if isinstance(step, int) and not isinstance(step, bool) else number
+    step = step if type(step) is int and abs(step) < _LARGEST else number
     if "storage" in line or "wait" in line:
         wait, storage = line.get("wait"), _members(line.get("storage") or {}, f"`storage` in {where}")
         found.loaders.append(
@@ -156,7 +168,7 @@ def _numbers(kind: type[DataWait] | type[SourceStatistics], value: Any, where: s
 def _number(value: Any, where: str) -> Any:
     if value in ("nan", "inf", "-inf"):
         return float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if type(value) not in (int, float) or abs(value) >= _LARGEST:
         message = f"expected a number as {where}, found {value!r}"
         raise InputError(message)
     return value

@@ -59,8 +59,17 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
     """
     if options.statistics is None:
         return None
-    found = read_statistics(options.statistics)
-    html: list[Cell] = [_facts(options.statistics, found)]
+    return section_of_statistics(options.statistics, read_statistics(options.statistics))
+
+
+def section_of_statistics(path: str, found: StatisticsFile) -> Section:
+    """Returns the same of what was read already.
+
+    Args:
+        path: the file.
+        found: what is known of it.
+    """
+    html: list[Cell] = [_facts(path, found)]
     charts: list[Chart] = []
     findings: list[str] = []
     if len(found.loaders) > 1:
