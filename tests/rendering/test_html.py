@@ -103,6 +103,7 @@ def test_a_table_is_written():
 @pytest.mark.parametrize(
     ("cells", "is_number"),
     [
+        (["<0.1%", ">99.9%", "3%"], True),
         ([1, 2.5, None], True),
         (["1,024", "12.5%", "3.1 GB", "-4", "1e-9", "40 tokens/s", "1.03x", "1.91M"], True),
         (["1", "a"], False),

@@ -52,8 +52,8 @@ def test_passes_are_drawn_and_repetition_is_told():
     assert "code 5.00 105 100 0 5" in words
     assert found.findings == ["code is read 5.0 times up to position 100.", "idle is in no sample of the run."]
     [passes] = found.charts
-    assert [each.name for each in passes.series] == ["code", "web"]
-    assert passes.series[0].values[-1] == 5
+    assert [each.name for each in passes.series] == ["web", "code"]
+    assert passes.series[1].values[-1] == 5
     assert passes.summary == "At the end the sources read most often have had code 5.00, web 1.12 passes."
 
 

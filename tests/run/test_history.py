@@ -50,6 +50,14 @@ def test_points_are_few_and_even_however_long_the_run_is():
     assert history.samples.sum(axis=1).tolist() == history.positions.tolist()
 
 
+def test_points_lie_between_mixing_blocks():
+    stages = [segment(0, 1000, [1, 0]), segment(1000, 99_000, [3, 1])]
+    history = run_of([WEB, CODE], stages, block=64).history()
+    positions = history.positions[1:-1]
+    assert (np.where(positions < 1000, positions, positions - 1000) % 64 == 0).all()
+    np.testing.assert_allclose(history.shares[positions.searchsorted(1000) + 1 : -1, 1], 0.25, atol=0.01)
+
+
 def test_ten_thousand_sources():
     sources = [source(f"source {number}", 1000) for number in range(10_000)]
     history = run_of(sources, [segment(0, 10**9, [1 + number for number in range(10_000)])], block=1024).history()

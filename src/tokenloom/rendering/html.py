@@ -16,8 +16,10 @@ from tokenloom.rendering.plain import printable
 Cell: TypeAlias = str | int | float | None
 """What stands in a table: HTML, or text, or a number; nothing for None."""
 
-_QUANTITY = re.compile(r"[-+\u2212]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?([%xkMBT]| [^\W\d]\S{0,11})?", re.ASCII | re.IGNORECASE)
-"""A number as people write it, with its unit: `1,024`, `12.5%`, `1.91M`, `3.1 GB`, `40 tokens/s`."""
+_QUANTITY = re.compile(
+    r"[<>]?[-+\u2212]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?([%xkMBT]| [^\W\d]\S{0,11})?", re.ASCII | re.IGNORECASE
+)
+"""A number as people write it, with its unit: `1,024`, `<0.1%`, `1.91M`, `3.1 GB`, `40 tokens/s`."""
 
 
 class Markup(str):

@@ -34,7 +34,7 @@ _STORED = (
 _MANY_PASSES = 4
 """Passes up to which tokens that come again teach nearly as much as new ones (Muennighoff et al., 2023)."""
 
-_MOST_STAGES_NAMED = 20
+_MOST_LINES = 12
 _MOST_FINDINGS = 5
 
 
@@ -161,10 +161,11 @@ def _blend(history: RunHistory) -> Chart:
 
 def _passes(history: RunHistory) -> Chart:
     label, xs = axis_of(history)
-    chosen = history.largest(len(history.sources))
-    by_passes = sorted(chosen.tolist(), key=lambda source: -history.passes[-1, source])
-    named = by_passes[:12]
-    ends = [f"{history.sources[source]} {history.passes[-1, source]:,.2f}" for source in named[:3]]
+    largest = history.largest(len(history.sources)).tolist()
+    by_passes = sorted(largest, key=lambda source: -history.passes[-1, source])
+    drawn = set(by_passes[:_MOST_LINES])
+    named = [source for source in largest if source in drawn]  # in the order of the blend, for the same colours
+    ends = [f"{history.sources[source]} {history.passes[-1, source]:,.2f}" for source in by_passes[:3]]
     left_out = len(by_passes) - len(named)
     return Chart(
         id="passes-over-time",

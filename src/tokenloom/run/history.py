@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Float64s = NDArray[np.float64]
 
 NUM_POINTS = 200
-"""Points of a history, unless they are chosen: the start of each stage comes on top."""
+"""Points of a history, at most, unless they are chosen: the starts of stages, and the end, come on top."""
 
 
 class TellsSteps(Protocol):
@@ -116,7 +116,8 @@ def history_of(
 
     Args:
         run: the run; one in the reference's order is built, if it is not yet, and its index is looked through.
-        positions: integers[num_points], rising; None for some 200 from the first position on, and the starts of stages.
+        positions: integers[num_points], rising; None for up to 200 from the first position on, and the starts of
+            stages. Those lie between mixing blocks, within which sources come at random.
         until: the last of these; None for the end of the run. Goes with no `positions`.
 
     Raises:
@@ -187,9 +188,12 @@ def _points(lock: RunLock, until: int | None) -> Int64s:
     if end is not None and stop > end:
         message = f"the run ends at position {end}, before {stop}"
         raise ConfigError(message)
-    even = [stop * number // NUM_POINTS for number in range(NUM_POINTS + 1)]  # exact, as floats are not
-    starts = [segment.start for segment in lock.segments if segment.start < stop]
-    return np.unique(np.array([*even, *starts], dtype=np.int64))
+    even = np.array([stop * number // NUM_POINTS for number in range(NUM_POINTS)], dtype=np.int64)  # exact
+    starts = np.array([segment.start for segment in lock.segments if segment.start < stop], dtype=np.int64)
+    begun = starts[np.searchsorted(starts, even, side="right") - 1]
+    if not lock.is_megatron:
+        even = begun + (even - begun) // lock.mixing_block * lock.mixing_block
+    return np.unique([*even.tolist(), *starts.tolist(), stop])
 
 
 def _checked(lock: RunLock, positions: Sequence[int] | NDArray[np.integer[Any]]) -> Int64s:

@@ -367,7 +367,7 @@ class Run(SeenRun):
         """Returns samples and passes of each source before positions, exact, as arrays: what pictures are drawn from.
 
         Args:
-            positions: integers[num_points], rising; None for some 200 up to `until`, and the starts of stages.
+            positions: integers[num_points], rising; None for up to 200 up to `until`, and the starts of stages.
             until: the last of these; None for the end of the run.
 
         Raises:
