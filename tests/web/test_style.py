@@ -60,7 +60,7 @@ def test_series_have_the_colours_of_all_pictures():
     series = [LIGHT[f"series-{number}"] for number in range(1, len(PALETTE) + 1)]
     assert (*series, LIGHT["series-other"]) == (*PALETTE, OTHER)
     assert f"series-{len(PALETTE) + 1}" not in LIGHT
-    assert f"NUM_COLOURS = {len(PALETTE)};" in asset("charts.js").text
+    assert f"NUM_COLOURS = {len(PALETTE)};" in asset("chart-ink.js").text
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-SCRIPTS = ("uplot/uPlot.iife.min.js", "chart-numbers.js", "chart-data.js", "charts.js")
+SCRIPTS = (
+    *("uplot/uPlot.iife.min.js", "chart-numbers.js", "chart-data.js", "chart-ink.js", "chart-words.js"),
+    *("chart-drawn.js", "charts.js"),
+)
 """What draws charts, in the order in which a page must name it."""
 
 STYLES = ("uplot/uPlot.min.css", "style.css")

@@ -128,6 +128,11 @@ const tokenloomChartData = (() => {
     return low;
   }
 
+  // What puts values on an axis: even distances stay even, or factors do.
+  function placing(scale) {
+    return scale === "log" ? Math.log : (value) => value;
+  }
+
   function nearest(values, value) {
     const after = Math.min(lowerBound(values, value), values.length - 1);
     return after > 0 && value - values[after - 1] <= values[after] - value ? after - 1 : after;
@@ -149,5 +154,5 @@ const tokenloomChartData = (() => {
     return Array.from({ length: Math.max(0, stop - start) }, (_, i) => start + i);
   }
 
-  return { prepared, stacked, thinned, scattered, lowerBound, nearest, limits };
+  return { prepared, stacked, thinned, scattered, placing, lowerBound, nearest, limits };
 })();
