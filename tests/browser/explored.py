@@ -16,6 +16,7 @@ from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.views import views_of
 from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.loading.source_report import JsonLinesWriter, SourceMeasure, SourceReport
 from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
 
@@ -90,10 +91,11 @@ class Explored:
         return Looking(target=target, **settings)
 
     def run(self) -> Looking:
-        """Returns the run in steps of 8 of which 30 are done, beside another run."""
+        """Returns the run in steps of 8 of which 30 are done, beside another run, with what its training wrote."""
         topology = Topology(batch_sizes=BatchSizeSchedule.constant(8))
         other = open_target([str(self.folder / "other.toml")])
-        return self.looking(topology=topology, consumed=240, compared=other)
+        followed = str(self.folder / "sources.jsonl")
+        return self.looking(topology=topology, consumed=240, compared=other, followed=followed)
 
     @contextmanager
     def served(self, looking: Looking) -> Iterator[Asker]:
@@ -118,7 +120,16 @@ def make_explored(folder: Path) -> Explored:
     )
     for name in ("run", "other"):
         Run.open(folder / f"{name}.toml")
+    write = JsonLinesWriter(folder / "sources.jsonl")
+    for step in range(1, 31):
+        measures = (_measure("web", 2 + 3 / step, step * 400), _measure("code", 1.2 + 4 / step, step * 300))
+        write(SourceReport(step=step, consumed_samples=8 * step, sources=measures))
     return Explored(folder, tuple(web))
+
+
+def _measure(name: str, loss: float, tokens: int) -> SourceMeasure:
+    counts = {"tokens": 400, "slots": 400, "samples": 4, "total_slots": tokens, "total_samples": tokens // 96}
+    return SourceMeasure(name=name, loss=loss, total_tokens=tokens, passes=tokens / 80_000, **counts)
 
 
 def _preprocess(folder: Path, name: str, file: str, texts: list[str]) -> None:

@@ -79,14 +79,14 @@ def test_data_without_tokenizer_show_ids_and_say_why(pages, explored, tmp_path):
     prefix = write_corpus(tmp_path / "ids", [[1, 2, 3], [], list(range(100))])
     with explored.served(explored.looking(os.fspath(prefix))) as asker:
         page = pages.open(asker.server.url)
-        expect(page.locator(".notes")).to_contain_text("no manifest")
-        page.get_by_role("link", name="Documents").click()
+        expect(page.locator(".findings")).to_contain_text("no manifest")
+        page.get_by_role("link", name="Documents", exact=True).click()
         page.locator(".list [role=row][aria-rowindex='4']").click()
         expect(page.locator(".tokens")).to_contain_text("1 2 3")
         expect(page.locator(".occurrence-list")).to_have_count(0)
-        page.get_by_role("link", name="Compare").click()
+        page.get_by_role("link", name="Compare", exact=True).click()
         expect(page.locator("main")).to_contain_text("There is no second run")
-        page.get_by_role("link", name="Watch").click()
+        page.get_by_role("link", name="Watch", exact=True).click()
         expect(page.locator("main")).to_contain_text("Nothing is at work")
 
 
@@ -105,7 +105,7 @@ def test_an_error_is_told_in_its_place_and_tried_again(pages, explored):
     pages.expect_complaint("500")
     with serving({**views, "positions": failing}) as asker:
         page = pages.open(f"{asker.server.url}")
-        page.get_by_role("link", name="Samples").click()
+        page.get_by_role("link", name="Samples", exact=True).click()
         error = page.get_by_role("alert").filter(has_text="web.bin")
         expect(error).to_contain_text("tokenloom verify web")
         broken.clear()
@@ -119,7 +119,7 @@ def test_a_server_that_is_gone_is_told_until_it_is_back(pages, explored):
     looking = explored.run()
     with explored.served(looking) as asker:
         page = pages.open(asker.server.url)
-        page.get_by_role("link", name="Samples").click()
+        page.get_by_role("link", name="Samples", exact=True).click()
         expect(page.locator(".list [aria-rowindex='2']")).to_contain_text("web")
         port, token = asker.server.port, asker.server.access.token
     page.locator(".list [aria-rowindex='2']").click()
@@ -158,7 +158,7 @@ def test_a_search_is_stopped_and_goes_on(pages, explored):
         stopped = len(asked)
         page.get_by_role("button", name="Search on").click()
         expect(page.get_by_role("button", name="Stop")).to_be_visible()
-        page.get_by_role("link", name="Overview").click()
+        page.get_by_role("link", name="Overview", exact=True).click()
         expect(page.locator("h1")).to_have_text("Overview")
         page.go_back()
         expect(page.get_by_role("button", name="Search on")).to_be_visible()
@@ -182,7 +182,7 @@ def test_a_job_is_watched_until_it_is_done(pages, explored):
     }
     with serving(views) as asker:
         page = pages.open(asker.server.url)
-        page.get_by_role("link", name="Watch").click()
+        page.get_by_role("link", name="Watch", exact=True).click()
         expect(page.locator("main")).to_contain_text("1 of 4 shards are done.")
         expect(page.get_by_role("progressbar")).to_have_attribute("value", "1")
         expect(page.locator("main")).to_contain_text("The job is done")

@@ -12,11 +12,13 @@ export class OverviewView {
   constructor({ target }) {
     this.title = "Overview";
     this.heading = make("h1", { tabindex: -1 }, "Overview");
-    const notes = (target.notes ?? []).map((note) => make("li", {}, ...hinted(note).childNodes));
+    this.found = make("ul", {}, target.notes.map((note) => make("li", {}, ...hinted(note).childNodes)));
+    this.looking = make("p", {}, "Looking …");
+    this.findings = make("section", { class: "findings", "aria-labelledby": "worth-a-look" }, make("h2", { id: "worth-a-look" }, "Worth a look"), this.found, this.looking);
     this.sections = target.sections.map(({ id, title }) => ({ id, title, body: make("div", { class: "section-body" }, waiting()) }));
     this.#waiting = [...this.sections];
-    const links = this.sections.map(({ id, title }) => make("li", {}, make("a", { href: route("overview", { section: id }) }, title)));
     for (const section of this.sections) {
+      section.link = make("li", {}, make("a", { href: route("overview", { section: section.id }) }, section.title));
       section.heading = make("h2", { id: `section-${section.id}`, tabindex: -1 }, section.title);
       section.element = make("section", { class: "report-section", "aria-labelledby": section.heading.id }, section.heading, section.body);
     }
@@ -26,8 +28,8 @@ export class OverviewView {
       this.heading,
       make("p", { class: "told" }, `${capital(target.kind)} `, make("bdi", {}, target.name)),
       factList(target.facts),
-      notes.length ? make("ul", { class: "notes" }, notes) : null,
-      links.length > 1 ? make("nav", { class: "contents", "aria-label": "Sections" }, make("ul", {}, links)) : null,
+      this.findings,
+      make("nav", { class: "contents", "aria-label": "Sections" }, make("ul", {}, this.sections.map(({ link }) => link))),
       this.sections.map(({ element }) => element),
     );
   }
@@ -53,6 +55,8 @@ export class OverviewView {
     while (this.#waiting.length && this.#controller === controller) await this.#fill(this.#next(), controller.signal);
     if (this.#controller !== controller) return;
     this.#controller = null;
+    this.looking.textContent = this.found.childElementCount ? "" : "Nothing odd was found.";
+    this.findings.classList.toggle("none", !this.found.childElementCount);
     say("all sections are there");
   }
 
@@ -63,7 +67,12 @@ export class OverviewView {
 
   async #fill(section, signal) {
     try {
-      const { html, charts } = await ask("section", { id: section.id }, signal);
+      const { html, charts, findings } = await ask("section", { id: section.id }, signal);
+      const isEmpty = !html && !charts.length;
+      section.element.hidden = section.link.hidden = isEmpty;
+      for (const finding of findings ?? []) {
+        this.found.append(make("li", {}, make("bdi", {}, finding), " ", make("a", { href: route("overview", { section: section.id }) }, section.title)));
+      }
       section.body.replaceChildren(drawn(html, { class: "section-html" }));
       drawCharts(section.body, charts);
     } catch (error) {

@@ -128,8 +128,8 @@ export class SearchView {
     this.#found += matches.length;
     this.bar.max = Math.max(1, Number(total));
     this.bar.value = Number(searched);
-    const share = Number(total) ? Math.floor((100 * Number(searched)) / Number(total)) : 100;
-    this.told.textContent = `${counted(this.#found, "match").replace(/chs$/, "ches")} in ${count(searched)} of ${count(total)} tokens (${share} %)`;
+    const share = Number(total) ? (100 * Number(searched)) / Number(total) : 100;
+    this.told.textContent = `${counted(this.#found, "match").replace(/chs$/, "ches")} in ${count(searched)} of ${count(total)} tokens (${share > 0 && share < 1 ? share.toFixed(2) : Math.floor(share)} %)`;
     this.list.append(...matches.map((match) => this.#line(match)));
   }
 
