@@ -129,6 +129,19 @@ class BuildPlan:
     def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
         """Returns a picture of samples owed and epochs, by split and dataset; a notebook shows it.
 
+        Example:
+            >>> import tempfile
+            >>> from tokenloom import BlendedMegatronDatasetConfig, IndexedDatasetBuilder
+            >>> prefix = f"{tempfile.mkdtemp()}/corpus"
+            >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
+            ...     builder.add_document([1] * 100, [100])
+            ...     builder.finalize(f"{prefix}.idx")
+            >>> config = BlendedMegatronDatasetConfig(
+            ...     random_seed=0, sequence_length=8, blend=([prefix], None), split="1"
+            ... )
+            >>> [axes.get_title(loc="left") for axes in plan_build(config, [30, None, None]).plot().axes]
+            ['train: samples owed, 30 in all', 'train: epochs of each dataset']
+
         Args:
             path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
             overwrite: replace a file that shows something else.

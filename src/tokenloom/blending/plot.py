@@ -70,7 +70,7 @@ def _draw_split(axes: Any, split: SplitPlan) -> None:
     axes[1].tick_params(labelleft=False)
     short_ticks(axes[0].xaxis)
     name = split.split.name
-    axes[0].set_title(f"{name}: samples owed, {short(split.num_samples)} in all")
+    axes[0].set_title(f"{name}: samples owed, {short(sum(owed))} in all")
     axes[1].set_title(f"{name}: epochs of each dataset")
 
 

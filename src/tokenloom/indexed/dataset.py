@@ -325,6 +325,17 @@ class IndexedDataset(OpenedPair):
 
         One pass over the lengths: some seconds for a billion.
 
+        Example:
+            >>> import tempfile
+            >>> from tokenloom import IndexedDatasetBuilder
+            >>> prefix = f"{tempfile.mkdtemp()}/corpus"
+            >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
+            ...     builder.add_document([5, 6, 7], [3])
+            ...     builder.finalize(f"{prefix}.idx")
+            >>> figure = IndexedDataset(prefix).plot_lengths(path=f"{prefix}.png")
+            >>> figure.axes[0].get_title(loc="left")
+            '1 document, 3 tokens, 3 on average'
+
         Args:
             path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
             overwrite: replace a file that shows something else.

@@ -90,6 +90,11 @@ class PackReport:
     def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
         """Returns a picture: lengths, the imbalance of each microbatch, and fill and time of each way to plan.
 
+        Example:
+            >>> report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
+            >>> [axes.get_title(loc="left") for axes in report.plot().axes]
+            ['8 sub-samples, 32 tokens', 'imbalance on 2 ranks', 'ranks busy (dotted: at most), and fill']
+
         Args:
             path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
             overwrite: replace a file that shows something else.

@@ -42,6 +42,27 @@ class SeenRun(ABC):
 
         Shares are counted, not estimated, in up to some 200 parts of the run, and stages are marked where they begin.
 
+        Example:
+            >>> import tempfile
+            >>> from tokenloom import IndexedDatasetBuilder, Run
+            >>> folder = tempfile.mkdtemp()
+            >>> with IndexedDatasetBuilder(f"{folder}/web.bin") as builder:
+            ...     builder.add_document(list(range(100)), [100])
+            ...     builder.finalize(f"{folder}/web.idx")
+            >>> with open(f"{folder}/run.toml", "w") as stream:
+            ...     _ = stream.write('''
+            ... order = 1
+            ... seed = 1
+            ... sources = { web = "web" }
+            ... [[stages]]
+            ... sequence_length = 16
+            ... samples = 8
+            ... weights = { web = 1 }
+            ... ''')
+            >>> figure = Run.open(f"{folder}/run.toml").plot_mixture(path=f"{folder}/mixture.png")
+            >>> [axes.get_ylabel() for axes in figure.axes]
+            ['share of samples', 'passes']
+
         Args:
             until: one past the last position; None for the end of the run.
             path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
