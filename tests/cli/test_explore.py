@@ -14,6 +14,8 @@ from urllib.request import HTTPCookieProcessor, build_opener
 import pytest
 from tests.support import write_corpus
 
+from tokenloom import cli
+
 COMMAND = [sys.executable, "-m", "tokenloom.cli", "explore"]
 
 
@@ -63,3 +65,29 @@ def test_others_on_the_network_are_warned_of(prefix):
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=20)[1]
     assert err.startswith("warning: others on the network can reach 0.0.0.0; who has the address with its token sees")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "no file"),
+        (["web", "--compare", "web"], "expected two runs to compare, found the pair"),
+        (["web", "--port", "70000"], "expected a port in [0, 65535]"),
+        (["web", "--tokenizer", "nowhere"], "nowhere"),
+        (["web", "--global-batch-size", "8", "--batch-size-schedule", "0:8"], "exclude each other"),
+    ],
+)
+def test_what_cannot_be_explored_is_said_before_anything_is_served(prefix, capsys, monkeypatch, words, message):
+    monkeypatch.chdir(prefix.parent)
+    try:
+        status = cli.main(["explore", *words, "--no-browser"])
+    except SystemExit as ended:  # of wrong usage
+        status = ended.code
+    out, err = capsys.readouterr()
+    assert (status in (1, 2), out, message in err) == (True, "", True), err
+
+
+def test_a_missing_extra_is_named(prefix, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert cli.main(["explore", str(prefix), "--no-browser"]) == 1
+    assert "hint: run `pip install tokenloom[explore]`" in capsys.readouterr().err

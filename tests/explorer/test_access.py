@@ -66,6 +66,8 @@ def test_another_token_will_not_do_in_any_place(ask):
         assert ask.send("/api/told", token=other.encode().decode("latin-1")).status == 403
     for cookie in (f"tokenloom-{ask.server.port}={wrong[0]}", f"tokenloom-1={token}", token, "=" * 3000):
         assert ask.send("/api/told", token=None, headers={"Cookie": cookie}).status == 403
+    for header in (token, f"Basic {token}", f"bearer{token}", "Bearer ", "Bearer"):
+        assert ask.send("/api/told", token=None, headers={"Authorization": header}).status == 403
     assert ask.send(f"/api/told?token={token}", token=None).status == 403  # the page alone takes it from an address
     assert ask.send(f"/?token={token}&token={token}", token=None).status == 403
 

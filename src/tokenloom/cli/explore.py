@@ -6,6 +6,7 @@ import argparse
 import os
 import threading
 import webbrowser
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
@@ -13,7 +14,7 @@ from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError
-from tokenloom.explorer.looking import Looking
+from tokenloom.explorer.looking import Looking, without_traces
 from tokenloom.explorer.server import LocalServer
 from tokenloom.explorer.views import views_of
 from tokenloom.inspect.target import SampleSettings, Target, open_target
@@ -60,7 +61,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until Ctrl-C."""
-    server = LocalServer(views_of(looking_of(options)), host=options.host, port=options.port)
+    with TemporaryDirectory(prefix="tokenloom-explore-") as scratch:
+        return _serve(options, looking_of(options, scratch))
+
+
+def _serve(options: argparse.Namespace, looking: Looking) -> int:
+    server = LocalServer(views_of(looking), host=options.host, port=options.port)
     if not server.is_loopback:
         say(
             f"warning: others on the network can reach {options.host}; who has the address with its token sees all "
@@ -78,8 +84,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def looking_of(options: argparse.Namespace) -> Looking:
+def looking_of(options: argparse.Namespace, scratch: str) -> Looking:
     """Returns what is to be looked at, opened.
+
+    Args:
+        options: the options.
+        scratch: a folder for what has to be built, which goes in the end.
 
     Raises:
         TokenloomError: it is not there, or cannot be used.
@@ -87,19 +97,20 @@ def looking_of(options: argparse.Namespace) -> Looking:
     settings = SampleSettings(
         sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
     )
-    target = open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
+    target = without_traces(open_target(options.targets, tokenizer=options.tokenizer, settings=settings), scratch)
     sizes = batch_sizes_of(options, lengths_of(None if target.run is None else target.run.lock))
     return Looking(
         target=target,
-        compared=None if options.compare is None else _compared(options.compare, target, options.tokenizer),
+        compared=None if options.compare is None else _compared(options, target, scratch),
         topology=None if sizes is None else Topology(batch_sizes=sizes),
         consumed=options.consumed_samples,
         followed=options.follow,
     )
 
 
-def _compared(word: str, target: Target, tokenizer: str | None) -> Target:
-    other = open_target([word], tokenizer=tokenizer)
+def _compared(options: argparse.Namespace, target: Target, scratch: str) -> Target:
+    word = options.compare
+    other = without_traces(open_target([word], tokenizer=options.tokenizer), scratch)
     if target.run is None or other.run is None:
         message = f"expected two runs to compare, found the {target.kind} `{target.name}` and the {other.kind} `{word}`"
         raise ConfigError(message, hint="name the run.toml of both")

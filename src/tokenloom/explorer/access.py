@@ -138,7 +138,8 @@ class Access:
 
     def has_token(self, scope: Scope) -> bool:
         """Whether a request has the token in its cookie or as bearer."""
-        given = [value.removeprefix("Bearer ") for value in _values(scope["headers"], b"authorization")]
+        headers = _values(scope["headers"], b"authorization")
+        given = [value.removeprefix("Bearer ") for value in headers if value.startswith("Bearer ")]
         for line in _values(scope["headers"], b"cookie"):
             pairs = (each.strip().partition("=") for each in line.split(";"))
             given += [value for name, _, value in pairs if name == self.cookie_name]
