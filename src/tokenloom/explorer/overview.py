@@ -10,6 +10,7 @@ from tokenloom.explorer.queries import Query
 from tokenloom.inspect.target import TargetKind
 from tokenloom.numbers import quoted
 from tokenloom.report.options import ReportOptions
+from tokenloom.report.section import Section
 from tokenloom.report.sections import made, sections_of
 
 _MOST_SOURCES = 1000
@@ -68,8 +69,8 @@ def section(looking: Looking, query: Query) -> dict[str, Any]:
         if found is None:
             options = ReportOptions(global_batch_size=sizes, statistics=looking.followed)
             made_section = made(listed, looking.target, options).section
-            empty = {"id": listed.id, "title": listed.title, "html": "", "charts": []}
-            found = looking.made[name] = empty if made_section is None else made_section.as_json()
+            empty = Section(id=listed.id, title=listed.title, html="")
+            found = looking.made[name] = (made_section or empty).as_json()
     return found
 
 
