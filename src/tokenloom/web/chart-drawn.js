@@ -49,7 +49,7 @@ const TokenloomChart = (() => {
       this.figure.replaceChildren(
         element("figcaption", {}, this.title, this.summary),
         element("div", { class: "chart-head" }, this.yLabel, this.readout, this.all),
-        this.frame, this.xLabel, this.keys, this.spoken, this.legend, this.note, this.table,
+        element("div", {}, this.frame, this.xLabel, this.keys, this.spoken, this.legend, this.note, this.table),
       );
     }
 
