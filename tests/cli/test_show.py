@@ -177,6 +177,15 @@ def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change
     assert re.search(rf"^[\d ]+ \[EOD {re.escape(EOD)}\]$", out, re.MULTILINE)
 
 
+def test_samples_need_a_tokenizer_and_say_what_became_of_that_of_the_manifest(capsys, recorded, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(byte_level_json() + " ")
+    assert cli.main(["show", recorded, "--sample", "0", "--sequence-length", "8", "--split", "1"]) == 1
+    assert capsys.readouterr().err == (
+        f"`{tmp_path}/tokenizer.json` is not the tokenizer of the manifest any more\n"
+        "error: samples need a tokenizer, found none\nhint: name it with --tokenizer\n"
+    )
+
+
 def test_samples_are_not_decoded_by_another_tokenizer(capsys, recorded, tmp_path):
     (tmp_path / "other.json").write_text(byte_level_json() + " ")
     command = ["show", recorded, "--sample", "0", "--sequence-length", "8", "--split", "1"]

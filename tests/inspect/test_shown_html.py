@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tests.inspect.drawn import HOSTILE, sample, shown, span
 
 from tokenloom.indexed.roles import PartKind
-from tokenloom.inspect.shown import NO_SPAN, TokenKind
+from tokenloom.inspect.shown import NO_SPAN, SpecialTokens, TokenKind, texts_of
 from tokenloom.inspect.shown_html import legend_html, shown_html
+from tokenloom.inspect.shown_terminal import Look, shown_lines
+from tokenloom.tokenizers.load import load_tokenizer
 
 TAGS = {"div", "section", "h3", "p", "span", "ul", "li"}
 ATTRIBUTES = {"class", "dir", "data-source", "data-document", "data-start", "data-slot", "data-count", "data-id"}
@@ -167,6 +169,27 @@ def test_hostile_text_is_text(text, tokens):
 @given(st.text(), st.booleans())
 def test_any_text_is_text(text, tokens):
     check_harmless(text, tokens=tokens)
+
+
+@given(
+    st.lists(st.integers(0, 258), max_size=60)
+    | st.sampled_from(HOSTILE).map(lambda text: list(text.encode(errors="replace")))
+)
+def test_any_bytes_are_text(ids):
+    byte = load_tokenizer("byte")
+    numbers = np.array(ids, dtype=np.int64)
+    special = SpecialTokens.of(byte)
+    hostile = shown(
+        texts_of(numbers, byte, special), kinds=special.kinds(numbers), spans=[span(0, 0, len(ids), slot=0)]
+    )
+    page = Page(shown_html(hostile))
+    assert {tag for tag, _ in page.elements} <= TAGS
+    assert len(page.of_class("token")) == len(ids)
+    text = "".join(
+        line for line in shown_lines(hostile, Look(width=0, encoding="ascii")) if not line.startswith(("--", "legend"))
+    )
+    assert text.isascii()
+    assert text.isprintable()
 
 
 def check_harmless(text: str, *, tokens: bool) -> None:

@@ -118,7 +118,7 @@ def _tokenizer(options: argparse.Namespace, pairs: OpenPairs) -> Detokenizer | N
     tokenizer, notes = tokenizer_for(pairs, [options.prefix], options.tokenizer)
     if pairs.get(options.prefix).manifest is not None:
         for note in notes:
-            print(note, file=sys.stderr)
+            print(note if options.document is not None else note.removesuffix(": ids are shown"), file=sys.stderr)
     return tokenizer
 
 
