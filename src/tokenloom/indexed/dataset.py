@@ -318,6 +318,7 @@ class IndexedDataset(OpenedPair):
         found = length_histogram([self.sequence_lengths], name=f"`{self.idx_path}`")
         if found.num_tokens != self.num_tokens:
             raise damaged_lengths(self.idx_path, self.num_tokens, found.num_tokens)
+        self.check_index()
         return found
 
     def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:

@@ -44,8 +44,8 @@ _FAMILIES = (
 class NotebookFigure(Figure):
     """A figure that a notebook shows when it is the last expression of a cell.
 
-    Of a plain one it shows a picture only while pyplot's own backend is active. No pyplot knows of this one: nothing
-    has to be closed, and any number of threads may draw.
+    Of a plain one it shows a picture only while pyplot's own backend is active. No pyplot knows of this one, so nothing
+    has to be closed. Not for several threads at a time: the look is a setting of matplotlib's, which are the process's.
     """
 
     def savefig(self, *args: Any, **options: Any) -> None:
