@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.rendering.figure_parts import legend_of, rows_of, title_of, words_of
 from tests.run.small_runs import lock, random_locks, segment, source
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.plan import plan_of
-from tokenloom.run.plot import mixture_points, plot_history
+from tokenloom.run.plot import plot_history
 from tokenloom.run.run import Run
 
 WEB, CODE = source("web", 8), source("$x$ <b>", 2)
@@ -26,32 +26,15 @@ def heights(axes) -> list[list[float]]:
     return [patch.get_data().values.tolist() for patch in axes.patches]
 
 
-def test_a_run_is_cut_where_stages_begin_and_into_parts_that_tell_shares():
-    assert mixture_points(lock([WEB], [segment(0, 100, [1])]), None).tolist() == [0, 100]
-    assert mixture_points(lock([WEB, CODE], STAGES), None).tolist() == [0, 300, 600, 1000, 1300, 1600]
-    assert mixture_points(lock([WEB, CODE], STAGES), 700).tolist() == [0, 300, 600, 700]
-    long = mixture_points(lock([WEB], [segment(0, 10**15, [1])]), None)
-    assert (len(long), int(long[-1])) == (201, 10**15)
-    assert mixture_points(lock([WEB], [segment(0, None, [1])]), 512).tolist() == [0, 256, 512]
-
-
-@given(random_locks(), st.integers(1, 10**6))
-def test_points_rise_and_have_all_stages(lock, until):
-    end = lock.segments[-1].start + (lock.segments[-1].num_samples or 10**6)
-    stop = min(until, end)
-    points = mixture_points(lock, stop).tolist()
-    assert points == sorted(set(points))
-    assert (points[0], points[-1]) == (0, stop)
-    assert {segment.start for segment in lock.segments if segment.start < stop} <= set(points)
-
-
 def test_shares_and_passes_are_drawn_with_stages(tmp_path):
     figure = run_of([WEB, CODE], STAGES).plot_mixture(path=tmp_path / "a.png")
     shares, passes = figure.axes
     assert legend_of(shares) == ["web", r"\$x\$ <b>"]
-    web, both = heights(shares)
-    assert web == pytest.approx([1, 1, 0.5, 0.75, 0.75])
-    assert both == pytest.approx([1] * 5)
+    web, both = (np.array(each) for each in heights(shares))
+    edges = shares.patches[0].get_data().edges
+    starts = [0, *np.searchsorted(edges, [600, 1000]).tolist()]
+    assert np.add.reduceat(web * np.diff(edges), starts) == pytest.approx([600, 200, 450])
+    assert both == pytest.approx(np.ones(len(both)))
     assert words_of(shares) == ["main", r"decay \$\frac\$", "main"]
     last = [line.get_ydata()[-1] for line in passes.lines[:2]]
     assert last == pytest.approx([(600 + 200 + 450) / 8, (200 + 150) / 2])

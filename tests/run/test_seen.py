@@ -26,7 +26,9 @@ def test_a_run_has_no_other_positions(until, message):
 
 
 def test_a_run_without_end_needs_one_to_be_drawn():
-    with pytest.raises(ConfigError, match="expected a position up to which to draw, of a run without an end") as caught:
+    with pytest.raises(
+        ConfigError, match="expected a position up to which the history goes, of a run without an end"
+    ) as caught:
         Run("run.toml", lock([WEB], [segment(0, None, [1])])).plot_mixture()
     assert caught.value.hint == "name one with `until`"
 

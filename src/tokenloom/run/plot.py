@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.numbers import checked_integer
 from tokenloom.rendering.figures import (
     MOST_ROWS,
     draw_bars,
@@ -30,46 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tokenloom.run.history import RunHistory
-    from tokenloom.run.lock import RunLock
     from tokenloom.run.plan import PlannedReading, RunPlan
 
 Float64s = NDArray[np.float64]
 
-_NUM_PARTS = 200
-_LEAST_PART = 256
-"""Positions of a part; shares of fewer would jump up and down by chance alone."""
-
 _MOST_MARKED = 12
 """Stages whose names are written; the beginnings of all are marked."""
-
-
-def mixture_points(lock: RunLock, until: int | None) -> Int64s:
-    """Returns positions that cut a run, from its first to its end, into parts in which shares mean something.
-
-    Args:
-        lock: the run.
-        until: its end; None for where it ends.
-
-    Raises:
-        ConfigError: the run ends before, or has no end and none is named.
-    """
-    last = lock.segments[-1]
-    end = None if last.num_samples is None else last.start + last.num_samples
-    if until is None and end is None:
-        message = "expected a position up to which to draw, of a run without an end, found none"
-        raise ConfigError(message, hint="name one with `until`")
-    stop = end if until is None else checked_integer("until", until, at_least=1)
-    assert stop is not None
-    if end is not None and stop > end:
-        message = f"the run ends at position {end}, before {stop}"
-        raise ConfigError(message)
-    part = max(stop // _NUM_PARTS, _LEAST_PART)
-    starts = [segment.start for segment in lock.segments if segment.start < stop]
-    points = {stop}
-    for start, following in zip(starts, [*starts[1:], stop], strict=True):
-        count = max((following - start) // part, 1)
-        points.update(start + (following - start) * number // count for number in range(count))
-    return np.array(sorted(points), dtype=np.int64)
 
 
 def plot_history(history: RunHistory, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:

@@ -72,10 +72,9 @@ class SeenRun(ABC):
             ConfigError: the run has no such position, or no end and none is named; or the suffix is another one.
             MissingExtraError: matplotlib is not installed.
         """
-        from tokenloom.run.plot import mixture_points, plot_history
+        from tokenloom.run.plot import plot_history
 
-        history = self.history(mixture_points(self.lock, until))
-        return plot_history(history, path=path, overwrite=overwrite)
+        return plot_history(self.history(until=until), path=path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from tokenloom.run.card import run_card
