@@ -25,10 +25,12 @@ ARGUMENTS = (
     "--disable-component-update",
     "--component-updater=url-source=http://127.0.0.1:9/",
     "--gaia-url=http://127.0.0.1:9/",
-    "--autofill-server-url=http://127.0.0.1:9/",
     "--font-render-hinting=none",
 )
-"""No name leads anywhere but to this machine, and what Chromium itself would ask for, it asks here, in vain."""
+"""No name leads anywhere but to this machine, and what Chromium asks for whatever it shows, it asks here, in vain.
+
+What a page makes it ask for is not turned off: of forms that are no search it asks its makers what their fields mean.
+"""
 
 _LOCAL_HOSTS = {"127.0.0.1", "localhost", "::1", "", "~notfound"}
 _LOCAL_SCHEMES = {"file", "data", "blob", "about", "chrome"}
