@@ -72,6 +72,12 @@ def test_another_token_will_not_do_in_any_place(ask):
     assert ask.send(f"/?token={token}&token={token}", token=None).status == 403
 
 
+def test_the_token_is_in_no_text_that_tells_of_the_server(ask):
+    ticket = ask.server.access.ticket()
+    assert ask.server.access.token not in repr(ask.server.access)
+    assert ticket not in repr(ask.server.access)
+
+
 def test_a_ticket_opens_the_page_once(ask):
     path = ask.server.url_for_once().partition(str(ask.server.port))[2]
     assert ask.server.access.token not in path

@@ -26,9 +26,10 @@ def looking_at(*prefixes: str, tokenizer=None) -> Looking:
 
 def found_all(looking: Looking, *, seconds: float = 0, **asked: str) -> list[tuple[int, int, int, int]]:
     """Returns all matches, asked on with the cursor; a request without time looks through one stretch."""
-    matches, cursor = [], ""
+    matches, cursor, before = [], "", 0
     while cursor is not None:
         answer = search(looking, Query({**asked, "cursor": cursor}), seconds=seconds)
+        assert before <= (before := answer["searched_tokens"])
         matches += answer["matches"]
         cursor = answer["cursor"]
     assert answer["searched_tokens"] == answer["total_tokens"]
@@ -48,7 +49,7 @@ def test_ids_are_found_in_all_pairs_and_sequences(tmp_path):
 def test_a_page_of_matches_ends_and_goes_on(tmp_path):
     looking = looking_at(write_corpus(tmp_path / "a", [[7] * 130, [1, 7]]))
     answer = search(looking, Query({"ids": "7"}))
-    assert (len(answer["matches"]), answer["cursor"], answer["method"]) == (50, "0.0.50.0", "ids")
+    assert (len(answer["matches"]), answer["cursor"], answer["method"]) == (50, "0.0.50.50", "ids")
     assert found_all(looking, ids="7") == [(0, 0, start, 1) for start in range(130)] + [(0, 1, 1, 1)]
 
 

@@ -70,8 +70,8 @@ class Access:
     port: int
     names: frozenset[str]
     any_address: bool = False
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    _tickets: list[str] = field(default_factory=list)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    _tickets: list[str] = field(default_factory=list, repr=False)
 
     @classmethod
     def at(cls, *, port: int, names: Iterable[str], is_loopback: bool, is_everywhere: bool) -> Access:

@@ -90,10 +90,9 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What was looked through: places, tokens, and where to go on."""
+    """What was looked through: places, and where to go on."""
 
     places: list[_Place]
-    num_tokens: int
     row: int
     start: int
 
@@ -196,12 +195,12 @@ class _Sought:
                 if _is_image(pair, at):
                     continue
                 if (at, begin) > (row, start) and time.monotonic() >= until:
-                    yield _Stage(places, 0, at, begin)
+                    yield _Stage(places, at, begin)
                     return
                 place = self._place_around(pair, at, begin)
                 if place is not None and (not places or (at, place[0]) > places[-1][:2]):
                     places.append(_Place(at, *place, begin))
-            yield _Stage(places, span.num_tokens, span.next_row, span.next_start)
+            yield _Stage(places, span.next_row, span.next_start)
 
     def _place_around(self, pair: OpenPair, row: int, begin: int) -> tuple[int, int] | None:
         """Returns the tokens that hold the text whose seed begins in a token; None if it is not there."""
@@ -227,12 +226,12 @@ class _Sought:
                 place: tuple[int, int] | None = (begin, begin + len(self.ids))
                 if self.stable is not None:
                     if (at, begin) > (row, start) and time.monotonic() >= until:
-                        yield _Stage(places, 0, at, begin)
+                        yield _Stage(places, at, begin)
                         return
                     place = self.stable.place_in(pair.data, at, begin, self.tokenizer)
                 if place is not None:
                     places.append(_Place(at, *place, begin))
-            yield _Stage(places, found.num_tokens, found.next_row, found.next_start)
+            yield _Stage(places, found.next_row, found.next_start)
 
     def _stages_of_text(self, pair: OpenPair, row: int, start: int) -> Iterator[_Stage]:
         overlap = len(self.text.encode(errors="replace")) + 8
@@ -250,7 +249,7 @@ class _Sought:
                     if begin >= begins_next or len(places) > _MOST_MATCHES:  # the next part has it, too
                         break
                     places.append(_Place(at, first + begin, first + stop, first + begin))
-            yield _Stage(places, span.num_tokens, span.next_row, span.next_start)
+            yield _Stage(places, span.next_row, span.next_start)
 
 
 def _known(looking: Looking, text: str) -> _Sought:
@@ -279,9 +278,14 @@ def _next(
     found = [_match(looking, pair, at.pair, place) for place in stage.places[:most]]
     if len(stage.places) > most:
         rest = stage.places[most]
-        return Cursor(pair=at.pair, row=rest.row, start=rest.again, searched=at.searched), found, False
-    after = Cursor(pair=at.pair, row=stage.row, start=stage.start, searched=at.searched + stage.num_tokens)
-    return after, found, stage.row >= len(pair.data) and at.pair + 1 not in pairs
+        return _moved(pair, at, rest.row, rest.again), found, False
+    return _moved(pair, at, stage.row, stage.start), found, stage.row >= len(pair.data) and at.pair + 1 not in pairs
+
+
+def _moved(pair: OpenPair, at: Cursor, row: int, start: int) -> Cursor:
+    """Returns the place that a search has come to within a pair, with the tokens that lie before it."""
+    passed = int(pair.data.sequence_lengths[at.row : row].sum(dtype=np.int64)) - at.start + start
+    return Cursor(pair=at.pair, row=row, start=start, searched=at.searched + passed)
 
 
 def _check_start(pair: OpenPair, at: Cursor) -> None:

@@ -42,12 +42,12 @@ def test_every_place_is_found_once_however_data_are_cut(tmp_path, rng, at_once, 
 def test_a_search_goes_on_where_a_stretch_ended(tmp_path, rng, at_once):
     documents = [rng.integers(0, 2, size=size).tolist() for size in (0, 9, 30, 1, 0, 5)]
     pair = IndexedDataset(write_corpus(tmp_path / "data", documents))
-    found, row, start, num_tokens = [], 0, 0, 0
+    found, row, start = [], 0, 0
     while row < len(pair):
         stretch = next(places_of_ids(pair, [1, 1], row=row, start=start, at_once=at_once))
         found += list(zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True))
-        row, start, num_tokens = stretch.next_row, stretch.next_start, num_tokens + stretch.num_tokens
-    assert (found, num_tokens) == (places(pair, [1, 1]), 45)
+        row, start = stretch.next_row, stretch.next_start
+    assert found == places(pair, [1, 1])
 
 
 def test_ids_that_tokens_cannot_be_are_not_looked_for(tmp_path):

@@ -30,13 +30,11 @@ class Stretch:
 
     Attributes:
         rows, starts: int64[num_found], the sequence and the first token of each place that was found, rising.
-        num_tokens: how many tokens were looked through for the first time.
         next_row, next_start: where the search goes on.
     """
 
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
-    num_tokens: int
     next_row: int
     next_start: int
 
@@ -139,7 +137,6 @@ def places_of_ids(
         yield Stretch(
             rows=span.rows[pieces],
             starts=span.starts[pieces] + candidates - (ends[pieces] - span.lengths[pieces]),
-            num_tokens=span.num_tokens,
             next_row=span.next_row,
             next_start=span.next_start,
         )
@@ -151,14 +148,12 @@ class Spans:
 
     Attributes:
         rows, starts, lengths: int64[num_spans].
-        num_tokens: tokens that are in no stretch before.
         next_row, next_start: where the next one begins.
     """
 
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    num_tokens: int
     next_row: int
     next_start: int
 
@@ -197,7 +192,6 @@ def stretches(
             rows=np.arange(row, row + count, dtype=np.int64),
             starts=np.zeros(count, dtype=np.int64),
             lengths=own[:count],
-            num_tokens=int(own[:count].sum()),
             next_row=row + count,
             next_start=0,
         )
@@ -213,7 +207,6 @@ def _parts(row: int, start: int, num_tokens: int, overlap: int, at_once: int) ->
             rows=np.array([row], dtype=np.int64),
             starts=np.array([start], dtype=np.int64),
             lengths=np.array([length], dtype=np.int64),
-            num_tokens=length if is_last else at_once,
             next_row=row + is_last,
             next_start=0 if is_last else start + at_once,
         )
