@@ -21,7 +21,7 @@ def test_a_pair_is_counted(write_pair):
     found = section_of(write_pair([1, 2, 0, 9]))
     words = words_of(found.html)
     assert "documents 4 tokens 12 bytes of tokens 24 dtype uint16 documents without tokens 1" in words
-    assert "shortest document with tokens 1 tokens, document 0 longest document 9 tokens, document 3" in words
+    assert "shortest document with tokens 1 token, document 0 longest document 9 tokens, document 3" in words
     assert "50% 1" in words
     assert [chart.id for chart in found.charts] == ["document-lengths", "tokens-by-length"]
     assert sum(found.charts[0].series[0].values) == 3

@@ -19,7 +19,7 @@ def test_records_are_told_by_what_became_of_them(corpus):
     assert "Why records were rejected: 3 records, the most frequent reason first" in words
     assert words.index("no key 'text'") < words.index("not JSON")
     assert section.findings == [
-        "3 records of the input (23.1%) were rejected; the most frequent reason: no key 'text'; found 'no'."
+        "23.1% of the records of the input were rejected: 3; the most frequent reason: no key 'text'; found 'no'."
     ]
 
 
@@ -41,4 +41,4 @@ def test_data_without_manifest_have_no_input(write_pair, corpus):
 def test_what_was_rejected_may_be_gone(corpus, tmp_path):
     (tmp_path / "in.rejected.jsonl").unlink()
     section = input_section(open_target([corpus]), ReportOptions())
-    assert section.findings == ["3 records of the input (23.1%) were rejected."]
+    assert section.findings == ["23.1% of the records of the input were rejected: 3."]

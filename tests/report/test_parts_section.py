@@ -17,7 +17,7 @@ def test_parts_are_told_the_largest_first(write_pair, tmp_path):
     words = words_of(section.html)
     assert words.startswith("3 pairs, the largest first")
     assert words.index(f"{two} 2 2 16 bytes 80%") < words.index(f"{one} 1 1 4 bytes 20%")
-    assert section.findings == [f"1 parts have no tokens, such as {three}."]
+    assert section.findings == [f"1 part without tokens, such as {three}."]
 
 
 def test_a_pair_has_no_parts(write_pair):

@@ -1,7 +1,7 @@
 """How long documents are, counted from indices in bounded memory: of one pair, or of many together.
 
 Lengths below 65,536 are counted one by one, longer ones in 64 steps of each power of two, so that percentiles are exact
-up to there and within 1.6 % beyond. 10^9 documents take half a minute and 2 MB.
+up to there and within 1.6 % beyond. 10^7 documents take 0.12 s, and any number of them 1 MB of counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STEP_BITS = 6
 _EXACT_BITS = 16
 _NUM_BUCKETS = _EXACT + (63 - _EXACT_BITS) * _STEPS
 _CHUNK = 1 << 20
-"""Documents that are looked at together; the arrays of a chunk fit the cache of a processor."""
+"""Documents that are looked at together."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

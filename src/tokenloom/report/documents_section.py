@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tokenloom.indexed.document_lengths import DocumentLengths
 from tokenloom.inspect.target import Target, TargetKind, TargetSource
 from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
+from tokenloom.rendering.words import counted
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.section import Chart, Section, Series
 from tokenloom.report.words import share
@@ -36,7 +37,7 @@ def documents_section(target: Target, _options: ReportOptions) -> Section:
         DatasetFormatError: an index is damaged.
         DatasetNotFoundError: a pair is not there any more.
     """
-    counted, lengths, dtypes = [], DocumentLengths(), set[str]()
+    of_sources, lengths, dtypes = [], DocumentLengths(), set[str]()
     num_bytes = 0
     for source in target.sources:
         before = lengths.num_documents, lengths.num_tokens
@@ -45,7 +46,7 @@ def documents_section(target: Target, _options: ReportOptions) -> Section:
             lengths.add(data)
             dtypes.add(data.dtype.name)
             num_bytes += data.num_tokens * data.dtype.itemsize
-        counted.append((source, lengths.num_documents - before[0], lengths.num_tokens - before[1]))
+        of_sources.append((source, lengths.num_documents - before[0], lengths.num_tokens - before[1]))
     counts = facts(
         [
             ("documents", lengths.num_documents),
@@ -60,8 +61,8 @@ def documents_section(target: Target, _options: ReportOptions) -> Section:
     )
     percentiles = [] if lengths.shortest is None else [_percentiles(lengths)]
     html = [element("div", counts, *percentiles, class_="side-by-side")]
-    if len(counted) > 1:
-        html.append(_sources(counted, lengths.num_tokens))
+    if len(of_sources) > 1:
+        html.append(_sources(of_sources, lengths.num_tokens))
     return Section(
         id="documents",
         title="Documents and tokens",
@@ -71,9 +72,9 @@ def documents_section(target: Target, _options: ReportOptions) -> Section:
     )
 
 
-def _sources(counted: Sequence[tuple[TargetSource, int, int]], num_tokens: int) -> Markup:
-    ranked = sorted(counted, key=lambda each: -each[2])
-    weights = [source.weight for source, _, _ in counted if source.weight is not None]
+def _sources(of_sources: Sequence[tuple[TargetSource, int, int]], num_tokens: int) -> Markup:
+    ranked = sorted(of_sources, key=lambda each: -each[2])
+    weights = [source.weight for source, _, _ in of_sources if source.weight is not None]
     rows: list[list[Cell]] = []
     for source, documents, tokens in ranked[:MOST_SOURCES]:
         row: list[Cell] = [source.name, documents, tokens, share(tokens, num_tokens)]
@@ -84,7 +85,7 @@ def _sources(counted: Sequence[tuple[TargetSource, int, int]], num_tokens: int) 
         weight = sum(each[0].weight or 0 for each in rest)
         rows.append([*row, share(weight, sum(weights))] if weights else row)
     columns = ["source", "documents", "tokens", "of all tokens", *(["weight"] if weights else [])]
-    return table(columns, rows, caption=f"{len(counted):,} sources, the largest first")
+    return table(columns, rows, caption=f"{len(of_sources):,} sources, the largest first")
 
 
 def _percentiles(lengths: DocumentLengths) -> Markup:
@@ -148,7 +149,7 @@ def _place(target: Target, found: tuple[int, int, int] | None) -> str | None:
     if found is None:
         return None
     tokens, document, _ = found
-    return f"{tokens:,} tokens, document {document:,}{_of_pair(target, found)}"
+    return f"{counted(tokens, 'token')}, document {document:,}{_of_pair(target, found)}"
 
 
 def _of_pair(target: Target, found: tuple[int, int, int]) -> str:

@@ -123,7 +123,7 @@ def _files(files: list[InputRecord]) -> Markup:
 def _findings(ledger: DocumentLedger, reasons: RejectedReasons) -> Iterator[str]:
     if ledger.num_rejected > _MANY_REJECTED * ledger.num_read:
         part = share(ledger.num_rejected, ledger.num_read)
-        words = f"{ledger.num_rejected:,} records of the input ({part}) were rejected"
+        words = f"{part} of the records of the input were rejected: {ledger.num_rejected:,}"
         ranked = reasons.ranked()
         reason = f"; the most frequent reason: {ranked[0].examples[0].reason[:_MOST_REASON]}" if ranked else ""
         yield f"{words}{reason}."

@@ -113,9 +113,9 @@ def _findings(state: JobState) -> Iterator[str]:
     if not state.is_alive:
         yield "Nobody works on this job: the same command goes on where it was."
     elif gone:
-        yield f"{len(gone):,} processes that worked on it are gone or silent; others do their shards again."
+        yield f"Of the processes that worked on it, {len(gone):,} are gone or silent; others do their shards again."
     if state.num_unreadable:
         yield f"{state.num_unreadable:,} reports of shards are damaged: these shards are done again."
     num_records = state.num_documents + state.num_rejected
     if state.num_rejected > 0.001 * num_records:
-        yield f"{state.num_rejected:,} records ({share(state.num_rejected, num_records)}) were rejected so far."
+        yield f"{share(state.num_rejected, num_records)} of the records were rejected so far: {state.num_rejected:,}."

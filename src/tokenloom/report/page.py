@@ -112,8 +112,9 @@ def _sizes(target: Target) -> str:
     """Returns how large it is, in a sentence; nothing of a job, whose data are being made."""
     if not target.sources:
         return ""
-    documents = counted(sum(source.num_documents for source in target.sources), "document")
-    words = f"{documents} of {counted(sum(source.num_tokens for source in target.sources), 'token')}"
+    words = counted(sum(source.num_tokens for source in target.sources), "token")
+    if target.run is None:  # whose sources count sequences
+        words = f"{counted(sum(source.num_documents for source in target.sources), 'document')} of {words}"
     if len(target.sources) > 1:
         words += f" in {counted(len(target.sources), 'source')}"
     if target.run is not None:

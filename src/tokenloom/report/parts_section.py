@@ -5,6 +5,7 @@ from __future__ import annotations
 from tokenloom.inspect.target import Target
 from tokenloom.rendering.html import Cell, table
 from tokenloom.rendering.largest import largest
+from tokenloom.rendering.words import counted
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.section import Section
 from tokenloom.report.words import share, size
@@ -43,5 +44,5 @@ def parts_section(target: Target, _options: ReportOptions) -> Section | None:
         id="parts",
         title="Parts of the catalogue",
         html=table(columns, rows, caption=caption),
-        findings=[f"{len(empty):,} parts have no tokens, such as {empty[0]}."] if empty else [],
+        findings=[f"{counted(len(empty), 'part')} without tokens, such as {empty[0]}."] if empty else [],
     )
