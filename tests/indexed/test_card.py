@@ -6,11 +6,9 @@ import os
 import re
 import shutil
 
-import pytest
 from tests.rendering.cards import tables_of, tags_of, text_of
 from tests.support import write_corpus
 
-from tokenloom.indexed.card import size
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import VerifyReport, verify_dataset
 from tokenloom.rendering.words import name_of
@@ -22,7 +20,13 @@ def test_a_pair_shows_its_counts(tmp_path):
     prefix = write_corpus(tmp_path / "a", [[1] * 16, [1] * 16, [1] * 100])
     dataset = IndexedDataset(prefix)
     assert tables_of(dataset._repr_html_()) == [
-        [["documents", "3"], ["tokens", "132"], ["mean length", "44.0 tokens"], ["dtype", "uint16"], ["size", "264 B"]]
+        [
+            ["documents", "3"],
+            ["tokens", "132"],
+            ["mean length", "44.0 tokens"],
+            ["dtype", "uint16"],
+            ["size", "264 bytes"],
+        ]
     ]
     assert text_of(dataset._repr_html_()).startswith("IndexedDataset " + name_of(prefix, width=120))
 
@@ -75,10 +79,3 @@ def test_a_check_says_what_is_wrong(tmp_path):
     broken = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=problems)
     alarms = re.findall(r'role="alert">(.*?)</p>', broken._repr_html_())
     assert alarms == [*(f"&lt;{number}&gt;" for number in range(10)), "and 20 more"]
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "said"), [(0, "0 B"), (1000, "1 kB"), (1_234_567_890, "1.23 GB"), (5 * 10**15, "5,000 TB")]
-)
-def test_sizes_have_three_digits(num_bytes: int, said: str):
-    assert size(num_bytes) == said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenloom.rendering.words import counted, name_of, short
+from tokenloom.rendering.words import counted, name_of, short, size
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,11 @@ def test_names_keep_how_they_begin_and_end():
 
 def test_things_are_counted():
     assert [counted(1, "pass"), counted(2, "pass"), counted(1000, "pair")] == ["1 pass", "2 passes", "1,000 pairs"]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "said"),
+    [(0, "0 bytes"), (1, "1 byte"), (1000, "1 kB"), (1_234_567_890, "1.23 GB"), (5 * 10**15, "5,000 TB")],
+)
+def test_sizes_have_three_digits(num_bytes: int, said: str):
+    assert size(num_bytes) == said

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokenloom.indexed.card import size
 from tokenloom.rendering.card import Fact, card, top_table
 from tokenloom.rendering.html import Cell, Markup
+from tokenloom.rendering.words import size
 
 if TYPE_CHECKING:
     from tokenloom.corpus.chat import ChatSummary

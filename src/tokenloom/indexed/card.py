@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenloom.rendering.card import Fact, card
 from tokenloom.rendering.html import Markup
+from tokenloom.rendering.words import size
 
 if TYPE_CHECKING:
     from tokenloom.indexed.dataset import IndexedDataset
@@ -50,16 +51,3 @@ def verify_card(report: VerifyReport) -> Markup:
     if left := len(report.problems) - len(problems):
         problems.append(f"and {left:,} more")
     return card("VerifyReport", facts, alarms=problems)
-
-
-def size(num_bytes: int) -> str:
-    """Returns a size in words.
-
-    Example:
-        >>> size(999), size(12_345_678)
-        ('999 B', '12.3 MB')
-    """
-    for unit, power in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if num_bytes >= power:
-            return f"{num_bytes / power:,.3g} {unit}" if num_bytes < 1000 * power else f"{num_bytes // power:,} {unit}"
-    return f"{num_bytes} B"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
+_BYTES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _LONGEST_NAME = 24
 
 
@@ -34,3 +35,16 @@ def counted(number: int, thing: str) -> str:
     """Returns a number of things in words, such as "1 pair" and "1,000 passes"."""
     plural = f"{thing}es" if thing.endswith("s") else f"{thing}s"
     return f"{number:,} {thing if number == 1 else plural}"
+
+
+def size(num_bytes: int) -> str:
+    """Returns a size in bytes, kB, MB, GB or TB.
+
+    Example:
+        >>> size(999), size(1_234_567)
+        ('999 bytes', '1.23 MB')
+    """
+    for unit, power in _BYTES:
+        if num_bytes >= power:
+            return f"{num_bytes / power:.3g} {unit}" if num_bytes < 1000 * power else f"{num_bytes // power:,} {unit}"
+    return counted(num_bytes, "byte")
