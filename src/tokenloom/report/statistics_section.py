@@ -113,20 +113,23 @@ def _waits(between: _Between) -> Iterator[Chart]:
         id="waits",
         kind="lines",
         title="Waiting for a batch",
-        summary=f"The loop waited {duration(float(np.nanmean(mean)))} for a batch in the mean, and "
-        f"{duration(between.longest)} for the slowest.",
+        summary=f"The loop waited {duration(float(between.waited.sum() / between.batches.sum()))} for a batch in the "
+        f"mean, and {duration(between.longest)} for the slowest.",
         x_label="step",
         x=xs,
-        y_label="seconds for a batch, in the mean since the report before",
+        y_label="seconds for a batch",
         y_format="seconds",
         series=[Series("wait", mean)],
+        note="Of each report the mean since the one before.",
     )
-    if np.isfinite(part).any():
+    timed = between.seconds > 0
+    if timed.any():
+        whole = share(float(between.waited[timed].sum()), float(between.seconds[timed].sum()))
         yield Chart(
             id="wait-share",
             kind="lines",
             title="Share of the time spent waiting for data",
-            summary=f"In the mean {share(float(np.nanmean(part)), 1)} of the time.",
+            summary=f"In all {whole} of the time.",
             x_label="step",
             x=xs,
             y_label="share of the time",

@@ -38,12 +38,14 @@ def size(num_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in seconds, minutes, hours or days.
+    """Returns a time in milliseconds, seconds, minutes, hours or days.
 
     Example:
-        >>> duration(0.25), duration(90), duration(7300), duration(10**6)
-        ('0.2 s', '2 min', '2.0 h', '11.6 days')
+        >>> duration(0.0123), duration(0.25), duration(90), duration(7300), duration(10**6)
+        ('12.3 ms', '0.2 s', '2 min', '2.0 h', '11.6 days')
     """
+    if 0 < seconds < 0.1:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     if seconds < _HOURS:
