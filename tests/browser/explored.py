@@ -26,9 +26,6 @@ OWNED = "<script>globalThis.owned = 1</script><img src=x onerror='globalThis.own
 HOSTILE = f"{OWNED}</div></main><style>*{{display:none}}</style>\x00\x1b[2J\u202eevil\u2066 &amp; \u200b"
 """That, and characters that turn a page around, or drive a terminal."""
 
-HOSTILE_NAME = "a<img src=x onerror=globalThis.owned=3>\u202e&amp;.jsonl"
-"""The same as a name of a file."""
-
 RUN = """\
 order = 1
 seed = 7
@@ -112,8 +109,8 @@ def make_explored(folder: Path) -> Explored:
     web[5] = ""
     web[11] = "A document of many pages. " * 2000
     code = [block for text in sources() for block in text.split("\n\n\n") if block.strip()]
-    _preprocess(folder, "web", HOSTILE_NAME, web)
-    _preprocess(folder, "code", "code.jsonl", code)
+    preprocess(folder, "web", "web.jsonl", web)
+    preprocess(folder, "code", "code.jsonl", code)
     (folder / "run.toml").write_text(RUN)
     (folder / "other.toml").write_text(
         RUN.replace("samples = 1000", "samples = 900").replace("web = 1, c", "web = 2, c")
@@ -132,7 +129,8 @@ def _measure(name: str, loss: float, tokens: int) -> SourceMeasure:
     return SourceMeasure(name=name, loss=loss, total_tokens=tokens, passes=tokens / 80_000, **counts)
 
 
-def _preprocess(folder: Path, name: str, file: str, texts: list[str]) -> None:
+def preprocess(folder: Path, name: str, file: str, texts: list[str]) -> None:
+    """Makes `NAME_text_document` out of a file of texts, with the `tokenizer.json` of the folder."""
     (folder / file).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     words = ["preprocess", folder / file, "--tokenizer", folder / "tokenizer.json", "--append-eod"]
     words += ["--output-prefix", folder / name, "--engine", "tokenizers"]

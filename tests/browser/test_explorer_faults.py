@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 
 from playwright.sync_api import expect
 
-from tests.browser.explored import OWNED
+from tests.browser.explored import OWNED, preprocess
 from tests.explorer.asking import serving
 from tests.support import write_corpus
 from tokenloom.errors import DatasetFormatError
@@ -62,16 +63,18 @@ def test_hostile_texts_of_the_address_are_texts(pages, explorer):
         check_harmless(page)
 
 
-def test_hostile_names_of_what_is_looked_at_are_texts(pages, explored, tmp_path):
+def test_hostile_names_of_folders_and_files_are_texts(pages, explored, tmp_path):
     folder = tmp_path / "a<img src=x onerror=globalThis.owned=4>\u202e"
     folder.mkdir()
-    prefix = write_corpus(folder / "ids<b>", [[1, 2, 3], [], list(range(100))])
-    with explored.served(explored.looking(os.fspath(prefix))) as asker:
+    shutil.copy(explored.folder / "tokenizer.json", folder)
+    preprocess(folder, "b<b>", f"{folder.name}&amp;.jsonl", ["one text", "another"])
+    with explored.served(explored.looking(os.fspath(folder / "b<b>_text_document"))) as asker:
         page = pages.open(asker.server.url)
-        expect(page.locator("#target")).to_contain_text("ids<b>")
+        expect(page.locator("#target")).to_contain_text("b<b>_text_document")
+        expect(page.locator(".findings p")).not_to_have_text("Looking …")
         check_harmless(page)
-        page.evaluate("location.hash = '#/documents?document=2'")
-        expect(page.locator(".detail h2")).to_be_visible()
+        page.evaluate("location.hash = '#/documents?document=1'")
+        expect(page.locator(".detail")).to_contain_text(r"onerror=globalThis.owned=4>\u202e&amp;.jsonl:2")
         check_harmless(page)
 
 
