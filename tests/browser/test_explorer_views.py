@@ -154,9 +154,9 @@ def test_jumps_that_lead_nowhere_say_why_in_their_place(opened, pages):
 def test_a_long_document_is_read_page_by_page(opened):
     page = opened("#/documents?source=0&document=10")
     pager = page.get_by_role("navigation", name="Pages of the document").first
-    expect(pager).to_contain_text("tokens 0 to 2,047 of 22,002")
+    expect(pager).to_contain_text("tokens 0 to 1,023 of 22,002")
     pager.get_by_label("Next page").click()
-    expect(pager).to_contain_text("tokens 2,048 to 4,095 of 22,002")
+    expect(pager).to_contain_text("tokens 1,024 to 2,047 of 22,002")
     pager.get_by_label("Last page").click()
     expect(pager).to_contain_text("to 22,001 of 22,002")
     assert pager.get_by_label("Next page").count() == 0

@@ -24,6 +24,12 @@ def test_the_page_names_what_draws_its_charts_in_order():
     assert re.findall(r'<script src="([^"]+)"', page) == [*(f"web/{name}" for name in SCRIPTS), "explorer.js"]
 
 
+def test_the_page_names_all_modules_so_that_none_waits_for_another():
+    table = served_files()
+    named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', table["/"].content.decode())
+    assert {f"/{name}" for name in named} == {path for path in table if re.fullmatch(r"/\w+\.js", path)}
+
+
 def test_every_module_that_one_of_the_page_imports_is_served():
     table = served_files()
     for path, served in table.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from tokenloom.web.assets import SCRIPTS, STYLES, asset
 
-_PLACE = b"<!-- the styles and scripts of web/ -->"
+_PLACE = b"<!-- the styles and scripts of web/, and the modules -->"
 """Stands in the page where its shared files are named."""
 
 _TYPES = {
@@ -40,12 +41,14 @@ def served_files() -> dict[str, ServedFile]:
         found = asset(name)
         table[f"/web/{name}"] = ServedFile(content=found.text.encode(), content_type=found.content_type)
     page = table.pop("/index.html")
-    table["/"] = replace(page, content=page.content.replace(_PLACE, _shared()))
+    modules = sorted(path[1:] for path in table if path.endswith(".js") and not path.startswith("/web/"))
+    table["/"] = replace(page, content=page.content.replace(_PLACE, _named(modules)))
     return table
 
 
-def _shared() -> bytes:
-    """Returns the elements that name the files of `web/`."""
+def _named(modules: Sequence[str]) -> bytes:
+    """Returns the elements that name the files of `web/`, and all modules of the page, to be fetched at once."""
     styles = (f'<link rel="stylesheet" href="web/{name}">' for name in STYLES)
     scripts = (f'<script src="web/{name}" defer></script>' for name in SCRIPTS)
-    return "\n".join([*styles, *scripts]).encode()
+    preloads = (f'<link rel="modulepreload" href="{name}">' for name in modules)
+    return "\n".join([*styles, *scripts, *preloads]).encode()

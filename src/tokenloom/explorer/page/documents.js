@@ -10,7 +10,7 @@ import { nothing } from "./states.js";
 import { markTokens, tokenPanel } from "./tokens.js";
 import { VirtualList } from "./virtual_list.js";
 
-const PAGE_TOKENS = 2048;
+const PAGE_TOKENS = 1024;
 
 export class DocumentsView {
   constructor({ target }) {
