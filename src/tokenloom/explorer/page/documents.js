@@ -35,7 +35,7 @@ export class DocumentsView {
     this.lists = new Map();
   }
 
-  show({ source = "0", document, start, length }) {
+  show({ source = "0", document, first, start, length }) {
     if (!this.panes) return;
     if (!(Number(source) < this.target.num_sources)) {
       go("documents", {}, { replace: true });
@@ -44,10 +44,10 @@ export class DocumentsView {
     this.#showList(this.target.sources[source] ?? { number: Number(source), name: `source ${source}` });
     this.list.setOpened(document === undefined ? null : Number(document));
     this.list.restore();
-    const opened = document === undefined ? null : `${source}:${document}:${start ?? 0}:${length ?? ""}`;
+    const opened = document === undefined ? null : [source, document, first, start, length].join(":");
     if (opened === null) this.panes.close();
     else if (opened !== this.opened || !this.panes.isOpen) {
-      this.panes.open((signal) => this.#load({ source, document, start, length }, signal), { withFocus: this.byKey !== false });
+      this.panes.open((signal) => this.#load({ source, document, first, start, length }, signal), { withFocus: this.byKey !== false });
     }
     this.opened = opened;
     this.byKey = undefined;
@@ -57,6 +57,11 @@ export class DocumentsView {
   hide() {
     this.panes?.leave();
     this.rows?.close();
+  }
+
+  /** What is open, in words. */
+  named({ document }) {
+    return document === undefined ? "" : `document ${count(document)} of ${this.source.name}`;
   }
 
   /** The document before or after the one that is open. */
@@ -97,15 +102,17 @@ export class DocumentsView {
   }
 
   #close() {
+    this.panes.close(); // on a narrow screen the list is not there before
     go("documents", { source: this.source.number });
     this.list.focus();
   }
 
-  async #load({ source, document, start, length }, signal) {
-    const first = Math.floor(Number(start ?? 0) / PAGE_TOKENS) * PAGE_TOKENS;
-    const answer = await ask("document", { source, document, first, count: PAGE_TOKENS }, signal);
+  /** Loads a page of a document: the one at token `first`, or the one with token `start`, which is marked. */
+  async #load({ source, document, first, start, length }, signal) {
+    const page = Math.floor(Number(first ?? start ?? 0) / PAGE_TOKENS) * PAGE_TOKENS;
+    const answer = await ask("document", { source, document, first: page, count: PAGE_TOKENS }, signal);
     const panel = tokenPanel(answer);
-    if (length !== undefined) markTokens(panel, Number(start ?? 0), Number(length));
+    if (start !== undefined) markTokens(panel, Number(start), Number(length ?? 1));
     const parts = [this.panes.bar(answer.heading), factList(answer.facts), pager(source, document, answer), panel, pager(source, document, answer)];
     if (this.target.has_occurrences) parts.push(occurrences(source, document));
     return make("div", {}, parts);
@@ -116,10 +123,10 @@ export class DocumentsView {
 function pager(source, document, { first, count: shown, num_tokens: whole }) {
   if (shown >= whole) return null;
   const last = Math.floor((whole - 1) / PAGE_TOKENS) * PAGE_TOKENS;
-  const link = (text, label, start) => {
-    const isHere = start === first || start < 0 || start > last;
+  const link = (text, label, at) => {
+    const isHere = at === first || at < 0 || at > last;
     if (isHere) return make("span", { class: "button off" }, text);
-    return make("a", { class: "button", "aria-label": label, href: route("documents", { source, document, start }) }, text);
+    return make("a", { class: "button", "aria-label": label, href: route("documents", { source, document, first: at }) }, text);
   };
   return make(
     "nav",

@@ -45,12 +45,13 @@ function show() {
   if (isOther) {
     current?.hide?.();
     main.replaceChildren(view.element);
-    document.title = `${view.title} · ${target.name} · tokenloom`;
     if (current !== null) (view.heading ?? view.panes?.heading ?? main).focus({ preventScroll: true });
     current = view;
     main.scrollTop = view.scrolled ?? 0;
   }
   view.show?.(found.parameters);
+  const parts = [view.named?.(found.parameters), view.title, lastPart(target.name).textContent, "tokenloom"];
+  document.title = parts.filter(Boolean).join(" · ");
 }
 
 function newView(name) {

@@ -1,8 +1,10 @@
 // A list, and beside it what was opened in it; on a narrow screen above it.
 
-import { make } from "./dom.js";
+import { make, say } from "./dom.js";
 import { failed, waiting } from "./states.js";
 import { isAbort } from "./api.js";
+
+const LATE_MS = 250; // after which a person wonders
 
 export class Panes {
   #controller = new AbortController();
@@ -40,7 +42,10 @@ export class Panes {
     const controller = (this.#controller = new AbortController());
     this.element.classList.add("open");
     this.detail.ariaBusy = "true";
-    const late = setTimeout(() => this.#show(waiting()), this.detail.firstChild === this.invitation ? 0 : 250);
+    const late = setTimeout(() => {
+      this.#show(waiting());
+      say("loading");
+    }, this.detail.firstChild === this.invitation ? 0 : LATE_MS);
     try {
       const opened = await load(controller.signal);
       clearTimeout(late);
@@ -52,6 +57,7 @@ export class Panes {
     }
     if (controller.signal.aborted) return;
     this.detail.ariaBusy = "false";
+    say(this.detail.querySelector("h2")?.textContent ?? "");
     if (withFocus) (this.detail.querySelector("h2") ?? this.detail).focus();
   }
 

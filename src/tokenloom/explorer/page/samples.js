@@ -63,6 +63,11 @@ export class SamplesView {
     this.rows?.close();
   }
 
+  /** What is open, in words. */
+  named({ position }) {
+    return position === undefined ? "" : `position ${count(position)}`;
+  }
+
   /** The sample before or after the one that is open. */
   step(by) {
     if (!this.panes?.isOpen || (by < 0 && this.position === "0")) return;
@@ -76,6 +81,7 @@ export class SamplesView {
   }
 
   #close() {
+    this.panes.close(); // on a narrow screen the list is not there before
     go("samples");
     this.list.focus();
   }

@@ -134,7 +134,7 @@ export class SearchView {
   }
 
   #line({ source, document, start, length, context_html: context }) {
-    const address = route("documents", { source, document, start: start || null, length });
+    const address = route("documents", { source, document, start, length });
     const name = this.names.get(String(source)) ?? "";
     return make("li", {}, make("a", { href: address }, make("bdi", {}, name), ` · document ${count(document)} · token ${count(start)}`), drawn(context, { class: "context" }));
   }

@@ -2,7 +2,7 @@
 
 import { count, make } from "./dom.js";
 import { ScrollMap } from "./scroll_map.js";
-import { failed } from "./states.js";
+import { failed, waiting } from "./states.js";
 
 const SPARE_ROWS = 8;
 const GROWTH = 10_000; // rows that a list without end gets ahead of who scrolls
@@ -37,16 +37,17 @@ export class VirtualList {
     this.head = make("div", { role: "rowgroup", class: "list-head" }, make("div", { role: "row", class: "row", "aria-rowindex": 1 }, headings));
     this.spacer = make("div", { role: "none", class: "list-spacer" });
     this.scroller = make("div", { role: "rowgroup", class: "list-rows", onscroll: () => this.#plan() }, this.spacer);
-    this.error = make("div", { class: "list-error" });
-    this.grid = make("div", { role: "grid", class: "list", "aria-label": label, onkeydown: (event) => this.#press(event) }, this.head, this.scroller);
+    this.error = make("div", { class: "list-error" }, waiting());
+    this.grid = make("div", { role: "grid", class: "list unknown", "aria-label": label, onkeydown: (event) => this.#press(event) }, this.head, this.scroller);
     this.element = make("div", { class: "list-frame" }, this.grid, this.error);
     rows.addEventListener("rows", (event) => this.#arrived(event.detail.total));
     rows.addEventListener("failed", () => this.#failed());
     new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
-  /** Says how many rows there are; null for no end. */
+  /** Says how many rows there are; null where that is not known, or where there is no end. */
   setTotal(total) {
+    if (total !== null) this.#told();
     this.#isEndless = total === null;
     this.#numRows = this.#isEndless ? Math.max(this.#numRows, GROWTH) : Math.min(Number(total), Number.MAX_SAFE_INTEGER);
     this.grid.setAttribute("aria-rowcount", this.#isEndless ? -1 : this.#numRows + 1);
@@ -96,8 +97,13 @@ export class VirtualList {
     this.#resized();
   }
 
-  #arrived(total) {
+  #told() {
+    this.grid.classList.remove("unknown");
     this.error.replaceChildren();
+  }
+
+  #arrived(total) {
+    this.#told();
     if (total !== undefined && (total === null ? !this.#isEndless : Number(total) !== this.#numRows)) this.setTotal(total);
     this.#plan();
   }

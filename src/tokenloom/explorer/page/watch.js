@@ -5,13 +5,14 @@ import { count, drawn, factList, make, say } from "./dom.js";
 import { failed, hinted, nothing, waiting } from "./states.js";
 
 const EVERY_MS = 1000;
+const SAY_MS = 30_000; // how often who listens is told, not to be talked to without end
 
 export class WatchView {
   #controller = null;
   #timer = null;
   #isShown = false;
   #charts = new Map();
-  #said = "";
+  #said = -Infinity;
 
   constructor({ target }) {
     this.title = "Watch";
@@ -62,10 +63,12 @@ export class WatchView {
     if (this.#controller === controller) this.#timer = setTimeout(() => this.#look(), EVERY_MS);
   }
 
-  #tell({ words, progress, facts, html, charts }) {
+  #tell({ words, progress, facts, html, charts, is_over: isOver }) {
     this.words.replaceChildren(hinted(words));
-    if (words !== this.#said) say(words);
-    this.#said = words;
+    if (isOver || performance.now() - this.#said > SAY_MS) {
+      say(words);
+      this.#said = performance.now();
+    }
     this.bar.hidden = !progress;
     if (progress) {
       this.bar.max = Math.max(1, Number(progress.total));
