@@ -81,3 +81,15 @@ def test_a_section_that_fails_leaves_the_others_and_is_told(prefix, tmp_path, ca
     assert not found["made"]
     assert "add up to" in found["error"]
     assert "This section could not be made" in path.read_text()
+
+
+def test_warnings_are_said_in_a_line_each(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"text": "some words"}\n' * 9)
+    words = ["--output-prefix", f"{tmp_path}/out", "--tokenizer", "byte", "--workers", "1"]
+    assert main(["preprocess", f"{tmp_path}/in.jsonl", *words]) == 0
+    capsys.readouterr()
+    words = ["--sequence-length", "8", "--tokenizer", "null:300", "-o", f"{tmp_path}/page.html"]
+    assert main(["report", f"{tmp_path}/out_text_document", *words]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["warning"], lines
+    assert "were made with byte" in lines[0]

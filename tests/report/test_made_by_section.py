@@ -27,3 +27,11 @@ def test_what_does_not_agree_is_told(write_pair, corpus, make_corpus):
         "The data were made by 2 tokenizers: their ids do not mean the same.",
         f"Nothing marks the end of a document (EOD) in {other}.",
     ]
+
+
+def test_another_tokenizer_than_the_maker_is_told(corpus):
+    target = open_target([corpus], tokenizer="null:300")
+    assert made_by_section(target, ReportOptions()).findings == [
+        f"Texts of {corpus} are shown by another tokenizer than the one that made them."
+    ]
+    assert made_by_section(open_target([corpus], tokenizer="byte"), ReportOptions()).findings == []

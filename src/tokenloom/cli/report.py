@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -84,9 +85,13 @@ def run(options: argparse.Namespace) -> int:
     )
     progress = _Progress(len(sections_of(target)))
     made = []
-    for each in made_sections(target, wanted):
-        progress.add(each)
-        made.append(each)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        for each in made_sections(target, wanted):
+            progress.add(each)
+            made.append(each)
+    for text in dict.fromkeys(str(each.message) for each in warned):
+        say(f"warning: {text}")
     when = None if options.no_time else time.time() if now is None else now
     data = page(target, [each.section for each in made if each.section is not None], when=when)
     write_report(options.output, data, overwrite=options.overwrite)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokenloom.indexed.manifest.contents import Manifest
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, fingerprint_of
 from tokenloom.inspect.target import Target
 from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
 from tokenloom.report.input_section import manifests_of
@@ -46,7 +46,7 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
         id="made-by",
         title="What the data were made by",
         html=joined(html),
-        findings=list(_findings(manifests, missing)),
+        findings=[*_findings(manifests, missing), *_strangers(target, manifests)],
     )
 
 
@@ -106,3 +106,11 @@ def _findings(manifests: Mapping[str, Manifest], missing: Sequence[str]) -> Iter
         largest, known = each.pair.largest_token, each.tokenizer.vocab_size
         if largest is not None and known is not None and largest >= known:
             yield f"{prefix} has the token {largest:,}, but its tokenizer knows only {known:,}."
+
+
+def _strangers(target: Target, manifests: Mapping[str, Manifest]) -> Iterator[str]:
+    """Yields that texts are decoded by another tokenizer than the one that made them."""
+    used = None if target.tokenizer is None else fingerprint_of(target.tokenizer)
+    strange = [prefix for prefix, each in manifests.items() if each.tokenizer.sha256 not in (None, used)]
+    if used is not None and strange:
+        yield f"Texts of {_names(strange)} are shown by another tokenizer than the one that made them."
