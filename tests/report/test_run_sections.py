@@ -112,7 +112,7 @@ def test_a_stored_order_is_not_computed_and_the_page_says_so(tmp_path):
     before = sorted(tmp_path.iterdir())
     found = made(stages_section, target_of(run))
     assert "order the reference's" in words_of(found.html)
-    assert "a report builds nothing" in words_of(found.html)
+    assert "which is stored and not computed" in words_of(found.html)
     assert not found.charts
     assert made(passes_section, target_of(run)) is None
     assert sorted(tmp_path.iterdir()) == before

@@ -28,7 +28,7 @@ from tokenloom.run.run import Run
 
 _STORED = (
     "The order of this run is the reference's, which is stored and not computed. Shares over time are counted from its "
-    "index by `Run.open(path).history()`, which builds the index if it is not there; a report builds nothing."
+    "index by `Run.open(path).history()`, which builds the index if it is not there; this section does not."
 )
 
 _MANY_PASSES = 4
