@@ -132,11 +132,11 @@ class DocumentLengths:
         part = (wanted - before) / max(1, int(counts[place]))
         return float((tokens[:place].sum() + part * tokens[place]) / self.num_tokens)
 
-    def histogram(self, *, most_bars: int = 60) -> tuple[Int64s, Int64s, Int64s]:
+    def histogram(self, *, most_bars: int = 50) -> tuple[Int64s, Int64s, Int64s]:
         """Returns documents with tokens by length, in steps that are even on a logarithmic axis.
 
         Args:
-            most_bars: bars at most.
+            most_bars: bars at most, about.
 
         Returns:
             edges: int64[num_bars + 1], rising, from 1 on; the first bar begins with the shortest document.
@@ -190,9 +190,19 @@ def _bucket_starts() -> Int64s:
 
 
 def _log_edges(low: int, high: int, most: int) -> Int64s:
-    """Returns rising bounds that are starts of buckets, but for the last one: int64[count]."""
-    wanted = np.geomspace(low, high, most + 1)
+    """Returns rising bounds whose steps never get shorter, each but the last one the start of a bucket: int64[count].
+
+    Bounds that are rounded one by one would make bars of one and of two lengths by turns, which look like peaks.
+    """
+    growth = (high / low) ** (1 / most) - 1
     starts = _bucket_starts()
-    edges = np.unique(starts[np.searchsorted(starts, np.round(wanted[:-1]))])
-    edges = edges[(edges > low) & (edges < high)]
-    return np.concatenate([[low], edges, [high]]).astype(np.int64)
+    edges = [low]
+    while True:
+        step = max(1, round(edges[-1] * growth))
+        if edges[-1] + step + step // 2 >= high:
+            break
+        place = int(np.searchsorted(starts, edges[-1] + step))
+        if place == len(starts) or starts[place] >= high:
+            break
+        edges.append(int(starts[place]))
+    return np.array([*edges, high], dtype=np.int64)
