@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.explorer.asking import Asker, serving
@@ -83,3 +85,20 @@ def test_paths_outside_the_table_are_not_there(ask, path):
 def test_the_files_of_the_page_say_what_they_are(ask):
     kinds = {path: ask.send(path).headers["content-type"] for path in ("/", "/explorer.js", "/explorer.css")}
     assert list(kinds.values()) == [f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css")]
+
+
+def test_what_takes_long_keeps_no_other_view_waiting():
+    done, begun = threading.Event(), threading.Semaphore(0)
+
+    def section(query: Query) -> object:
+        begun.release()
+        assert done.wait(20)
+        return {}
+
+    with serving({"section": section, "told": lambda query: "told"}) as ask, ThreadPoolExecutor(8) as asking:
+        answers = [asking.submit(ask, "section") for _ in range(8)]
+        assert begun.acquire(timeout=20)
+        assert ask("told") == "told"
+        assert not begun.acquire(blocking=False)  # the others wait, and no thread with them
+        done.set()
+        assert [answer.result() for answer in answers] == [{}] * 8

@@ -23,6 +23,9 @@ View = Callable[[Query], Any]
 _MOST_AT_ONCE = 4
 """Views that work at a time: a page that scrolls asks faster than a disk answers."""
 
+_ALONE = ("section", "compare")
+"""Views that may take long, and wait for each other: one of them works at a time, and keeps no other view waiting."""
+
 
 def application(views: Mapping[str, View], access: Access) -> Application:
     """Returns the application that serves views, to those who may ask.
@@ -36,10 +39,14 @@ def application(views: Mapping[str, View], access: Access) -> Application:
     """
     applications = require("starlette.applications", extra="explore")
     routing = require("starlette.routing", extra="explore")
-    limiter = require("anyio", extra="explore").CapacityLimiter(_MOST_AT_ONCE)
+    anyio = require("anyio", extra="explore")
+    many, one = anyio.CapacityLimiter(_MOST_AT_ONCE), anyio.CapacityLimiter(1)
     routes = [
         *(routing.Route(path, partial(_file, served)) for path, served in served_files().items()),
-        *(routing.Route(f"/api/{name}", partial(_answer, view, limiter)) for name, view in views.items()),
+        *(
+            routing.Route(f"/api/{name}", partial(_answer, view, one if name in _ALONE else many))
+            for name, view in views.items()
+        ),
     ]
     starlette = applications.Starlette(routes=routes, exception_handlers={404: _nothing_there, Exception: _failed})
     starlette.router.redirect_slashes = False
