@@ -84,6 +84,25 @@ def test_a_run_has_its_sources_and_positions(tmp_path: Path):
     assert target.document(0, 2).heading == "document 2 of web"
 
 
+def test_the_index_of_a_run_in_megatrons_order_is_not_left_behind(tmp_path: Path):
+    write_pair(tmp_path / "web")
+    path = tmp_path / "run.toml"
+    path.write_text(
+        "order = 'megatron'\nseed = 3\n[sources]\nweb = 'web'\n"
+        "[[stages]]\nsequence_length = 8\nsamples = 4\nweights = { web = 1 }\n"
+    )
+    Run.open(path)
+    before = sorted(tmp_path.rglob("*"))
+    target = open_target([str(path)])
+    assert len(target.sample(3)) == 9
+    assert sorted(tmp_path.rglob("*")) == before
+    assert target.scratch is not None
+    folder = Path(target.scratch)
+    assert list(folder.iterdir())
+    del target
+    assert not folder.exists()
+
+
 def test_a_run_without_a_lock_is_not_locked_by_looking_at_it(tmp_path: Path):
     path = write_run(tmp_path, locked=False)
     with pytest.raises(ConfigError, match=r"a run that is locked.*\nhint: lock it: tokenloom run lock"):

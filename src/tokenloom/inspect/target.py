@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -95,6 +98,7 @@ class Target:
         settings: how samples are made of a pair.
         notes: sentences on what is missing, such as the tokenizer.
         object_storage: how to read what lies in object storage.
+        scratch: folder of the index of a run in the reference's order, gone with this; None for all else.
     """
 
     kind: TargetKind
@@ -107,6 +111,12 @@ class Target:
     settings: SampleSettings = field(default_factory=SampleSettings)
     notes: tuple[str, ...] = ()
     object_storage: ObjectStorageSettings | None = None
+    scratch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Has the folder removed once nobody looks any more."""
+        if self.scratch is not None:
+            weakref.finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
 
     @cached_property
     def pairs(self) -> OpenPairs:
@@ -232,6 +242,10 @@ def _of_run(
         raise ConfigError(message, hint=f"lock it: tokenloom run lock {path}")  # looking writes nothing
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     run = Run.open(path, tokenizer=loaded, object_storage=object_storage)
+    scratch = None
+    if run.lock.is_megatron:  # its index is built, and would be kept beside the data
+        scratch = tempfile.mkdtemp(prefix="tokenloom-")
+        run = Run.open(path, tokenizer=loaded, object_storage=object_storage, path_to_cache=scratch)
     notes: list[str] = []
     if loaded is None and run.lock.tokenizer is not None:
         try:
@@ -259,6 +273,7 @@ def _of_run(
         settings=settings,
         notes=tuple(notes),
         object_storage=object_storage,
+        scratch=scratch,
     )
 
 
