@@ -245,7 +245,9 @@ def test_everything_is_reached_by_keys_alone(opened):
     expect(row(page, 0)).to_be_focused()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
-    expect(page.get_by_role("dialog").get_by_role("row").nth(0)).to_have_text("/ or g jump to a position, step, document or record")
+    expect(page.get_by_role("dialog").get_by_role("row").nth(0)).to_have_text(
+        "/ or g jump to a position, step, document or record"
+    )
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("4")

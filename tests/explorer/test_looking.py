@@ -6,7 +6,7 @@ import pytest
 
 from tokenloom.errors import ConfigError
 from tokenloom.explorer.answers import NotThereError
-from tokenloom.explorer.looking import preview, without_traces
+from tokenloom.explorer.looking import preview
 from tokenloom.explorer.queries import Query
 
 
@@ -34,8 +34,3 @@ def test_a_preview_is_a_line_that_drives_nothing(corpora):
     assert preview(tokenizer.tokenize("a \n\t b\x1b[0m"), tokenizer) == "a b\\x1b[0m"
     assert len(preview(tokenizer.tokenize("word " * 500), tokenizer)) == 200
     assert preview([1, 2], None) == "1 2"
-
-
-def test_only_stored_orders_need_a_folder(corpora, tmp_path):
-    target = corpora.looking("run.toml").target
-    assert without_traces(target, str(tmp_path)) is target

@@ -6,7 +6,6 @@ import argparse
 import os
 import threading
 import webbrowser
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
@@ -14,7 +13,7 @@ from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError
-from tokenloom.explorer.looking import Looking, without_traces
+from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.server import LocalServer
 from tokenloom.explorer.views import views_of
 from tokenloom.inspect.target import SampleSettings, Target, open_target
@@ -61,8 +60,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until Ctrl-C."""
-    with TemporaryDirectory(prefix="tokenloom-explore-") as scratch:
-        return _serve(options, looking_of(options, scratch))
+    return _serve(options, looking_of(options))
 
 
 def _serve(options: argparse.Namespace, looking: Looking) -> int:
@@ -84,12 +82,8 @@ def _serve(options: argparse.Namespace, looking: Looking) -> int:
     return 0
 
 
-def looking_of(options: argparse.Namespace, scratch: str) -> Looking:
+def looking_of(options: argparse.Namespace) -> Looking:
     """Returns what is to be looked at, opened.
-
-    Args:
-        options: the options.
-        scratch: a folder for what has to be built, which goes in the end.
 
     Raises:
         TokenloomError: it is not there, or cannot be used.
@@ -97,20 +91,20 @@ def looking_of(options: argparse.Namespace, scratch: str) -> Looking:
     settings = SampleSettings(
         sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
     )
-    target = without_traces(open_target(options.targets, tokenizer=options.tokenizer, settings=settings), scratch)
+    target = open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
     sizes = batch_sizes_of(options, lengths_of(None if target.run is None else target.run.lock))
     return Looking(
         target=target,
-        compared=None if options.compare is None else _compared(options, target, scratch),
+        compared=None if options.compare is None else _compared(options, target),
         topology=None if sizes is None else Topology(batch_sizes=sizes),
         consumed=options.consumed_samples,
         followed=options.follow,
     )
 
 
-def _compared(options: argparse.Namespace, target: Target, scratch: str) -> Target:
+def _compared(options: argparse.Namespace, target: Target) -> Target:
     word = options.compare
-    other = without_traces(open_target([word], tokenizer=options.tokenizer), scratch)
+    other = open_target([word], tokenizer=options.tokenizer)
     if target.run is None or other.run is None:
         message = f"expected two runs to compare, found the {target.kind} `{target.name}` and the {other.kind} `{word}`"
         raise ConfigError(message, hint="name the run.toml of both")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +23,6 @@ from tokenloom.rendering.plain import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.text_scan import vocabulary_texts
 from tokenloom.run.lock import RunLock
-from tokenloom.run.members import Reading
-from tokenloom.run.run import Run
 
 PREVIEW_TOKENS = 64
 _PREVIEW_CHARACTERS = 200
@@ -137,23 +135,6 @@ class Looking:
             return [None] * len(positions)
         found: list[int | None] = list(self.topology.steps(positions).tolist())
         return found
-
-
-def without_traces(target: Target, folder: str) -> Target:
-    """Returns what is looked at such that looking leaves nothing behind beside the data.
-
-    A run in the reference's order has an index, which is built and cached when it is not there: so it is, in a folder.
-
-    Args:
-        target: it.
-        folder: a folder that goes when the explorer ends.
-    """
-    if target.run is None or not target.run.lock.is_megatron:
-        return target
-    reading = Reading(object_storage=target.object_storage)
-    run = Run(target.run.path, target.run.lock, tokenizer=target.tokenizer, reading=reading, path_to_cache=folder)
-    note = "the order of this run is the reference's: its index is built anew for this explorer, when it is asked for"
-    return replace(target, run=run, notes=(*target.notes, note))
 
 
 def preview(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:

@@ -242,17 +242,13 @@ def _of_run(
         raise ConfigError(message, hint=f"lock it: tokenloom run lock {path}")  # looking writes nothing
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     run = Run.open(path, tokenizer=loaded, object_storage=object_storage)
-    scratch = None
-    if run.lock.is_megatron:  # its index is built, and would be kept beside the data
-        scratch = tempfile.mkdtemp(prefix="tokenloom-")
-        run = Run.open(path, tokenizer=loaded, object_storage=object_storage, path_to_cache=scratch)
     notes: list[str] = []
     if loaded is None and run.lock.tokenizer is not None:
         try:
             loaded = run.tokenizer.loaded
         except TokenizerError as error:
             notes.append(f"the tokenizer of the run cannot be used: {error.message}")
-    if loaded is None and not notes:
+    if loaded is None and run.lock.tokenizer is None:
         notes.append("the run names no tokenizer: ids are shown")
     sources = [
         TargetSource(
@@ -264,6 +260,11 @@ def _of_run(
         )
         for number, source in enumerate(run.lock.sources)
     ]
+    scratch = None
+    if run.lock.is_megatron:  # its index is built, and would be kept beside the data
+        notes.append("the order of this run is the reference's: its index is built anew to look at it")
+        scratch = tempfile.mkdtemp(prefix="tokenloom-")
+        run = Run.open(path, tokenizer=loaded, object_storage=object_storage, path_to_cache=scratch)
     return Target(
         kind=TargetKind.run,
         name=path,
