@@ -53,10 +53,17 @@ def test_nothing_has_no_lengths():
 
 
 def test_bars_are_even_on_a_logarithmic_axis():
-    edges, counts, tokens = counted(0, 1, 10, 99, 100, 1000).histogram(most_bars=3)
-    assert edges.tolist() == [1, 10, 100, 1001]
+    edges, counts, tokens = counted(0, 1, 10, 99, 100, 999).histogram(most_bars=3)
+    assert edges.tolist() == [1, 10, 100, 1000]
     assert counts.tolist() == [1, 2, 2]
-    assert tokens.tolist() == [1, 109, 1100]
+    assert tokens.tolist() == [1, 109, 1099]
+
+
+@pytest.mark.parametrize("longest", [9, 100, 5000, 65_000, 10**9])
+def test_steps_of_bars_never_get_shorter(longest):
+    edges, _, _ = counted(1, longest).histogram()
+    steps = np.diff(edges)[:-1]
+    assert (np.diff(steps[edges[1:-1] < 2**16]) >= 0).all()
 
 
 def test_the_commonest_length_is_told():
