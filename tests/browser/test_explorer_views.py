@@ -150,6 +150,10 @@ def test_jumps_that_lead_nowhere_say_why_in_their_place(opened, pages):
         expect(page.locator("h1")).to_have_text("Overview")
         page.keyboard.press("Escape")
         expect(error).to_have_count(0)
+    jump(page, "nobody:4")
+    expect(error).to_be_visible()
+    page.get_by_role("link", name="Search", exact=True).click()
+    expect(error).to_have_count(0)
 
 
 def test_a_long_document_is_read_page_by_page(opened):
@@ -216,7 +220,7 @@ def test_a_training_loop_is_watched_through_the_file_that_it_writes(opened, expl
     expect(page.locator(".chart canvas").first).to_be_visible()
     with open(explored.folder / "sources.jsonl", "a") as stream:
         stream.write("no report\n")
-    expect(page.locator("main")).to_contain_text("lines left out1")
+    expect(page.get_by_role("row", name="lines left out")).to_contain_text("1")
 
 
 def test_everything_is_reached_by_keys_alone(opened):
@@ -268,6 +272,7 @@ def test_on_a_narrow_screen_what_is_closed_leaves_the_keyboard_on_its_row(opened
 def test_letters_can_be_switched_off(opened):
     page = opened()
     page.get_by_role("button", name="Keys").click()
+    assert page.locator("dialog tr").first.inner_text().split()[:4] == ["/", "or", "g", "jump"]
     page.get_by_label("Keys of single letters").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("2")

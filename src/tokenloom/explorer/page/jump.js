@@ -42,6 +42,7 @@ export function startJump() {
     }
   });
   input.addEventListener("input", clear);
+  addEventListener("hashchange", clear);
   input.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     controller?.abort();
