@@ -189,6 +189,7 @@ def test_a_search_shows_what_it_finds_and_leads_there(opened):
     assert "document of many pages" in "".join(page.locator(".token.found").all_text_contents())
     page.go_back()
     expect(page.get_by_label("What to search")).to_have_value("A document of many pages")
+    assert page.locator("input:not([type=checkbox])").evaluate_all("all => all.filter((each) => each.spellcheck)") == []
 
 
 def test_a_search_without_results_says_so(opened):

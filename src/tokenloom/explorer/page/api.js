@@ -23,7 +23,8 @@ export async function ask(name, parameters = {}, signal = undefined) {
     body = await answer.json();
   } catch (error) {
     if (signal?.aborted) throw error;
-    if (answer !== undefined && !(error instanceof TypeError)) throw new AskError(answer.status, "the answer of the server cannot be read", "");
+    if (answer !== undefined && !(error instanceof TypeError))
+      throw new AskError(answer.status, "the answer of the server cannot be read", "");
     tell(true);
     throw new AskError(0, "the server does not answer", "is `tokenloom explore` still running in its terminal?");
   }

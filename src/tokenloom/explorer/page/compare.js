@@ -14,11 +14,18 @@ export class CompareView {
     this.title = "Compare";
     this.target = target;
     if (target.compared === null) {
-      this.element = nothing("There is no second run to compare with.", "Start `tokenloom explore run.toml --compare other/run.toml` to see two runs side by side.");
+      this.element = nothing(
+        "There is no second run to compare with.",
+        "Start `tokenloom explore run.toml --compare other/run.toml` to see two runs side by side.",
+      );
       return;
     }
     this.heading = make("h1", { tabindex: -1 }, this.title);
-    this.summary = make("div", { class: "compare-summary", role: "region", "aria-label": "What differs", tabindex: 0 }, waiting("Comparing …"));
+    this.summary = make(
+      "div",
+      { class: "compare-summary", role: "region", "aria-label": "What differs", tabindex: 0 },
+      waiting("Comparing …"),
+    );
     this.rows = new RowPages((first, number, signal) => ask("compare/positions", { first, count: number }, signal));
     this.list = new VirtualList({
       label: "Positions of both runs",
@@ -48,17 +55,34 @@ export class CompareView {
       this.#tell(await ask("compare"));
     } catch (error) {
       this.#isAsked = false;
-      this.summary.replaceChildren(failed(error, () => {
-        this.summary.replaceChildren(waiting("Comparing …"));
-        this.#load();
-      }));
+      this.summary.replaceChildren(
+        failed(error, () => {
+          this.summary.replaceChildren(waiting("Comparing …"));
+          this.#load();
+        }),
+      );
     }
   }
 
   #tell({ summary, settings, first_difference: first, html, charts }) {
     const words = (Array.isArray(summary) ? summary : [summary]).map(hinted);
-    const jump = first && make("p", {}, make("a", { class: "button", href: route("compare", { position: first.position }) }, `Go to position ${count(first.position)}, the first that differs`));
-    const more = make("div", {}, settings?.length ? settingTable(settings, this.target) : null, html ? drawn(html) : null);
+    const jump =
+      first &&
+      make(
+        "p",
+        {},
+        make(
+          "a",
+          { class: "button", href: route("compare", { position: first.position }) },
+          `Go to position ${count(first.position)}, the first that differs`,
+        ),
+      );
+    const more = make(
+      "div",
+      {},
+      settings?.length ? settingTable(settings, this.target) : null,
+      html ? drawn(html) : null,
+    );
     const details = make("details", {}, make("summary", {}, "Settings, sources and blends of both"), more);
     // Charts take their width from their place, which has none before it is open.
     details.addEventListener("toggle", () => drawCharts(more, charts), { once: true });
@@ -68,8 +92,17 @@ export class CompareView {
 
 function columns(target) {
   return [
-    { name: "number", title: "Position", cell: ({ position }) => make("a", { href: route("samples", { position }), tabindex: -1 }, count(position)) },
-    { name: "same", title: "", cell: ({ same }) => (same ? make("span", { class: "is-same" }, "same") : make("span", { class: "is-other" }, "differs")) },
+    {
+      name: "number",
+      title: "Position",
+      cell: ({ position }) => make("a", { href: route("samples", { position }), tabindex: -1 }, count(position)),
+    },
+    {
+      name: "same",
+      title: "",
+      cell: ({ same }) =>
+        same ? make("span", { class: "is-same" }, "same") : make("span", { class: "is-other" }, "differs"),
+    },
     { name: "left", title: lastPart(target.name, 2), cell: ({ left }) => side(left) },
     { name: "right", title: lastPart(target.compared, 2), cell: ({ right }) => side(right) },
   ];
@@ -82,7 +115,23 @@ function side(sample) {
 }
 
 function settingTable(settings, target) {
-  const head = ["Setting", lastPart(target.name, 2), lastPart(target.compared, 2)].map((title) => make("th", { scope: "col" }, title));
-  const rows = settings.map(({ name, before, after }) => make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, name)), make("td", {}, make("bdi", {}, before)), make("td", {}, make("bdi", {}, after))));
-  return make("table", {}, make("caption", {}, "Settings that differ"), make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
+  const head = ["Setting", lastPart(target.name, 2), lastPart(target.compared, 2)].map((title) =>
+    make("th", { scope: "col" }, title),
+  );
+  const rows = settings.map(({ name, before, after }) =>
+    make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, make("bdi", {}, name)),
+      make("td", {}, make("bdi", {}, before)),
+      make("td", {}, make("bdi", {}, after)),
+    ),
+  );
+  return make(
+    "table",
+    {},
+    make("caption", {}, "Settings that differ"),
+    make("thead", {}, make("tr", {}, head)),
+    make("tbody", {}, rows),
+  );
 }

@@ -17,10 +17,17 @@ export class DocumentsView {
     this.target = target;
     this.title = "Documents";
     if (!target.sources.length) {
-      this.element = nothing("There are no documents yet.", "The job has not finished its output. `Watch` shows how far it is.");
+      this.element = nothing(
+        "There are no documents yet.",
+        "The job has not finished its output. `Watch` shows how far it is.",
+      );
       return;
     }
-    this.picker = make("select", { id: "source", onchange: () => go("documents", { source: this.picker.value }) }, target.sources.map(({ number, name }) => make("option", { value: number }, name)));
+    this.picker = make(
+      "select",
+      { id: "source", onchange: () => go("documents", { source: this.picker.value }) },
+      target.sources.map(({ number, name }) => make("option", { value: number }, name)),
+    );
     this.told = make("p", { class: "told" });
     this.holder = make("div", { class: "list-holder" });
     const pick = make("p", { class: "pick" }, make("label", { for: "source" }, "Source"), this.picker);
@@ -29,7 +36,10 @@ export class DocumentsView {
       label: "Opened document",
       list: [pick, this.told, this.holder],
       onClose: () => this.#close(),
-      invitation: nothing("Open a document to see its tokens.", "Click one, or press `Enter`. `/` jumps to `SOURCE:NUMBER`, or to a record as `FILE:LINE`."),
+      invitation: nothing(
+        "Open a document to see its tokens.",
+        "Click one, or press `Enter`. `/` jumps to `SOURCE:NUMBER`, or to a record as `FILE:LINE`.",
+      ),
     });
     this.element = this.panes.element;
     this.lists = new Map();
@@ -47,7 +57,9 @@ export class DocumentsView {
     const opened = document === undefined ? null : [source, document, first, start, length].join(":");
     if (opened === null) this.panes.close();
     else if (opened !== this.opened || !this.panes.isOpen) {
-      this.panes.open((signal) => this.#load({ source, document, first, start, length }, signal), { withFocus: this.byKey !== false });
+      this.panes.open((signal) => this.#load({ source, document, first, start, length }, signal), {
+        withFocus: this.byKey !== false,
+      });
     }
     this.opened = opened;
     this.byKey = undefined;
@@ -78,7 +90,10 @@ export class DocumentsView {
     this.rows?.close();
     this.source = source;
     this.picker.value = source.number;
-    this.told.textContent = source.num_documents === undefined ? "" : `${counted(source.num_documents, "document")}, ${counted(source.num_tokens, "token")}.`;
+    this.told.textContent =
+      source.num_documents === undefined
+        ? ""
+        : `${counted(source.num_documents, "document")}, ${counted(source.num_tokens, "token")}.`;
     if (!this.lists.has(source.number)) this.lists.set(source.number, this.#newList(source));
     ({ rows: this.rows, list: this.list } = this.lists.get(source.number));
     this.holder.replaceChildren(this.list.element);
@@ -86,16 +101,32 @@ export class DocumentsView {
 
   #newList(source) {
     const columns = [
-      { name: "number", title: "Document", cell: ({ document }) => make("a", { href: route("documents", { source: source.number, document }), tabindex: -1 }, count(document)) },
+      {
+        name: "number",
+        title: "Document",
+        cell: ({ document }) =>
+          make("a", { href: route("documents", { source: source.number, document }), tabindex: -1 }, count(document)),
+      },
       { name: "number tokens-of", title: "Tokens", cell: ({ num_tokens: tokens }) => count(tokens) },
       { name: "preview", title: "Begins with", cell: ({ preview }) => preview },
-      { name: "name origin-of", title: "Made of", cell: ({ file, record }) => (file === null ? "" : lastPart(`${file}:${record}`)) },
+      {
+        name: "name origin-of",
+        title: "Made of",
+        cell: ({ file, record }) => (file === null ? "" : lastPart(`${file}:${record}`)),
+      },
     ];
-    const rows = new RowPages((first, number, signal) => ask("documents", { source: source.number, first, count: number }, signal));
-    const list = new VirtualList({ label: `Documents of ${source.name}`, columns, rows, onOpen: (document, byKey) => {
-      this.byKey = byKey;
-      go("documents", { source: source.number, document });
-    } });
+    const rows = new RowPages((first, number, signal) =>
+      ask("documents", { source: source.number, first, count: number }, signal),
+    );
+    const list = new VirtualList({
+      label: `Documents of ${source.name}`,
+      columns,
+      rows,
+      onOpen: (document, byKey) => {
+        this.byKey = byKey;
+        go("documents", { source: source.number, document });
+      },
+    });
     list.grid.classList.add("documents");
     list.setTotal(source.num_documents ?? null);
     return { rows, list };
@@ -113,7 +144,13 @@ export class DocumentsView {
     const answer = await ask("document", { source, document, first: page, count: PAGE_TOKENS }, signal);
     const panel = tokenPanel(answer);
     if (start !== undefined) markTokens(panel, Number(start), Number(length ?? 1));
-    const parts = [this.panes.bar(answer.heading), factList(answer.facts), pager(source, document, answer), panel, pager(source, document, answer)];
+    const parts = [
+      this.panes.bar(answer.heading),
+      factList(answer.facts),
+      pager(source, document, answer),
+      panel,
+      pager(source, document, answer),
+    ];
     if (this.target.has_occurrences) parts.push(occurrences(source, document));
     return make("div", {}, parts);
   }
@@ -126,7 +163,11 @@ function pager(source, document, { first, count: shown, num_tokens: whole }) {
   const link = (text, label, at) => {
     const isHere = at === first || at < 0 || at > last;
     if (isHere) return make("span", { class: "button off" }, text);
-    return make("a", { class: "button", "aria-label": label, href: route("documents", { source, document, first: at }) }, text);
+    return make(
+      "a",
+      { class: "button", "aria-label": label, href: route("documents", { source, document, first: at }) },
+      text,
+    );
   };
   return make(
     "nav",

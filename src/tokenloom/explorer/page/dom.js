@@ -44,9 +44,18 @@ export function moved(number, by) {
 /** Names and values as a list; values that are null are left out. */
 export function factList(facts) {
   const known = (facts ?? []).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return make("dl", { class: "fact-list" }, known.map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, make("bdi", {}, typeof value === "number" ? count(value) : String(value)))),
-  ));
+  return make(
+    "dl",
+    { class: "fact-list" },
+    known.map(([name, value]) =>
+      make(
+        "div",
+        {},
+        make("dt", {}, name),
+        make("dd", {}, make("bdi", {}, typeof value === "number" ? count(value) : String(value))),
+      ),
+    ),
+  );
 }
 
 /** The end of a path or address, the part that tells it from others; the whole is told when it is pointed at. */

@@ -80,7 +80,11 @@ async function start() {
 
 function tellGone() {
   const gone = document.getElementById("gone");
-  gone.replaceChildren("The server does not answer. Is ", make("code", {}, "tokenloom explore"), " still running? What is on this page stays readable.");
+  gone.replaceChildren(
+    "The server does not answer. Is ",
+    make("code", {}, "tokenloom explore"),
+    " still running? What is on this page stays readable.",
+  );
 }
 
 server.addEventListener("gone", tellGone);

@@ -21,11 +21,21 @@ const VIEWS = ["overview", "samples", "documents", "search", "compare", "watch"]
 
 export function startKeys({ step }) {
   const dialog = document.getElementById("keys");
-  const letters = make("input", { type: "checkbox", onchange: () => localStorage.setItem(KEY, letters.checked ? "on" : "off") });
+  const letters = make("input", {
+    type: "checkbox",
+    onchange: () => localStorage.setItem(KEY, letters.checked ? "on" : "off"),
+  });
   letters.checked = localStorage.getItem(KEY) !== "off";
-  const rows = TOLD.map(([keys, does]) => make("tr", {}, make("th", { scope: "row" }, keys.split(" ").map(written)), make("td", {}, does)));
+  const rows = TOLD.map(([keys, does]) =>
+    make("tr", {}, make("th", { scope: "row" }, keys.split(" ").map(written)), make("td", {}, does)),
+  );
   dialog.append(
-    make("div", { class: "detail-bar" }, make("h2", { id: "keys-title" }, "Keys"), make("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×")),
+    make(
+      "div",
+      { class: "detail-bar" },
+      make("h2", { id: "keys-title" }, "Keys"),
+      make("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×"),
+    ),
     make("table", {}, make("tbody", {}, rows)),
     make("label", { class: "toggle" }, letters, "Keys of single letters, digits and signs"),
   );

@@ -21,7 +21,12 @@ export function occurrences(source, document) {
     more.hidden = true;
     told.replaceChildren(waiting("Looking where it is read …"));
     try {
-      const { total, rows, stop, has_end: hasEnd } = await ask("occurrences", { source, document, first: body.rows.length, count: ROWS });
+      const {
+        total,
+        rows,
+        stop,
+        has_end: hasEnd,
+      } = await ask("occurrences", { source, document, first: body.rows.length, count: ROWS });
       body.append(...rows.map(line));
       table.hidden = body.rows.length === 0;
       more.hidden = body.rows.length >= Number(total);
@@ -31,7 +36,14 @@ export function occurrences(source, document) {
     }
   }
 
-  const element = make("section", { class: "occurrence-list", "aria-label": "Where it is read" }, make("h3", {}, "Where it is read"), told, make("div", { class: "scrolled" }, table), more);
+  const element = make(
+    "section",
+    { class: "occurrence-list", "aria-label": "Where it is read" },
+    make("h3", {}, "Where it is read"),
+    told,
+    make("div", { class: "scrolled" }, table),
+    more,
+  );
   const seen = new IntersectionObserver((entries) => {
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
     seen.disconnect();

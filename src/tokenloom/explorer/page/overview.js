@@ -12,15 +12,34 @@ export class OverviewView {
   constructor({ target }) {
     this.title = "Overview";
     this.heading = make("h1", { tabindex: -1 }, "Overview");
-    this.found = make("ul", {}, target.notes.map((note) => make("li", {}, ...hinted(note).childNodes)));
+    this.found = make(
+      "ul",
+      {},
+      target.notes.map((note) => make("li", {}, ...hinted(note).childNodes)),
+    );
     this.looking = make("p", {}, "Looking …");
-    this.findings = make("section", { class: "findings", "aria-labelledby": "worth-a-look" }, make("h2", { id: "worth-a-look" }, "Worth a look"), this.found, this.looking);
-    this.sections = target.sections.map(({ id, title }) => ({ id, title, body: make("div", { class: "section-body" }, waiting()) }));
+    this.findings = make(
+      "section",
+      { class: "findings", "aria-labelledby": "worth-a-look" },
+      make("h2", { id: "worth-a-look" }, "Worth a look"),
+      this.found,
+      this.looking,
+    );
+    this.sections = target.sections.map(({ id, title }) => ({
+      id,
+      title,
+      body: make("div", { class: "section-body" }, waiting()),
+    }));
     this.#waiting = [...this.sections];
     for (const section of this.sections) {
       section.link = make("li", {}, make("a", { href: route("overview", { section: section.id }) }, section.title));
       section.heading = make("h2", { id: `section-${section.id}`, tabindex: -1 }, section.title);
-      section.element = make("section", { class: "report-section", "aria-labelledby": section.heading.id }, section.heading, section.body);
+      section.element = make(
+        "section",
+        { class: "report-section", "aria-labelledby": section.heading.id },
+        section.heading,
+        section.body,
+      );
     }
     this.element = make(
       "div",
@@ -29,7 +48,15 @@ export class OverviewView {
       make("p", { class: "told" }, `${capital(target.kind)} `, make("bdi", {}, target.name)),
       factList(target.facts),
       this.findings,
-      make("nav", { class: "contents", "aria-label": "Sections" }, make("ul", {}, this.sections.map(({ link }) => link))),
+      make(
+        "nav",
+        { class: "contents", "aria-label": "Sections" },
+        make(
+          "ul",
+          {},
+          this.sections.map(({ link }) => link),
+        ),
+      ),
       this.sections.map(({ element }) => element),
     );
   }
@@ -71,17 +98,27 @@ export class OverviewView {
       const isEmpty = !html && !charts.length;
       section.element.hidden = section.link.hidden = isEmpty;
       for (const finding of findings ?? []) {
-        this.found.append(make("li", {}, make("bdi", {}, finding), " ", make("a", { href: route("overview", { section: section.id }) }, section.title)));
+        this.found.append(
+          make(
+            "li",
+            {},
+            make("bdi", {}, finding),
+            " ",
+            make("a", { href: route("overview", { section: section.id }) }, section.title),
+          ),
+        );
       }
       section.body.replaceChildren(drawn(html, { class: "section-html" }));
       drawCharts(section.body, charts);
     } catch (error) {
       if (isAbort(error)) return;
-      section.body.replaceChildren(failed(error, () => {
-        section.body.replaceChildren(waiting());
-        this.#waiting.unshift(section);
-        this.#load(section);
-      }));
+      section.body.replaceChildren(
+        failed(error, () => {
+          section.body.replaceChildren(waiting());
+          this.#waiting.unshift(section);
+          this.#load(section);
+        }),
+      );
     }
     this.#waiting = this.#waiting.filter((other) => other !== section);
   }

@@ -19,7 +19,12 @@ export class Panes {
   constructor({ title, label, list, onClose, invitation }) {
     this.heading = make("h1", { tabindex: -1 }, title);
     this.detail = make("section", { class: "detail", "aria-label": label, tabindex: 0 }, invitation);
-    this.element = make("div", { class: "panes" }, make("section", { class: "side", "aria-label": title }, this.heading, list), this.detail);
+    this.element = make(
+      "div",
+      { class: "panes" },
+      make("section", { class: "side", "aria-label": title }, this.heading, list),
+      this.detail,
+    );
     this.invitation = invitation;
     this.onClose = onClose;
     this.element.addEventListener("keydown", (event) => {
@@ -42,10 +47,13 @@ export class Panes {
     const controller = (this.#controller = new AbortController());
     this.element.classList.add("open");
     this.detail.ariaBusy = "true";
-    const late = setTimeout(() => {
-      this.#show(waiting());
-      say("loading");
-    }, this.detail.firstChild === this.invitation ? 0 : LATE_MS);
+    const late = setTimeout(
+      () => {
+        this.#show(waiting());
+        say("loading");
+      },
+      this.detail.firstChild === this.invitation ? 0 : LATE_MS,
+    );
     try {
       const opened = await load(controller.signal);
       clearTimeout(late);
@@ -76,8 +84,17 @@ export class Panes {
 
   /** The line above what is open: its heading, and what closes it or goes on. */
   bar(heading, ...controls) {
-    const close = make("button", { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.onClose() }, "×");
-    return make("div", { class: "detail-bar" }, make("h2", { tabindex: -1 }, make("bdi", {}, heading)), make("div", { class: "controls" }, controls, close));
+    const close = make(
+      "button",
+      { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.onClose() },
+      "×",
+    );
+    return make(
+      "div",
+      { class: "detail-bar" },
+      make("h2", { tabindex: -1 }, make("bdi", {}, heading)),
+      make("div", { class: "controls" }, controls, close),
+    );
   }
 
   #show(child) {

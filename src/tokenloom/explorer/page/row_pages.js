@@ -88,6 +88,8 @@ export class RowPages extends EventTarget {
 
   #farthest() {
     const middle = (this.#wanted[0] + this.#wanted[1]) / 2;
-    return [...this.#pages.keys()].reduce((far, page) => (Math.abs(page - middle) > Math.abs(far - middle) ? page : far));
+    return [...this.#pages.keys()].reduce((far, page) =>
+      Math.abs(page - middle) > Math.abs(far - middle) ? page : far,
+    );
   }
 }

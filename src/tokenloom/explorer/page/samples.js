@@ -12,7 +12,11 @@ import { VirtualList } from "./virtual_list.js";
 const MOST_OPEN_SPANS = 6;
 
 const columns = (numbers) => [
-  { name: "number", title: "Position", cell: ({ position }) => make("a", { href: route("samples", { position }), tabindex: -1 }, count(position)) },
+  {
+    name: "number",
+    title: "Position",
+    cell: ({ position }) => make("a", { href: route("samples", { position }), tabindex: -1 }, count(position)),
+  },
   { name: "number step", title: "Step", cell: ({ step }) => count(step) },
   { name: "name stage", title: "Stage", cell: ({ stage }) => stage ?? "" },
   { name: "name", title: "Source", cell: ({ source }) => sourceName(source, numbers.get(source)) },
@@ -25,23 +29,37 @@ export class SamplesView {
     this.target = target;
     this.title = "Samples";
     if (!target.has_positions) {
-      this.element = nothing("There are no samples to show.", "Samples stand at positions of a run or of a single pair. Start `tokenloom explore run.toml`, or with one prefix.");
+      this.element = nothing(
+        "There are no samples to show.",
+        "Samples stand at positions of a run or of a single pair. Start `tokenloom explore run.toml`, or with one prefix.",
+      );
       return;
     }
     const numbers = new Map(target.sources.map(({ number, name }) => [name, number]));
     this.rows = new RowPages((first, number, signal) => ask("positions", { first, count: number }, signal));
-    this.list = new VirtualList({ label: "Samples by position", columns: columns(numbers), rows: this.rows, onOpen: (position, byKey) => this.#choose(position, byKey) });
+    this.list = new VirtualList({
+      label: "Samples by position",
+      columns: columns(numbers),
+      rows: this.rows,
+      onOpen: (position, byKey) => this.#choose(position, byKey),
+    });
     this.list.grid.classList.add("samples", target.has_steps ? "with-steps" : "without-steps");
     const told = make("p", { class: "told" }, "What training sees, in its order.");
     this.rows.addEventListener("rows", ({ detail: { total } }) => {
-      told.textContent = total === null ? "What training sees, in its order; the run has no end." : `${counted(total, "sample")}: what training sees, in its order.`;
+      told.textContent =
+        total === null
+          ? "What training sees, in its order; the run has no end."
+          : `${counted(total, "sample")}: what training sees, in its order.`;
     });
     this.panes = new Panes({
       title: this.title,
       label: "Opened sample",
       list: [told, this.list.element],
       onClose: () => this.#close(),
-      invitation: nothing("Open a sample to see its tokens.", "Click one, or press `Enter`. `/` jumps to a position, a step, a document or a record."),
+      invitation: nothing(
+        "Open a sample to see its tokens.",
+        "Click one, or press `Enter`. `/` jumps to a position, a step, a document or a record.",
+      ),
     });
     this.element = this.panes.element;
     this.list.setTotal(target.num_positions);
@@ -88,11 +106,39 @@ export class SamplesView {
 
   async #load(position, signal) {
     const answer = await ask("position", { position }, signal);
-    const before = position === "0" ? null : make("a", { class: "button", href: route("samples", { position: moved(position, -1) }), title: "Sample before (k)", "aria-label": "Sample before" }, "‹");
-    const after = make("a", { class: "button", href: route("samples", { position: moved(position, 1) }), title: "Sample after (j)", "aria-label": "Sample after" }, "›");
+    const before =
+      position === "0"
+        ? null
+        : make(
+            "a",
+            {
+              class: "button",
+              href: route("samples", { position: moved(position, -1) }),
+              title: "Sample before (k)",
+              "aria-label": "Sample before",
+            },
+            "‹",
+          );
+    const after = make(
+      "a",
+      {
+        class: "button",
+        href: route("samples", { position: moved(position, 1) }),
+        title: "Sample after (j)",
+        "aria-label": "Sample after",
+      },
+      "›",
+    );
     const panel = tokenPanel(answer);
     linkHeadings(panel, answer.spans);
-    return make("div", {}, this.panes.bar(answer.heading, before, after), factList(answer.facts), spanTable(answer.spans), panel);
+    return make(
+      "div",
+      {},
+      this.panes.bar(answer.heading, before, after),
+      factList(answer.facts),
+      spanTable(answer.spans),
+      panel,
+    );
   }
 }
 
@@ -111,7 +157,11 @@ function spanTable(spans) {
     make(
       "tr",
       {},
-      make("th", { scope: "row" }, make("a", { href: documentRoute(span) }, make("bdi", {}, span.name), ` · ${count(span.document)}`)),
+      make(
+        "th",
+        { scope: "row" },
+        make("a", { href: documentRoute(span) }, make("bdi", {}, span.name), ` · ${count(span.document)}`),
+      ),
       make("td", { class: "number" }, `${count(span.start)} to ${count(span.stop - 1)}`),
       make("td", { class: "number" }, count(span.num_tokens)),
       make("td", {}, span.denied ? "denied: padding" : lastPart(span.origin ?? "")),
@@ -119,15 +169,28 @@ function spanTable(spans) {
   );
   const head = ["Document", "Its tokens", "Of", "Made of"].map((title) => make("th", { scope: "col" }, title));
   const table = make("table", { class: "spans" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
-  return make("details", { class: "span-list", open: spans.length <= MOST_OPEN_SPANS }, make("summary", {}, `${counted(spans.length, "span")}: documents in this sample`), make("div", { class: "scrolled" }, table));
+  return make(
+    "details",
+    { class: "span-list", open: spans.length <= MOST_OPEN_SPANS },
+    make("summary", {}, `${counted(spans.length, "span")}: documents in this sample`),
+    make("div", { class: "scrolled" }, table),
+  );
 }
 
 /** Puts a link to its document behind each heading of a span. */
 function linkHeadings(panel, spans) {
   const sections = [...panel.querySelectorAll("section.document")];
   sections.forEach((section) => {
-    const span = spans.find(({ document, start, name }) => String(document) === section.dataset.document && String(start) === section.dataset.start && name === section.dataset.source);
+    const span = spans.find(
+      ({ document, start, name }) =>
+        String(document) === section.dataset.document &&
+        String(start) === section.dataset.start &&
+        name === section.dataset.source,
+    );
     const address = span && documentRoute(span);
-    if (address) section.querySelector("h3")?.append(" ", make("a", { class: "open-document", href: address, "aria-label": "open the document" }, "open"));
+    if (address)
+      section
+        .querySelector("h3")
+        ?.append(" ", make("a", { class: "open-document", href: address, "aria-label": "open the document" }, "open"));
   });
 }

@@ -17,20 +17,39 @@ export class SearchView {
   constructor({ target }) {
     this.title = "Search";
     if (!target.sources.length) {
-      this.element = nothing("There is nothing to search yet.", "The job has not finished its output. `Watch` shows how far it is.");
+      this.element = nothing(
+        "There is nothing to search yet.",
+        "The job has not finished its output. `Watch` shows how far it is.",
+      );
       return;
     }
     this.names = new Map(target.sources.map(({ number, name }) => [String(number), name]));
     this.heading = make("h1", { tabindex: -1 }, this.title);
-    this.words = make("input", { id: "search-for", type: "search", spellcheck: false, autocomplete: "off" });
-    this.kind = make("select", { id: "search-kind" }, make("option", { value: "text" }, "text"), make("option", { value: "ids" }, "token ids"));
+    this.words = make("input", { id: "search-for", type: "search", spellcheck: "false", autocomplete: "off" });
+    this.kind = make(
+      "select",
+      { id: "search-kind" },
+      make("option", { value: "text" }, "text"),
+      make("option", { value: "ids" }, "token ids"),
+    );
     this.kind.addEventListener("change", () => this.#tellExample());
-    this.source = make("select", { id: "search-source" }, make("option", { value: "" }, "all sources"), target.sources.map(({ number, name }) => make("option", { value: number }, name)));
+    this.source = make(
+      "select",
+      { id: "search-source" },
+      make("option", { value: "" }, "all sources"),
+      target.sources.map(({ number, name }) => make("option", { value: number }, name)),
+    );
     this.button = make("button", { type: "submit" }, "Search");
     const form = make(
       "form",
       // For its action see index.html.
-      { class: "search-form", action: "/search", role: "search", "aria-label": "Texts and tokens", onsubmit: (event) => this.#submit(event) },
+      {
+        class: "search-form",
+        action: "/search",
+        role: "search",
+        "aria-label": "Texts and tokens",
+        onsubmit: (event) => this.#submit(event),
+      },
       make("label", { for: "search-kind", class: "visually-hidden" }, "Search for"),
       this.kind,
       make("label", { for: "search-for", class: "visually-hidden" }, "What to search"),
@@ -74,7 +93,12 @@ export class SearchView {
 
   #invite() {
     this.list.replaceChildren();
-    this.end.replaceChildren(nothing("Search all documents.", "Texts are found as they stand in the documents, also where a token begins in the middle of a word. The scan reads all tokens and shows what it finds on the way."));
+    this.end.replaceChildren(
+      nothing(
+        "Search all documents.",
+        "Texts are found as they stand in the documents, also where a token begins in the middle of a word. The scan reads all tokens and shows what it finds on the way.",
+      ),
+    );
   }
 
   #submit(event) {
@@ -136,7 +160,12 @@ export class SearchView {
   #line({ source, document, start, length, context_html: context }) {
     const address = route("documents", { source, document, start, length });
     const name = this.names.get(String(source)) ?? "";
-    return make("li", {}, make("a", { href: address }, make("bdi", {}, name), ` · document ${count(document)} · token ${count(start)}`), drawn(context, { class: "context" }));
+    return make(
+      "li",
+      {},
+      make("a", { href: address }, make("bdi", {}, name), ` · document ${count(document)} · token ${count(start)}`),
+      drawn(context, { class: "context" }),
+    );
   }
 
   #rest() {
@@ -146,7 +175,8 @@ export class SearchView {
       say(`${this.told.textContent}; the search waits`);
     } else {
       this.bar.hidden = true;
-      if (this.#found === 0) this.end.replaceChildren(nothing("Nothing was found.", "Capitals and spaces count. Try fewer words."));
+      if (this.#found === 0)
+        this.end.replaceChildren(nothing("Nothing was found.", "Capitals and spaces count. Try fewer words."));
       say(`${this.told.textContent}; the search is done`);
     }
   }

@@ -12,15 +12,24 @@ function wantsIds() {
 /** An element of `html` and `legend_html` of an answer. */
 export function tokenPanel({ html, legend_html: legend }) {
   const tokens = drawn(html, { class: "token-texts" });
-  const toggle = make("input", { type: "checkbox", onchange: () => {
-    localStorage.setItem(KEY, toggle.checked ? "yes" : "no");
-    tell();
-    say(toggle.checked ? "ids are shown" : "ids are hidden");
-  } });
-  const tell = () => tokens.querySelectorAll(".shown").forEach((shown) => shown.classList.toggle("ids", toggle.checked));
+  const toggle = make("input", {
+    type: "checkbox",
+    onchange: () => {
+      localStorage.setItem(KEY, toggle.checked ? "yes" : "no");
+      tell();
+      say(toggle.checked ? "ids are shown" : "ids are hidden");
+    },
+  });
+  const tell = () =>
+    tokens.querySelectorAll(".shown").forEach((shown) => shown.classList.toggle("ids", toggle.checked));
   toggle.checked = wantsIds();
   tell();
-  const bar = make("div", { class: "token-bar" }, make("label", { class: "toggle" }, toggle, "Token ids"), legend ? drawn(legend, { class: "legend-frame" }) : null);
+  const bar = make(
+    "div",
+    { class: "token-bar" },
+    make("label", { class: "toggle" }, toggle, "Token ids"),
+    legend ? drawn(legend, { class: "legend-frame" }) : null,
+  );
   return make("div", { class: "token-panel" }, bar, tokens);
 }
 

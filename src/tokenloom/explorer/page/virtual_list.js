@@ -33,12 +33,23 @@ export class VirtualList {
     this.#rows = rows;
     this.#columns = columns;
     this.#onOpen = onOpen;
-    const headings = columns.map(({ name, title }) => make("span", { role: "columnheader", class: `cell ${name}` }, title));
-    this.head = make("div", { role: "rowgroup", class: "list-head" }, make("div", { role: "row", class: "row", "aria-rowindex": 1 }, headings));
+    const headings = columns.map(({ name, title }) =>
+      make("span", { role: "columnheader", class: `cell ${name}` }, title),
+    );
+    this.head = make(
+      "div",
+      { role: "rowgroup", class: "list-head" },
+      make("div", { role: "row", class: "row", "aria-rowindex": 1 }, headings),
+    );
     this.spacer = make("div", { role: "none", class: "list-spacer" });
     this.scroller = make("div", { role: "rowgroup", class: "list-rows", onscroll: () => this.#plan() }, this.spacer);
     this.error = make("div", { class: "list-error" }, waiting());
-    this.grid = make("div", { role: "grid", class: "list unknown", "aria-label": label, onkeydown: (event) => this.#press(event) }, this.head, this.scroller);
+    this.grid = make(
+      "div",
+      { role: "grid", class: "list unknown", "aria-label": label, onkeydown: (event) => this.#press(event) },
+      this.head,
+      this.scroller,
+    );
     this.element = make("div", { class: "list-frame" }, this.grid, this.error);
     rows.addEventListener("rows", (event) => this.#arrived(event.detail.total));
     rows.addEventListener("failed", () => this.#failed());
@@ -49,7 +60,9 @@ export class VirtualList {
   setTotal(total) {
     if (total !== null) this.#told();
     this.#isEndless = total === null;
-    this.#numRows = this.#isEndless ? Math.max(this.#numRows, GROWTH) : Math.min(Number(total), Number.MAX_SAFE_INTEGER);
+    this.#numRows = this.#isEndless
+      ? Math.max(this.#numRows, GROWTH)
+      : Math.min(Number(total), Number.MAX_SAFE_INTEGER);
     this.grid.setAttribute("aria-rowcount", this.#isEndless ? -1 : this.#numRows + 1);
     this.#resized();
   }
@@ -104,15 +117,18 @@ export class VirtualList {
 
   #arrived(total) {
     this.#told();
-    if (total !== undefined && (total === null ? !this.#isEndless : Number(total) !== this.#numRows)) this.setTotal(total);
+    if (total !== undefined && (total === null ? !this.#isEndless : Number(total) !== this.#numRows))
+      this.setTotal(total);
     this.#plan();
   }
 
   #failed() {
-    this.error.replaceChildren(failed(this.#rows.error, () => {
-      this.error.replaceChildren();
-      this.#rows.retry();
-    }));
+    this.error.replaceChildren(
+      failed(this.#rows.error, () => {
+        this.error.replaceChildren();
+        this.#rows.retry();
+      }),
+    );
   }
 
   #resized() {
@@ -152,7 +168,11 @@ export class VirtualList {
       return;
     }
     if (stop > start) this.#rows.want(start, stop);
-    this.#keepRows(Math.max(0, start - SPARE_ROWS), Math.min(this.#numRows, stop + SPARE_ROWS), before !== this.#map.offset);
+    this.#keepRows(
+      Math.max(0, start - SPARE_ROWS),
+      Math.min(this.#numRows, stop + SPARE_ROWS),
+      before !== this.#map.offset,
+    );
   }
 
   #scrollTo(scrollTop) {
@@ -163,7 +183,8 @@ export class VirtualList {
   #keepRows(start, stop, areMoved) {
     if (this.#active >= this.#numRows) this.#active = Math.max(0, this.#numRows - 1);
     const focused = this.grid.contains(document.activeElement) ? this.#active : null; // whose row must not vanish
-    if (focused === null && this.#opened === null && (this.#active < start || this.#active >= stop)) this.#active = Math.min(stop - 1, start + SPARE_ROWS);
+    if (focused === null && this.#opened === null && (this.#active < start || this.#active >= stop))
+      this.#active = Math.min(stop - 1, start + SPARE_ROWS);
     for (const [index, row] of this.#drawn) {
       if ((index < start || index >= stop) && index !== focused) {
         row.remove();
@@ -180,7 +201,14 @@ export class VirtualList {
   }
 
   #newRow(index) {
-    const row = make("div", { role: "row", class: "row", "aria-rowindex": index + 2, "aria-selected": String(index === this.#opened), "aria-busy": "true", tabindex: -1 });
+    const row = make("div", {
+      role: "row",
+      class: "row",
+      "aria-rowindex": index + 2,
+      "aria-selected": String(index === this.#opened),
+      "aria-busy": "true",
+      tabindex: -1,
+    });
     row.addEventListener("click", (event) => this.#click(event, index));
     row.addEventListener("focus", () => {
       this.#active = index;
@@ -196,7 +224,9 @@ export class VirtualList {
   #fill(row, index) {
     const data = this.#rows.get(index);
     if (data === undefined) return;
-    const cells = this.#columns.map(({ name, cell }) => make("span", { role: "gridcell", class: `cell ${name}` }, cell(data, index)));
+    const cells = this.#columns.map(({ name, cell }) =>
+      make("span", { role: "gridcell", class: `cell ${name}` }, cell(data, index)),
+    );
     row.replaceChildren(...cells);
     row.ariaBusy = "false";
   }
@@ -216,7 +246,14 @@ export class VirtualList {
   #press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.#rowHeight) - 1);
-    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.#active, End: this.#numRows - 1 - this.#active };
+    const steps = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -this.#active,
+      End: this.#numRows - 1 - this.#active,
+    };
     if (event.key in steps) {
       event.preventDefault();
       this.#active = Math.max(0, Math.min(this.#numRows - 1, this.#active + steps[event.key]));

@@ -17,7 +17,10 @@ export class WatchView {
   constructor({ target }) {
     this.title = "Watch";
     if (!target.views.includes("watch")) {
-      this.element = nothing("Nothing is at work here.", "Start `tokenloom explore` with the folder of a preprocess job, or with a file that a training loop writes.");
+      this.element = nothing(
+        "Nothing is at work here.",
+        "Start `tokenloom explore` with the folder of a preprocess job, or with a file that a training loop writes.",
+      );
       return;
     }
     this.heading = make("h1", { tabindex: -1 }, this.title);
@@ -27,7 +30,17 @@ export class WatchView {
     this.tables = make("div", { class: "watch-tables" });
     this.charts = make("div", { class: "charts" });
     this.error = make("div");
-    this.element = make("div", { class: "page" }, this.heading, this.words, this.bar, this.error, this.facts, this.charts, this.tables);
+    this.element = make(
+      "div",
+      { class: "page" },
+      this.heading,
+      this.words,
+      this.bar,
+      this.error,
+      this.facts,
+      this.charts,
+      this.tables,
+    );
     document.addEventListener("visibilitychange", () => this.#lookOn());
   }
 
