@@ -129,9 +129,29 @@ def test_flags_that_stand_for_megatrons_are_options_of_ours():
     assert not named - known
 
 
+def test_data_are_seen_as_the_guide_says(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = GUIDES / "seeing-your-data.md"
+    folder = tmp_path / "seen"
+    folder.mkdir()
+    printed = run_guide(path, folder)
+    assert re.search(r"^report\.html: \d+ sections, ", printed, re.MULTILINE)
+    page = (folder / "report.html").read_text()
+    assert "the run has 10,000 samples" in page
+    titles = {re.sub("<.*?>", "", title).lower() for title in re.findall(r"<h2\b.*?>(.*?)</h2>", page)}
+    named = re.findall(r"^\| ([a-z ,]+) \| .*\? \|$", path.read_text(), re.MULTILINE)
+    assert len(named) == 8
+    assert {name for row in named for name in row.split(", ")} <= titles
+    assert re.search(r"^── document [\d,]+ of web, tokens [\d,]+ to [\d,]+ of [\d,]+ ─+$", printed, re.MULTILINE)
+    for name, begin in (("mixture.png", b"\x89PNG"), ("plan.svg", b"<?xml"), ("lengths.png", b"\x89PNG")):
+        assert (folder / name).read_bytes().startswith(begin)
+    pictures = re.findall(r"!\[.+\]\((\S+)\)", path.read_text())
+    assert [(GUIDES / name).read_bytes()[:4] for name in pictures] == [b"\x89PNG"] * 2
+
+
 def test_every_guide_is_tested():
-    tested = ["changing-a-run.md", "from-megatron.md", "verify-resume.md", "what-did-the-model-see.md"]
-    assert sorted(path.name for path in GUIDES.iterdir()) == tested
+    tested = ["changing-a-run.md", "from-megatron.md", "seeing-your-data.md", "verify-resume.md"]
+    assert sorted(path.name for path in GUIDES.glob("*.md")) == [*tested, "what-did-the-model-see.md"]
 
 
 def test_the_reference_of_run_toml_is_a_run():
