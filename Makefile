@@ -10,9 +10,11 @@ PYTHON ?= python3
 demo: $(STAMP)
 	$(BIN)/tokenloom demo
 
+# Two more processes than cores: many tests wait for processes that they have started.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 test: $(STAMP)
 	tests/browser/install
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=16 --dist=worksteal
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=16 --dist=worksteal
 
 # The comparisons with the reference once more, with its newest release on a Python of its own: VERSION=0.19.2.
 peer-newest:

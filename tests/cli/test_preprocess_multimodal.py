@@ -35,7 +35,8 @@ def test_a_missing_image_stops_or_is_set_aside(capsys, folder):
 def test_other_commands_know_the_images(capsys, folder):
     assert run(folder, "--skip-bad-lines") == 0
     capsys.readouterr()
-    assert cli.main(["show", f"{folder}/p", "--document", "0", "--multimodal", "--tokenizer", str(folder)]) == 0
+    show = ["show", f"{folder}/p", "--document", "0", "--multimodal", "--tokenizer", str(folder), "--width", "0"]
+    assert cli.main(show) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"document 0 of {folder}/p"
     assert lines[-5].endswith(", sequence 0 of 2, all 3 tokens") or "all 3 tokens" in " ".join(lines[-6:-3])

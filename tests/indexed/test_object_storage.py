@@ -167,7 +167,7 @@ def test_plans_are_those_of_local_data(local, remote):
     ]
 
 
-@pytest.mark.parametrize("command", [["info"], ["verify"], ["show", "--document", "3"]])
+@pytest.mark.parametrize("command", [["info"], ["verify"], ["show", "--document", "3", "--width", "0"]])
 def test_commands_print_what_they_print_of_local_data(local, remote, capsys, command):
     name, *options = command
     printed = []
