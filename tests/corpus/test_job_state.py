@@ -8,41 +8,16 @@ from pathlib import Path
 
 import pytest
 from tests.corpus.jobs import preprocess
+from tests.corpus.shard_reports import key_of, write_report
 
 from tokenloom import load_tokenizer
 from tokenloom.corpus.job_state import SILENT_SECONDS, job_state
-from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import DatasetNotFoundError, InputError, StorageError
 from tokenloom.machine import boot_id
 
 NOW = 10_000.0
 GONE = 2**22 + 1
 """Number that no process has."""
-
-
-def key_of(number: int) -> str:
-    return f"{number:024x}"
-
-
-def add_report(folder: Path, number: int, *, written: float, seconds: float = 10.0) -> None:
-    report = ShardReport(
-        key=key_of(number),
-        slice_rows=(5,),
-        num_documents=3,
-        num_blank_lines=1,
-        num_rejected=1,
-        num_doubled=0,
-        num_text_bytes=100,
-        num_tokens=40,
-        hashes_crc32=None,
-        engine="numpy",
-        engine_reason="",
-        seconds=seconds,
-        boot_id="elsewhere",
-    )
-    path = folder / f"{key_of(number)}.json"
-    path.write_bytes(report.to_json())
-    os.utime(path, (written, written))
 
 
 def add_lock(folder: Path, name: str, machine: str, process: int, *, touched: float) -> None:
@@ -60,8 +35,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_shards_are_counted_and_the_rest_is_estimated(folder: Path):
-    add_report(folder, 1, written=NOW - 30)
-    add_report(folder, 2, written=NOW - 20)
+    write_report(folder, 1, written=NOW - 30)
+    write_report(folder, 2, written=NOW - 20)
     add_lock(folder, key_of(2), "elsewhere", 7, touched=NOW - 20)  # of a shard that is done
     add_lock(folder, key_of(3), "elsewhere", 8, touched=NOW - 1)
     found = job_state(str(folder), now=NOW)
@@ -75,7 +50,7 @@ def test_shards_are_counted_and_the_rest_is_estimated(folder: Path):
 
 
 def test_where_nobody_works_no_time_is_told(folder: Path):
-    add_report(folder, 1, written=NOW - 30)
+    write_report(folder, 1, written=NOW - 30)
     add_lock(folder, key_of(3), "elsewhere", 8, touched=NOW - SILENT_SECONDS - 1)
     add_lock(folder, key_of(4), boot_id(), GONE, touched=NOW)
     found = job_state(str(folder), now=NOW)
@@ -99,7 +74,7 @@ def test_a_damaged_report_is_a_shard_that_is_done_again(folder: Path):
 
 def test_reports_are_read_once(folder: Path):
     known = {}
-    add_report(folder, 1, written=NOW)
+    write_report(folder, 1, written=NOW)
     job_state(str(folder), now=NOW, known=known)
     (folder / f"{key_of(1)}.json").write_text("{")
     assert job_state(str(folder), now=NOW, known=known).num_shards_done == 1

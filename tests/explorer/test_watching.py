@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
+from tests.corpus.shard_reports import write_report
 from tests.explorer.asking import serving, state_of
 from tests.support import write_corpus
 
-from tokenloom.corpus.report import ShardReport
 from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.queries import Query
 from tokenloom.explorer.views import views_of
@@ -18,27 +17,6 @@ from tokenloom.inspect.target import TargetKind, open_target
 from tokenloom.loading.loader_report import LoaderReport
 from tokenloom.loading.source_report import JsonLinesWriter, SourceMeasure, SourceReport
 from tokenloom.loading.thread_loader import DataWait
-
-
-def write_report(folder, number: int, num_tokens: int) -> None:
-    key = f"{number:024x}"
-    report = ShardReport(
-        key=key,
-        slice_rows=(10,),
-        num_documents=9,
-        num_blank_lines=0,
-        num_rejected=1,
-        num_doubled=0,
-        num_text_bytes=100,
-        num_tokens=num_tokens,
-        hashes_crc32=None,
-        engine="tokenizers",
-        engine_reason="",
-        seconds=1.0,
-        boot_id="a",
-    )
-    (folder / f"{key}.json").write_bytes(report.to_json())
-    os.utime(folder / f"{key}.json", (1000 + number, 1000 + number))
 
 
 @pytest.fixture
@@ -51,7 +29,7 @@ def job(tmp_path):
 
 
 def test_a_job_is_watched_until_its_folder_is_gone(job):
-    write_report(job, 0, 500)
+    write_report(job, 0, written=1000, num_documents=9, num_tokens=500)
     target = open_target([str(job)])
     assert target.kind is TargetKind.job
     looking = Looking(target=target)
@@ -64,8 +42,8 @@ def test_a_job_is_watched_until_its_folder_is_gone(job):
         assert ["tokens", "500"] in found["facts"]
         assert (found["charts"], found["is_over"]) == ([], False)
         assert state_of(job) == before
-        write_report(job, 1, 700)
-        write_report(job, 2, 1)
+        write_report(job, 1, written=1001, num_documents=9, num_tokens=700)
+        write_report(job, 2, written=1002, num_documents=9, num_tokens=1)
         found = ask("watch")
         [chart] = found["charts"]
         assert (chart["x"]["values"], chart["series"][0]["values"]) == ([0, 1, 2], [500, 1200, 1201])

@@ -7,39 +7,23 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.corpus.shard_reports import key_of, write_report
 from tests.report.pages import words_of
 
-from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import DatasetNotFoundError
 from tokenloom.inspect.target import open_target
 from tokenloom.report.job_section import job_section
 from tokenloom.report.options import ReportOptions
 
 NOW = 10_000.0
-KEY = f"{1:024x}"
+KEY = key_of(1)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     description = {"settings": {}, "inputs": "", "files": ["a"], "num_shards": 4}
     (tmp_path / "job.json").write_text(json.dumps(description))
-    report = ShardReport(
-        key=KEY,
-        slice_rows=(5,),
-        num_documents=3,
-        num_blank_lines=1,
-        num_rejected=1,
-        num_doubled=0,
-        num_text_bytes=1000,
-        num_tokens=40,
-        hashes_crc32=None,
-        engine="numpy",
-        engine_reason="",
-        seconds=10.0,
-        boot_id="elsewhere",
-    )
-    (tmp_path / f"{KEY}.json").write_bytes(report.to_json())
-    os.utime(tmp_path / f"{KEY}.json", (NOW - 10, NOW - 10))
+    write_report(tmp_path, 1, written=NOW - 10, num_text_bytes=1000)
     record = {"file": "<b>.jsonl", "line": 2, "reason": "no <i>key</i>", "text": "\x1b[31m"}
     (tmp_path / f"{KEY}.rejected.jsonl").write_text(json.dumps(record) + "\n")
     return tmp_path

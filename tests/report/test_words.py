@@ -1,10 +1,10 @@
-"""Shares, sizes and durations in words."""
+"""Shares and durations in words."""
 
 from __future__ import annotations
 
 import pytest
 
-from tokenloom.report.words import duration, share, size
+from tokenloom.report.words import duration, share
 
 
 @pytest.mark.parametrize(
@@ -13,14 +13,6 @@ from tokenloom.report.words import duration, share, size
 )
 def test_shares_are_not_rounded_to_nothing_or_all(part, whole, words):
     assert share(part, whole) == words
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "words"),
-    [(0, "0 bytes"), (1, "1 byte"), (1000, "1 kB"), (1_500_000, "1.5 MB"), (2 * 10**15, "2,000 TB")],
-)
-def test_sizes(num_bytes, words):
-    assert size(num_bytes) == words
 
 
 @pytest.mark.parametrize(

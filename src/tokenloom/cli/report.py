@@ -17,10 +17,11 @@ from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom.numbers import parse_integer
+from tokenloom.rendering.words import size
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.page import page
 from tokenloom.report.sections import MadeSection, made_sections, sections_of
-from tokenloom.report.words import duration, size
+from tokenloom.report.words import duration
 from tokenloom.storage.publishing import exists_error, write_report
 
 _QUIET_SECONDS = 2.0

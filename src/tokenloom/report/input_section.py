@@ -10,9 +10,10 @@ from tokenloom.inspect.target import Target
 from tokenloom.preprocess.rejected_reasons import RejectedReasons, find_rejected
 from tokenloom.rendering.html import Cell, Markup, element, joined, table
 from tokenloom.rendering.largest import largest
+from tokenloom.rendering.words import size
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.section import Section
-from tokenloom.report.words import share, size
+from tokenloom.report.words import share
 
 _MOST_FILES = 20
 _MOST_REASONS = 20

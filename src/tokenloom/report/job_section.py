@@ -12,10 +12,11 @@ from tokenloom.inspect.target import Target
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected_reasons import RejectedReasons
 from tokenloom.rendering.html import Cell, facts, joined, table
+from tokenloom.rendering.words import size
 from tokenloom.report.input_section import reasons_table
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.section import Section
-from tokenloom.report.words import duration, share, size
+from tokenloom.report.words import duration, share
 
 _MOST_WORKERS = 50
 _MOST_REJECTED_BYTES = 16 << 20

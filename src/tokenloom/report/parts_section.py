@@ -5,10 +5,10 @@ from __future__ import annotations
 from tokenloom.inspect.target import Target
 from tokenloom.rendering.html import Cell, table
 from tokenloom.rendering.largest import largest
-from tokenloom.rendering.words import counted
+from tokenloom.rendering.words import counted, size
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.section import Section
-from tokenloom.report.words import share, size
+from tokenloom.report.words import share
 
 _MOST_PARTS = 100
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from tokenloom.inspect.target import Target
 from tokenloom.loading.statistics_file import LoaderLine, SourceLine, StatisticsFile, read_statistics
 from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
+from tokenloom.rendering.words import size
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.run_pieces import largest_rows
 from tokenloom.report.section import Chart, Section, Series
-from tokenloom.report.words import duration, share, size
+from tokenloom.report.words import duration, share
 from tokenloom.storage.statistics import SourceStatistics
 
 _MOST_LINES = 12

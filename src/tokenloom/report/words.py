@@ -1,8 +1,7 @@
-"""Shares, sizes and durations in few characters, as tables and sentences of a report say them."""
+"""Shares and durations in few characters, as tables and sentences of a report say them."""
 
 from __future__ import annotations
 
-_BYTES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _HOURS = 3600
 _DAYS = 48 * _HOURS
 
@@ -22,19 +21,6 @@ def share(part: float, whole: float) -> str:
     if 99.9 < percent < 100:
         return ">99.9%"
     return f"{percent:.3g}%"
-
-
-def size(num_bytes: float) -> str:
-    """Returns a size in bytes, kB, MB, GB or TB.
-
-    Example:
-        >>> size(999), size(1_234_567)
-        ('999 bytes', '1.23 MB')
-    """
-    for unit, power in _BYTES:
-        if num_bytes >= power:
-            return f"{num_bytes / power:.3g} {unit}" if num_bytes < 1000 * power else f"{num_bytes / power:,.0f} {unit}"
-    return f"{num_bytes:.0f} byte" if num_bytes == 1 else f"{num_bytes:.0f} bytes"
 
 
 def duration(seconds: float) -> str:
