@@ -4,40 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from tests.inspect.targets import TEXTS, write_pair, write_run
 
-from tokenloom import IndexedDatasetBuilder, Run, TextTokenizer, build_catalogue, load_tokenizer
-from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenloomError
+from tokenloom import Run, build_catalogue
+from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.inspect.target import SampleSettings, TargetKind, open_target
-
-TEXTS = ("hello wörld", "漢字 and more", "xyz" * 9)
-
-
-def byte_tokenizer() -> TextTokenizer:
-    return load_tokenizer("byte")
-
-
-def write_pair(prefix: Path, texts: tuple[str, ...] = TEXTS) -> str:
-    tokenizer = byte_tokenizer()
-    with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16) as builder:
-        for text in texts:
-            ids = [*tokenizer.tokenize(text), tokenizer.eod]
-            builder.add_document(ids, [len(ids)])
-        builder.finalize(f"{prefix}.idx")
-    return str(prefix)
-
-
-def write_run(folder: Path, *, locked: bool = True) -> str:
-    write_pair(folder / "web")
-    path = folder / "run.toml"
-    path.write_text(
-        "order = 1\nseed = 3\n[sources]\nweb = 'web'\n"
-        "[[stages]]\nsequence_length = 8\nsamples = 4\nweights = { web = 1 }\n"
-    )
-    if locked:
-        Run.open(path)
-    return str(path)
 
 
 def test_a_prefix_is_a_pair_with_documents_and_samples(tmp_path: Path):
@@ -118,15 +90,6 @@ def test_a_job_is_named_by_its_folder_or_its_output(tmp_path: Path):
         assert open_target([str(word)]).folder == str(folder)
     write_pair(tmp_path / "out")  # of a corpus that is there, the folder is what is left of its making
     assert open_target([str(tmp_path / "out")]).kind is TargetKind.pair
-
-
-def test_what_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(DatasetNotFoundError, match="nothing_here"):
-        open_target([str(tmp_path / "nothing_here")])
-    with pytest.raises(DatasetNotFoundError, match=r"expected a run at `.*missing\.toml`"):
-        open_target([str(tmp_path / "missing.toml")])
-    with pytest.raises(ConfigError, match="something to look at, found nothing"):
-        open_target([])
 
 
 @pytest.mark.parametrize(("source", "document"), [(1, 0), (-1, 0), (0, 3), (0, -1)])

@@ -14,25 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.blending.spec import parse_blend
-from tokenloom.corpus.folder_contents import JOB
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.catalogue import catalogue_path
-from tokenloom.indexed.layout import idx_path, prefix_of
+from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.open_pairs import OpenPairs
 from tokenloom.inspect.shown import Shown
 from tokenloom.inspect.shown_documents import shown_document
 from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.target_words import blend_of, job_folder
 from tokenloom.inspect.token_texts import Detokenizer
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.run.audit.pair_rows import PairRows
 from tokenloom.run.lock_file import lock_path
 from tokenloom.run.run import Run
 from tokenloom.run.tokenizer import RunTokenizer
-from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
@@ -225,15 +223,6 @@ def open_target(
     return _of_data(words, tokenizer, settings, object_storage)
 
 
-def job_folder(word: str) -> str | None:
-    """Returns the folder of the job that a word names, itself or by its output's prefix; None if there is none."""
-    for folder in (word.rstrip("/"), f"{word}.job"):
-        if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
-            is_output_there = folder != word.rstrip("/") and os.path.exists(idx_path(word))
-            return None if is_output_there else folder
-    return None
-
-
 def _of_run(
     path: str, tokenizer: str | None, settings: SampleSettings, object_storage: ObjectStorageSettings | None
 ) -> Target:
@@ -281,9 +270,7 @@ def _of_run(
 def _of_data(
     words: Sequence[str], tokenizer: str | None, settings: SampleSettings, object_storage: ObjectStorageSettings | None
 ) -> Target:
-    is_file = len(words) == 1 and os.path.isfile(words[0]) and not words[0].endswith((".bin", ".idx"))
-    blend = parse_blend(args_file=words[0])["blend"] if is_file else parse_blend(list(words))["blend"]
-    prefixes, weights = blend
+    prefixes, weights = blend_of(words)
     prefixes = [prefix_of(prefix) for prefix in prefixes]
     if len(prefixes) > 1 or weights is not None:
         kind = TargetKind.blend
