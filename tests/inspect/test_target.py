@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.inspect.targets import TEXTS, write_pair, write_run
 
-from tokenloom import Run, build_catalogue
+from tokenloom import IndexedDatasetBuilder, Run, build_catalogue
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.inspect.target import SampleSettings, TargetKind, open_target
 
@@ -104,3 +105,23 @@ def test_a_damaged_pair_is_refused(tmp_path: Path):
     (tmp_path / "corpus.bin").write_bytes(b"")
     with pytest.raises(TokenloomError):
         open_target([prefix])
+
+
+def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path):
+    for name, lengths in (("a", (4, 0, 9)), ("b", (0, 5, 30))):
+        with IndexedDatasetBuilder(f"{tmp_path}/{name}.bin", dtype=np.uint16) as builder:
+            for length in lengths:
+                builder.add_document([7] * length, [length] if length else [])
+            builder.finalize(f"{tmp_path}/{name}.idx")
+    (tmp_path / "run.toml").write_text(
+        "order = 1\nseed = 3\n[sources]\nboth = ['a', 'b']\n"
+        "[[stages]]\nsequence_length = 8\nsamples = 4\nweights = { both = 1 }\n"
+    )
+    Run.open(tmp_path / "run.toml")
+    blend = open_target([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert [blend.named(*place) for place in ((0, 2), (1, 1), (1, 2))] == [(0, 2), (1, 1), (1, 2)]
+    run = open_target([str(tmp_path / "run.toml")])
+    names = [run.named(*place) for place in ((0, 0), (0, 2), (1, 1), (1, 2))]
+    assert names == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert [run.document(*name).num_tokens for name in names] == [4, 9, 5, 30]
+    assert run.document(0, 3).heading == "document 3 of both"

@@ -92,7 +92,8 @@ def _facts(looking: Looking) -> list[tuple[str, str]]:
     facts = [("kind", _KINDS[shown.kind])]
     if shown.sources:
         facts.append(("sources", f"{len(shown.sources):,}"))
-        facts.append(("documents", f"{sum(source.num_documents for source in shown.sources):,}"))
+        documents = "documents" if shown.run is None else "documents with tokens"
+        facts.append((documents, f"{sum(source.num_documents for source in shown.sources):,}"))
         facts.append(("tokens", f"{sum(source.num_tokens for source in shown.sources):,}"))
     if shown.run is not None:
         facts.append(("positions", "without end" if shown.run.num_samples is None else f"{shown.run.num_samples:,}"))

@@ -151,6 +151,20 @@ class Target:
             return self.run.num_samples
         return None if self.samples is None else len(self.samples)
 
+    def named(self, pair: int, document: int) -> tuple[int, int]:
+        """Returns by which source and number there a document is known that has tokens.
+
+        Documents count over the pairs of a source, and those of a run are sequences: it knows none without tokens.
+
+        Args:
+            pair: number of its pair, over the pairs of all sources.
+            document: number of the document in the pair.
+        """
+        rows = self.pair_rows
+        if self.run is not None:
+            document = int(self.pairs.get(rows.prefixes[pair]).data.document_indices[document])
+        return rows.source_of(pair), int(rows.first_documents[pair]) + document
+
     def document(self, source: int, document: int, *, first: int = 0, count: int | None = None) -> Shown:
         """Returns a document, see `shown_document`.
 

@@ -146,15 +146,12 @@ def _middle(edges: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:
 
 def _place(target: Target, found: tuple[int, int, int] | None) -> str | None:
     """Returns the length of a document, and which it is."""
-    if found is None:
-        return None
-    tokens, document, _ = found
-    return f"{counted(tokens, 'token')}, document {document:,}{_of_pair(target, found)}"
+    return None if found is None else f"{counted(found[0], 'token')}, {_name(target, found)}"
 
 
-def _of_pair(target: Target, found: tuple[int, int, int]) -> str:
-    prefixes = [prefix for source in target.sources for prefix in source.prefixes]
-    return "" if len(prefixes) == 1 else f" of {prefixes[found[2]]}"
+def _name(target: Target, found: tuple[int, int, int]) -> str:
+    source, number = target.named(found[2], found[1])
+    return f"document {number:,}" + ("" if len(target.sources) == 1 else f" of {target.sources[source].name}")
 
 
 def _findings(target: Target, lengths: DocumentLengths) -> Iterator[str]:
@@ -168,8 +165,8 @@ def _findings(target: Target, lengths: DocumentLengths) -> Iterator[str]:
     if lengths.num_empty > _MANY_EMPTY * num_documents:
         yield f"{share(lengths.num_empty, num_documents)} of the documents have no tokens."
     if lengths.longest is not None and num_documents >= _FEW and lengths.longest[0] > _MUCH_OF_ALL * num_tokens:
-        where = f"Document {lengths.longest[1]:,}{_of_pair(target, lengths.longest)}"
-        yield f"{where} alone holds {share(lengths.longest[0], num_tokens)} of all tokens."
+        name = _name(target, lengths.longest)
+        yield f"{name[0].upper()}{name[1:]} alone holds {share(lengths.longest[0], num_tokens)} of all tokens."
     length, count = lengths.commonest
     if num_documents >= _MANY and count > _SAME_LENGTH * num_documents and length > 1:
         yield f"{share(count, num_documents)} of the documents have exactly {length:,} tokens: were they cut?"

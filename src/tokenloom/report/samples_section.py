@@ -78,10 +78,10 @@ def _documents(target: Target, options: ReportOptions) -> Iterator[tuple[int, in
     seen = set()
     largest = max(filled, key=lambda source: source.num_tokens)
     chosen = [(filled[0].number, 0, "The first")]
-    if target.kind is not TargetKind.run:  # whose documents count over pairs
-        lengths = DocumentLengths.of(target.pairs.get(prefix).data for prefix in largest.prefixes)
-        found = [("The longest", lengths.longest), ("The shortest that has tokens", lengths.shortest)]
-        chosen += [(largest.number, place[1], words) for words, place in found if place is not None]
+    lengths = DocumentLengths.of(target.pairs.get(prefix).data for prefix in largest.prefixes)
+    first_pair = int(target.pair_rows.first_pairs[largest.number])
+    found = [("The longest", lengths.longest), ("The shortest that has tokens", lengths.shortest)]
+    chosen += [(*target.named(first_pair + place[2], place[1]), words) for words, place in found if place is not None]
     rng = np.random.default_rng([options.seed, 12])
     weights = np.array([source.num_tokens + 1 for source in filled], dtype=np.float64)
     for number in rng.choice(len(filled), options.num_samples_shown, p=weights / weights.sum()).tolist():
