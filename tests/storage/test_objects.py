@@ -152,8 +152,10 @@ def test_a_wait_without_an_answer_ends(bucket, remote, data):
 
 @pytest.mark.parametrize("by_block", [False, True])
 def test_a_replaced_object_is_an_error_and_never_a_mixture(bucket, remote, data, by_block):
+    announced = bucket.proxy.counts["body_bytes"] + 2 * (BLOCK if by_block else 100)
     announce(remote, [(0, 100), (BLOCK, 100)], by_block=by_block)
     assert read(remote, 0, 100) == data[:100]
+    wait_until(lambda: bucket.proxy.counts["body_bytes"] == announced)
     bucket.put("some/object", data[::-1])
     assert read(remote, BLOCK, 100) == data[BLOCK : BLOCK + 100]  # fetched before
     with pytest.raises(ReplacedObjectError) as info:

@@ -88,7 +88,7 @@ def test_traced_spans_are_parts_of_the_records_that_they_name(tmp_path, rng):
         records = read_records(file, table.records[table.files == number].tolist())
         found |= {(number, record): json.loads(text)["text"].encode() for record, text in records.items()}
     assert table.files is not None
-    assert len(found) == 300
+    assert len(found) == len(set(table.documents.tolist())) > 280  # the end of a pass fills no sample
     for row, tokens in enumerate(span_tokens(table)):
         text = found[int(table.files[row]), int(table.records[row])]
         start = int(table.starts[row])
