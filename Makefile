@@ -10,8 +10,8 @@ PYTHON ?= python3
 demo: $(STAMP)
 	$(BIN)/tokenloom demo
 
-# Two more processes than cores: many tests wait for processes that they have started.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# One more process than cores: many tests wait for processes that they have started.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(STAMP)
 	tests/browser/install
 	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=16 --dist=worksteal
