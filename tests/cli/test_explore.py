@@ -70,7 +70,7 @@ def test_others_on_the_network_are_warned_of(prefix):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "no file"),
+        (["nowhere"], "expected something to look at as `nowhere`"),
         (["web", "--compare", "web"], "expected two runs to compare, found the pair"),
         (["web", "--port", "70000"], "expected a port in [0, 65535]"),
         (["web", "--tokenizer", "nowhere"], "nowhere"),

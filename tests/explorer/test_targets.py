@@ -82,7 +82,7 @@ def test_data_in_a_bucket_are_explored_as_local_ones(tmp_path, bucket):
 def test_a_corpus_that_is_being_written_is_refused_until_it_is_there(tmp_path):
     builder = IndexedDatasetBuilder(f"{tmp_path}/new.bin", dtype="uint16")
     builder.add_document([1, 2, 3], [3])
-    with pytest.raises(DatasetNotFoundError, match=r"new\.idx"):
+    with pytest.raises(DatasetNotFoundError, match="new`, found nothing there"):
         looking_at(tmp_path / "new")
     builder.finalize(f"{tmp_path}/new.idx")
     assert looking_at(tmp_path / "new").target.sources[0].num_documents == 1
