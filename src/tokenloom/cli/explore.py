@@ -9,14 +9,14 @@ import webbrowser
 from typing import Any
 
 from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
-from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.stopping import StoppedBySignal, say
-from tokenloom.cli.values import count, whole_number
+from tokenloom.cli.target_options import add_target, target_of
+from tokenloom.cli.values import whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.server import LocalServer
 from tokenloom.explorer.views import views_of
-from tokenloom.inspect.target import SampleSettings, Target, open_target
+from tokenloom.inspect.target import Target, open_target
 from tokenloom.loading.topology import Topology
 
 
@@ -29,23 +29,11 @@ def add_parser(commands: Any) -> None:
         "a job goes. It writes nothing. The printed address has a token, without which nothing is answered. Ctrl-C "
         "ends it.",
     )
-    parser.add_argument(
-        "targets",
-        nargs="+",
-        metavar="TARGET",
-        help="a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job",
-    )
+    add_target(parser)
     parser.add_argument("--compare", metavar="RUN", help="another run, to compare with")
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
     parser.add_argument(
         "--follow", metavar="FILE", help="JSON lines that a training loop writes, such as those of JsonLinesWriter"
     )
-    group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
-    group.add_argument(
-        "--sequence-length", type=count, default=2048, metavar="S", help="tokens of a sample (default 2048)"
-    )
-    add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
     group = parser.add_argument_group("steps")
     add_batch_sizes(group)
     group.add_argument(
@@ -88,10 +76,7 @@ def looking_of(options: argparse.Namespace) -> Looking:
     Raises:
         TokenloomError: it is not there, or cannot be used.
     """
-    settings = SampleSettings(
-        sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
-    )
-    target = open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
+    target = target_of(options)
     sizes = batch_sizes_of(options, lengths_of(None if target.run is None else target.run.lock))
     return Looking(
         target=target,

@@ -11,11 +11,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.stopping import say
+from tokenloom.cli.target_options import add_target, target_of
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom.numbers import parse_integer
 from tokenloom.rendering.words import size
 from tokenloom.report.options import ReportOptions
@@ -37,15 +36,9 @@ def add_parser(commands: Any) -> None:
         "run its blend over time, passes, packing, shuffle and ledger; of a job how far it is; on top what is worth a "
         "look. Reads only. The exit status is 1 if a part could not be made; the page says which.",
     )
-    parser.add_argument(
-        "targets",
-        nargs="+",
-        metavar="TARGET",
-        help="a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job",
-    )
+    add_target(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the page, such as x.html")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
     parser.add_argument(
         "--num-samples-shown", type=whole_number, default=4, metavar="N", help="samples and documents (default 4 each)"
     )
@@ -57,12 +50,6 @@ def add_parser(commands: Any) -> None:
         "SOURCE_DATE_EPOCH, if it is set)"
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object: sections, findings, errors")
-    group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
-    group.add_argument(
-        "--sequence-length", type=count, default=2048, metavar="S", help="tokens of a sample (default 2048)"
-    )
-    add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
     group = parser.add_argument_group("steps")
     group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step")
     parser.set_defaults(run=run)
@@ -72,10 +59,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the page; returns 1 if a section failed."""
     began = time.monotonic()
     require_place(options.output, overwrite=options.overwrite)
-    settings = SampleSettings(
-        sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
-    )
-    target = open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
+    target = target_of(options)
     now = _time_of_page()
     wanted = ReportOptions(
         num_samples_shown=options.num_samples_shown,
