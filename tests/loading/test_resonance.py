@@ -54,14 +54,15 @@ def test_the_numbers_are_those_of_the_sampler(rng):
     for _ in range(20):
         weights = rng.integers(1, 8, size=rng.integers(2, 5)).tolist()
         micro, ranks = int(rng.integers(1, 4)), int(rng.integers(2, 9))
-        resonance = found(weights, micro, ranks, num_samples=20_000)
+        num_samples = 400 * micro * ranks  # all of it is looked at: shares of other positions may drift
+        resonance = found(weights, micro, ranks, num_samples=num_samples)
         if resonance is None:
             continue
-        numbers = build_blending_indices(np.array(weights) / np.sum(weights), size=20_000)[0]
+        numbers = build_blending_indices(np.array(weights) / np.sum(weights), size=num_samples)[0]
         for rank, expected in ((resonance.least_rank, resonance.least), (resonance.most_rank, resonance.most)):
-            sampler = MegatronPretrainingSampler(20_000, 0, micro, rank, ranks)
+            sampler = MegatronPretrainingSampler(num_samples, 0, micro, rank, ranks)
             mine = numbers[np.concatenate([np.array(batch) for batch in sampler])]
-            assert np.mean(mine == resonance.dataset) == pytest.approx(expected, abs=0.01)
+            assert np.mean(mine == resonance.dataset) == pytest.approx(expected)
 
 
 def test_an_order_at_random_and_a_few_positions_do_not_resonate(rng):
