@@ -39,7 +39,20 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
     for name in ("lengths.txt", "lengths.npy"):
         status, out, _ = run(capsys, "--lengths", tmp_path / name, "--max-tokens", 8, "--dp", 2, "--json")
         found = json.loads(out)
-        assert (status, found["lengths"]) == (0, expected.lengths.tolist())
+        assert (status, found["num_subsamples"], found["num_tokens"]) == (0, 8, 32)
+        assert found["length_percentiles"] == [
+            [0, 1],
+            [1, 1],
+            [10, 1],
+            [25, 2],
+            [50, 3],
+            [75, 4],
+            [90, 8],
+            [99, 8],
+            [100, 8],
+        ]
+        assert found["rows"][0]["imbalance_percentiles"][-1] == [100, expected.rows[0].worst_imbalance]
+        assert "step_imbalance" not in out
         assert [row["relative_time"] for row in found["rows"]] == [row.relative_time for row in expected.rows]
 
 
@@ -63,9 +76,9 @@ def test_drawn_lengths_show_what_balance_gains(capsys, tmp_path, distribution):
 def test_a_global_batch_is_drawn(capsys, tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1] * length for length in range(1, 21)])
     arguments = [prefix, "--max-tokens", 32, "--dp", 2, "--json", "--global-batch-size"]
-    drawn = [json.loads(run(capsys, *arguments, 10, "--seed", seed)[1])["lengths"] for seed in (1, 1, 2)]
+    drawn = [json.loads(run(capsys, *arguments, 10, "--seed", seed)[1]) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    assert len(set(drawn[0])) == 10
+    assert drawn[0]["num_subsamples"] == 10
     status, _, err = run(capsys, *arguments, 21)
     assert (status, err) == (
         1,
@@ -82,7 +95,7 @@ def test_what_is_too_long_is_named_or_cut(capsys, tmp_path):
     assert (status, "3 sub-samples of 19 tokens" in out) == (0, True)
     assert "cut 1 of 3 sequences, those of more than 8 tokens: 32 of 51 tokens are left out\n" in out
     found = json.loads(run(capsys, prefix, "--max-tokens", 8, "--dp", 1, "--cut", "--json")[1])
-    assert (found["cut_sequences"], found["cut_tokens"]) == (1, 32)
+    assert (found["num_cut_sequences"], found["num_cut_tokens"]) == (1, 32)
 
 
 def test_files_that_hold_no_lengths_are_named(capsys, tmp_path):

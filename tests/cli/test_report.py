@@ -76,7 +76,7 @@ def test_a_section_that_fails_leaves_the_others_and_is_told(prefix, tmp_path, ca
     out, err = capsys.readouterr()
     assert "error: Documents and tokens: " in err
     described = json.loads(out)
-    assert (described["path"], described["bytes"]) == (str(path), path.stat().st_size)
+    assert (described["path"], described["num_bytes"]) == (str(path), path.stat().st_size)
     found = next(each for each in described["sections"] if each["id"] == "documents")
     assert not found["made"]
     assert "add up to" in found["error"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from typing import Any
 
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.errors import ConfigError
 from tokenloom.rendering.words import counted
@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("whether the document is a certain text")
     group.add_argument("--text-file", metavar="FILE", help="the text, to the byte")
     group.add_argument("--tokenizer", metavar="PATH", help="the tokenizer; null:N takes a list of ids as the text")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
         check_text(proven, _text(options.text_file), load_tokenizer(options.tokenizer))
     if options.json:
-        print(json.dumps(described(proven)))
+        print_json(described(proven))
     else:
         print(in_words(proven))
     return 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import textwrap
 from typing import Any
 
 import numpy as np
 
 from tokenloom.cli.dealing import add_ranks, check_dealing, has_batch_sizes, topology_of
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import whole_number
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         options.run_path, denial, until=until, since_start=options.since_start, write=not options.dry_run
     )
     if options.json:
-        print(json.dumps(_described(denied, denial, topology, options)))
+        print_json(_described(denied, denial, topology, options))
     else:
         _print(denied, denial, topology, options)
     if unknown := denied.amended.locked.unknown_pairs:

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.indexed.layout import prefix_of
@@ -30,7 +31,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per dataset")
+    add_json(parser, help="print one JSON object per dataset")
     parser.set_defaults(run=run)
 
 
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             record = None if manifest is None else manifest_document(manifest)
             beside = {"origins": _origins_record(origins), "hashes": hashes is not None}
-            print(json.dumps({"prefix": prefix, **dataclasses.asdict(statistics), **beside, "manifest": record}))
+            print_json({"prefix": prefix, **dataclasses.asdict(statistics), **beside, "manifest": record})
             continue
         console.print_table(
             (prefix, ""),

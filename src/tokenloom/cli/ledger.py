@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage, stage_of
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     progress = _Progress()
     found = opened.ledger(until=position, reads_data=not options.no_reading, report=progress.add)
     if options.json:
-        print(json.dumps({"run": opened.identity, **found.as_json()}))
+        print_json({"run": opened.identity, **found.as_json()})
     else:
         _print(options.run_path, found, None if options.all else _MOST_ROWS)
     return 1 if found.balance else 0

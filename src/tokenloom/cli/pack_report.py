@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.cli import console
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count, number, whole_number
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -60,7 +59,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens (default 1)")
     parser.add_argument("--plot", metavar="PATH", help="also write a picture: .png, .svg or .pdf")
     parser.add_argument("--overwrite", action="store_true", help="replace a picture that is there")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser, help="print one JSON object: the rows of the table, and percentiles of lengths and imbalance")
     parser.set_defaults(run=run)
 
 
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the report; writes the picture first, so that a path that cannot be written shows at once."""
     given = _batch(_lengths(options), options)
     lengths = np.minimum(given, options.max_tokens * options.cp) if options.cut else given
-    cut = {"cut_sequences": int((given > lengths).sum()), "cut_tokens": int((given - lengths).sum())}
+    cut = {"num_cut_sequences": int((given > lengths).sum()), "num_cut_tokens": int((given - lengths).sum())}
     report = pack_report(
         lengths,
         max_seqlen_per_dp_cp_rank=options.max_tokens,
@@ -81,12 +80,12 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         plot_pack_report(report, options.plot, overwrite=options.overwrite)
     if options.json:
-        print(json.dumps(dataclasses.asdict(report) | cut | {"lengths": report.lengths.tolist()}))
+        print_json(report.as_json() | cut)
     else:
         if options.cut:
             print(
-                f"cut {cut['cut_sequences']:,} of {len(given):,} sequences, those of more than "
-                f"{report.max_tokens:,} tokens: {cut['cut_tokens']:,} of {int(given.sum()):,} tokens are left out"
+                f"cut {cut['num_cut_sequences']:,} of {len(given):,} sequences, those of more than "
+                f"{report.max_tokens:,} tokens: {cut['num_cut_tokens']:,} of {int(given.sum()):,} tokens are left out"
             )
         _print(report)
     return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from typing import Any
 
 from tokenloom.blending.plan import BuildPlan, Problem, SplitPlan, plan_build
 from tokenloom.cli import console
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.cli.values import count
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("whether ranks will see the mixture of the blend")
     group.add_argument("--micro-batch-size", type=count, metavar="B", help="samples of a rank and micro-batch")
     group.add_argument("--data-parallel-size", type=count, metavar="D", help="data-parallel ranks")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         described = {**dataclasses.asdict(plan), "surplus": plan.surplus}
         described["resonance"] = [None if each is None else dataclasses.asdict(each) for each in found]
-        print(json.dumps(described, default=_name_of))
+        print_json(described)
     else:
         for split in plan.splits:
             if split is not None:
@@ -136,7 +136,3 @@ def _totals(plan: BuildPlan) -> str:
         f"{sum(len(split.datasets) for split in splits):,} datasets, {sum(split.num_tokens for split in splits):,} "
         f"tokens; {samples:,} samples of {plan.sequence_length:,} tokens, {samples * plan.sequence_length:,} in all"
     )
-
-
-def _name_of(split: Split) -> str:
-    return split.name

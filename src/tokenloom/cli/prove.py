@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from tokenloom.cli import console
 from tokenloom.cli.check_proof import described, in_words
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import (
     add_batch_sizes,
     add_run_path,
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     with open_pending(options.output) as file:
         file.write(data)
     if options.json:
-        print(json.dumps({"path": options.output, **described(proven)}))
+        print_json({"path": options.output, **described(proven)})
     else:
         print(in_words(proven))
         print(f"wrote {options.output}, {len(data):,} bytes", file=sys.stderr)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_batch_sizes, add_run_path, batch_sizes_of, lengths_of, refuse_usage
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError, DatasetNotFoundError
@@ -84,7 +84,7 @@ def _print(options: argparse.Namespace, found: RangeDigest, expected: str | None
         }
         if expected is not None:
             told |= {"expected": expected, "matches": expected == found.digest.hexdigest()}
-        print(json.dumps(told))
+        print_json(told)
     elif expected is None:
         print(found)
     elif expected == found.digest.hexdigest():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -11,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.target_options import add_target, target_of
 from tokenloom.cli.values import count, whole_number
@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
         "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
         "SOURCE_DATE_EPOCH, if it is set)"
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object: sections, findings, errors")
+    add_json(parser, help="print one JSON object: sections, findings, errors")
     group = parser.add_argument_group("steps")
     group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step")
     parser.set_defaults(run=run)
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     for each in failed:
         say(f"error: {each.listed.title}: {each.error}")
     if options.json:
-        print(json.dumps(_described(options.output, made, num_bytes=len(data), seconds=seconds)))
+        print_json(_described(options.output, made, num_bytes=len(data), seconds=seconds))
     else:
         num_sections = sum(each.section is not None for each in made)
         print(f"{options.output}: {num_sections} sections, {size(len(data))}, {duration(seconds)}")
@@ -146,4 +146,4 @@ def _described(path: str, made: list[MadeSection], *, num_bytes: int, seconds: f
         }
         for each in made
     ]
-    return {"path": path, "bytes": num_bytes, "seconds": round(seconds, 3), "sections": sections}
+    return {"path": path, "num_bytes": num_bytes, "seconds": round(seconds, 3), "sections": sections}

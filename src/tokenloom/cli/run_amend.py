@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of, refuse_usage
 from tokenloom.cli.run_lock import described, print_locked
 from tokenloom.cli.values import count, named_data, token_count, weights
@@ -87,11 +87,8 @@ def run(options: argparse.Namespace) -> int:
     path = lock_path(options.run_path)
     if options.json:
         described_lock = described(amended.locked)
-        print(
-            json.dumps(
-                {"path": path, "written": not options.dry_run, "position": position, "diff": diff, **described_lock}
-            )
-        )
+        head = {"path": path, "written": not options.dry_run, "position": position, "diff": diff}
+        print_json({**head, **described_lock})
         return 0
     print(*diff, sep="\n", end="\n\n" if diff else "")
     print_locked(amended.locked, path=path, is_written=not options.dry_run)

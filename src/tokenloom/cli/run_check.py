@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from typing import Any
 
 import numpy as np
 
 from tokenloom.cli import console
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_run_path
 from tokenloom.rendering.words import counted
 from tokenloom.run.check import check_sources
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         found = [dataclasses.asdict(problem) for problem in problems]
         head = {"path": options.run_path, "run": opened.identity, "num_pairs": num_pairs, "full": options.full}
-        print(json.dumps({**head, "problems": found}))
+        print_json({**head, "problems": found})
         return 1 if wrong else 0
     for problem in problems:
         print(f"{'unknown' if problem.is_unknown else 'problem'}: {problem.message}", file=sys.stderr)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
 import numpy as np
 
 from tokenloom.cli import console
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_run_path, commitment_path, lock_at
 from tokenloom.rendering.words import counted
 from tokenloom.run.audit.commitment import check_committable, commit, write_commitment
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         print("samples are packs: what a run reads is committed to, but no document can be proven", file=sys.stderr)
     if options.json:
         facts = {"path": path, "root": commitment.root, "run": commitment.run, "num_pairs": len(commitment.pairs)}
-        print(json.dumps(facts))
+        print_json(facts)
     else:
         print(f"{commitment.root}  {path}")
         print(f"run {commitment.run}: {counted(len(commitment.pairs), 'pair')}")

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from tokenloom.cli.json_output import add_json
 from tokenloom.cli.values import count, whole_number
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.rendering.words import name_of
@@ -26,7 +27,7 @@ def add_run_path(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
 
 
 def lock_at(path: str) -> RunLock:

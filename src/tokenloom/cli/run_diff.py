@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from typing import Any
 
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import WIDTH, lock_at, stage_of
 from tokenloom.cli.values import whole_number
 from tokenloom.rendering.words import name_of, short
@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
         "--until-position", type=whole_number, metavar="N", help="compare the positions before N (default: all)"
     )
     parser.add_argument("--all", action="store_true", help=f"all settings and sources, not {_MOST_ROWS}")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints how they differ; returns 1 if they do."""
     found = differences(lock_at(options.before), lock_at(options.after), until=options.until_position)
     if options.json:
-        print(json.dumps(found.as_json()))
+        print_json(found.as_json())
     else:
         _print(found, None if options.all else _MOST_ROWS)
     return 0 if found.are_equal else 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of
 from tokenloom.run.run import Run
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         position = opened.lock.consumed or opened.num_samples or 0
     digest = opened.digest(position)
     if options.json:
-        print(json.dumps({"position": position, "digest": digest, "run": opened.identity}))
+        print_json({"position": position, "digest": digest, "run": opened.identity})
     else:
         print(f"{digest}  {options.run_path} before position {position:,}")
     return 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, lock_at, position_of
 from tokenloom.run.digest import order_digest, run_identity
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         last = lock.segments[-1]
         end = None if last.num_samples is None else last.start + last.num_samples
         head = {"path": options.run_path, "run": run_identity(lock)}
-        print(json.dumps({**head, "position": position, "digest": digest, "num_samples": end}))
+        print_json({**head, "position": position, "digest": digest, "num_samples": end})
         return 0
     print(f"{run_identity(lock)}  {options.run_path}")
     if position is not None:

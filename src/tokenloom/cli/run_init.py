@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from typing import Any
 
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.values import count, share, token_count, whole_number
 from tokenloom.errors import ConfigError
@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
         help="write a run.toml",
         description="Write a run.toml with comments: from a blend as Megatron has it, from the arguments of a Megatron "
         "run, or from folders, each of which becomes a source. Data without weights are read in proportion to their "
-        "tokens: once, if no size is given. --json prints path, sources, not_taken and others.",
+        "tokens: once, if no size is given. --json prints path, data, not_taken and others.",
     )
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="folders, globs or prefixes, a source each")
     parser.add_argument(
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--seed", type=whole_number, metavar="N", help="seed of the order (default 1234)")
     group.add_argument("--tokenizer", metavar="PATH", help="the tokenizer that made the data")
     group.add_argument("--holdout", type=share, metavar="SHARE", help='share of each to hold out, such as "0.1%%"')
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -81,15 +81,13 @@ def run(options: argparse.Namespace) -> int:
     with open_pending(options.output) as file:
         file.write(text.encode())
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "path": options.output,
-                    "data": list(data),
-                    "not_taken": [{"argument": name, "reason": reason} for name, reason in taken.not_taken],
-                    "others": list(taken.others),
-                }
-            )
+        print_json(
+            {
+                "path": options.output,
+                "data": data,
+                "not_taken": [{"argument": name, "reason": reason} for name, reason in taken.not_taken],
+                "others": taken.others,
+            }
         )
         return 0
     for name, reason in taken.not_taken:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of, shares_of, stage_of
 from tokenloom.cli.stopping import say
 from tokenloom.rendering.words import counted, name_of, short
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     consumed = position_of(options, lengths_of(read_lock_if_there(path)))
     locked = lock_run(options.run_path, consumed=consumed, write=not options.dry_run)
     if options.json:
-        print(json.dumps({"path": path, "written": not options.dry_run, **described(locked)}))
+        print_json({"path": path, "written": not options.dry_run, **described(locked)})
     else:
         print_locked(locked, path=path, is_written=not options.dry_run)
     return 0

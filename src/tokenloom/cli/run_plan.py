@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_batch_sizes, add_run_path, batch_sizes_of, lengths_of, stage_of
 from tokenloom.cli.values import date, number
 from tokenloom.errors import ConfigError
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     opened = Run.open(options.run_path)
     plan, marks = opened.plan(), _Marks(options, opened.lock)
     if options.json:
-        print(json.dumps({"run": opened.identity, **_described(plan, marks)}))
+        print_json({"run": opened.identity, **_described(plan, marks)})
         return 0
     samples = "samples without end" if plan.num_samples is None else counted(plan.num_samples, "sample")
     tokens = "" if plan.num_tokens is None else f", {short(plan.num_tokens)} tokens"

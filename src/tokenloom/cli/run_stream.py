@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of
 from tokenloom.cli.stream import print_statistics
 from tokenloom.cli.values import count
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             "wait_seconds": wait.total_seconds,
             "longest_wait_seconds": wait.longest_seconds,
         }
-        print(json.dumps(told))
+        print_json(told)
         return 0
     print(
         f"{num_batches:,} batches of {options.micro_batch_size} samples from position {start:,} on: {num_tokens:,} "

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from tokenloom.cli.drawing import add_look, look_of, print_shown
+from tokenloom.cli.json_output import add_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.show_position import show_position
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
     what.add_argument("--sample", type=signed_number, metavar="K", help="show sample K of a split")
     what.add_argument("--position", type=whole_number, metavar="N", help="show what stands at position N of a run")
     parser.add_argument("--holdout", action="store_true", help="of a run: show what is held out instead")
-    parser.add_argument("--json", action="store_true", help="of a run: print one JSON object, with place and pieces")
+    add_json(parser, help="of a run: print one JSON object, with place and pieces")
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 
 from tokenloom.cli.drawing import look_of, print_shown
+from tokenloom.cli.json_output import print_json
 from tokenloom.errors import TokenizerError
 from tokenloom.inspect.run_sample import run_pieces
 from tokenloom.inspect.shown_samples import shown_sample
@@ -25,7 +25,7 @@ def show_position(options: argparse.Namespace) -> int:
         if options.json:
             place = dataset.place(options.position) if options.holdout else opened.place(options.position)
             found = [dataclasses.asdict(piece) for piece in run_pieces(dataset, options.position, tokenizer)]
-            print(json.dumps({"place": dataclasses.asdict(place), "pieces": found}))
+            print_json({"place": dataclasses.asdict(place), "pieces": found})
             return 0
         shown = shown_sample(dataset, options.position, tokenizer, lock=opened.lock)
     except IndexError as error:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.cli.dealing import add_dealing, check_dealing, has_batch_sizes, topology_of
+from tokenloom.cli.json_output import add_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.show_position import tokenizer_of
 from tokenloom.cli.stopping import say
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per span")
+    add_json(parser, help="print one JSON object per span")
     group = parser.add_argument_group("what is asked: numbers, ranges such as 100:200, lists of these")
     group.add_argument("--step", type=ranges, action="append", metavar="N", help="steps, from 0 on")
     group.add_argument(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.cli.drawing import visible
+from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, stage_of
 from tokenloom.cli.stopping import say
 from tokenloom.inspect.token_texts import Detokenizer, decoded
@@ -81,7 +81,7 @@ def print_rows(rows: Sequence[Row], *, as_json: bool) -> None:
     """Prints spans: an object per line, or a table per sample."""
     if as_json:
         for row in rows:
-            print(json.dumps(row))
+            print_json(row)
         return
     for _, sample in itertools.groupby(rows, key=lambda row: row["position"]):
         spans = list(sample)

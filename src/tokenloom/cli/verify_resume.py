@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import shlex
 import sys
 from typing import Any
 
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, number, whole_number
 from tokenloom.errors import ConformanceError
@@ -86,7 +86,7 @@ def add_parser(commands: Any) -> None:
     processes.add_argument(
         "--fresh", action="store_true", help="import the factory in every process, instead of forking one that has"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -121,9 +121,12 @@ def run(options: argparse.Namespace) -> int:
     except ConformanceError as error:
         if not options.json:
             raise
-        print(json.dumps({"name": options.loader, "ok": False, "seed": settings.seed, "error": str(error)}))
+        print_json({"name": options.loader, "ok": False, "seed": settings.seed, "error": str(error)})
         return 1
-    print(json.dumps(report.as_json()) if options.json else report)
+    if options.json:
+        print_json(report.as_json())
+    else:
+        print(report)
     return 0 if report.ok else 1
 
 

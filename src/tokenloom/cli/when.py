@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tokenloom.cli.dealing import add_dealing, check_dealing, has_batch_sizes, topology_of
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import whole_number
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per span")
+    add_json(parser, help="print one JSON object per span")
     group = parser.add_argument_group("what is looked for (one or more of these)")
     group.add_argument(
         "--document", action="append", default=[], metavar="NAME:N", help="document N, from 0, of source NAME"
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         for row in _rows(table, places, opened):
             num_rows += 1
             if options.json:
-                print(json.dumps(row))
+                print_json(row)
             elif num_shown < _MOST_SHOWN:
                 if not num_shown:
                     print(f"\n{HEADING}")

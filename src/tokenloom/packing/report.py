@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PADDED = "padded"
 """The name of the row without packing."""
+
+_PERCENTS = (0, 1, 10, 25, 50, 75, 90, 99, 100)
 
 BALANCED = 1.05
 """Imbalance of a microbatch that is good enough."""
@@ -87,6 +89,17 @@ class PackReport:
         """Tokens of the global batch."""
         return int(self.lengths.sum())
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns the report as JSON has it: of lengths and of the imbalance of microbatches a few percentiles."""
+        rows = []
+        for row in self.rows:
+            quality = asdict(row)
+            imbalance = quality.pop("step_imbalance")
+            rows.append({**quality, "imbalance_percentiles": _percentiles(imbalance)})
+        own = {field.name: getattr(self, field.name) for field in fields(self)[1:-1]}
+        counts = {"num_subsamples": len(self.lengths), "num_tokens": self.num_tokens}
+        return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
+
     def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
         """Returns a picture: lengths, the imbalance of each microbatch, and fill and time of each way to plan.
 
@@ -112,6 +125,14 @@ class PackReport:
         from tokenloom.packing.card import pack_report_card
 
         return pack_report_card(self)
+
+
+def _percentiles(values: ArrayLike) -> list[tuple[int, float]]:
+    """Returns (percent, value) of values that are there, from the least at 0 to the most at 100; none of no values."""
+    found = np.asarray(values)
+    if not len(found):
+        return []
+    return list(zip(_PERCENTS, np.percentile(found, _PERCENTS, method="lower").tolist(), strict=True))
 
 
 def pack_report(
