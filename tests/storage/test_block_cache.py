@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -55,6 +56,21 @@ def test_the_budget_counts_all_files_and_the_oldest_goes_first(tmp_path):
     keep(cache, "d")
     assert blocks_in(tmp_path) == ["a", "c", "d"]
     assert total_bytes(tmp_path) <= 3 * (1000 + CHECKSUM)
+
+
+def test_nobody_counts_while_a_block_gets_its_name(tmp_path, monkeypatch):
+    """A file that is renamed while the folder is listed would be counted under neither name."""
+    cache, rename, names = BlockCache(str(tmp_path), budget_bytes=10_000), os.rename, []
+
+    def named(source: str, target: str) -> None:
+        with open(tmp_path / "lock", "rb+") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        names.append(Path(target).stem)
+        rename(source, target)
+
+    monkeypatch.setattr("tokenloom.storage.block_cache.os.rename", named)
+    keep(cache, "a")
+    assert names == blocks_in(tmp_path) == ["a"]
 
 
 def test_a_block_without_further_use_goes_before_all_others(tmp_path):

@@ -5,7 +5,8 @@ believed. Three locks, all of which the system releases when their holder dies:
 
 - who fills a block holds the part file it grows in; others that want the block wait there, so it is fetched once;
 - who needs a block holds it shared, from its announcement to its last use; what somebody holds is not evicted;
-- who makes room holds the folder, so that the budget counts all blocks, those that are still being filled included.
+- who makes room, or names a block that is filled, holds the folder, so that the budget counts all blocks, those that
+  are still being filled included.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import struct
 import time
 import warnings
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tokenloom import kernels
@@ -83,7 +84,8 @@ class BlockCache:
                     data = fetch()
                     write_at(descriptor, data.data, 0)
                     write_at(descriptor, memoryview(_CHECKSUM.pack(zlib.crc32(data.data))), num_bytes)
-                    os.rename(part_path, path)
+                    with self._counted():
+                        os.rename(part_path, path)
             except OSError as error:
                 if error.errno is None:  # ours, from `fetch`
                     raise
@@ -94,9 +96,7 @@ class BlockCache:
 
     def _reserve(self, descriptor: int, num_bytes: int) -> bool:
         """Makes room and gives the file its size; False if what is held leaves no room."""
-        lock = open_for_lock(os.path.join(self._folder, _LOCK), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._counted():
             files = self._files()
             excess = sum(status.st_size for status in files.values()) + num_bytes - self._budget_bytes
             for path, status in sorted(files.items(), key=lambda each: each[1].st_mtime):
@@ -108,6 +108,14 @@ class BlockCache:
                 return False
             os.posix_fallocate(descriptor, 0, num_bytes)
             return True
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Holds the folder; without it, a file that is renamed while others list the files is not in their list."""
+        lock = open_for_lock(os.path.join(self._folder, _LOCK), os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
         finally:
             close_lock(lock)
 
@@ -116,7 +124,7 @@ class BlockCache:
         found = {}
         for entry in os.scandir(self._folder):
             if entry.name != _LOCK:
-                with suppress(FileNotFoundError):  # renamed or removed while we look
+                with suppress(FileNotFoundError):  # removed while we look
                     found[entry.path] = entry.stat(follow_symlinks=False)
         return found
 
