@@ -1,0 +1,191 @@
+"""Every page runs as it is written, and prints what it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.docs.given import GIVEN
+from tests.docs.pages import NOT_YET, ROOT, all_pages, blocks_of, given_to, run_page
+
+DOCS = ROOT / "docs"
+
+LIBRARIES = {
+    "docs/megatron-hooks.md": ["torch"],
+    "docs/testing-your-own.md": ["torch"],
+    "docs/guides/changing-a-run.md": ["torch"],
+    "docs/guides/what-did-the-model-see.md": ["torch", "pyarrow"],
+    "docs/guides/from-megatron.md": ["megatron.core"],
+    "docs/guides/seeing-your-data.md": ["matplotlib"],
+}
+"""What a page imports that not everybody has."""
+
+
+def verify_resume(text: str, printed: str, folder: Path) -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert shown in printed
+    assert re.findall(r", (\d+) failed; ", printed) == ["0", "4", "0"]
+    assert printed.endswith("True\n")
+
+
+def changing_a_run(text: str, printed: str, folder: Path) -> None:
+    assert re.findall(r"^\*\*(\d+)\.\*\*", text, re.MULTILINE) == [str(number) for number in range(1, 11)]
+    digests = re.findall(r"^([0-9a-f]{64})  run\.toml before position 800$", printed, re.MULTILINE)
+    assert len(digests) == 2
+    assert digests[0] == digests[1]
+    firsts = [int(found.replace(",", "")) for found in re.findall(r"first position that moved: ([\d,]+)", printed)]
+    assert len(firsts) == 4
+    assert all(first >= start for first, start in zip(firsts, (800, 1600, 2000, 2400), strict=True))
+    assert "found position 0 moved: a sample of seed 1234 would become one of seed 4321" in printed
+    assert "4 pairs of 3 sources, every byte: ok" in printed
+    assert re.search(
+        r"^position 799 of the run\nsource \w+, pass \d+, window [\d,]+, stage main, ", printed, re.MULTILINE
+    )
+
+
+def what_did_the_model_see(text: str, printed: str, folder: Path) -> None:
+    assert re.findall(r"^\*\*(\d+)\.\*\*", text, re.MULTILINE) == [str(number) for number in range(1, 9)]
+    assert re.search(
+        r"^position 1,202, step 150, rank 1, micro-batch 0, stage main, source \w+, pass 0$", printed, re.M
+    )
+    denied = printed[printed.index("tokens in") :]
+    assert re.search(r"become padding\n.*?before that, \d+ tokens in \d+ positions? of \d+ steps? were", denied, re.S)
+    assert "nothing else moves" in denied
+    assert "balance 0" in denied
+    assert "as expected: 800 samples" in denied
+    assert "position 0 is\n  A: stage main" in denied
+    assert len(re.findall("^is (?:READ|NOT READ) at positions? ", denied, re.M)) == 2
+
+
+def from_megatron(text: str, printed: str, folder: Path) -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert printed.count(shown) == 2, printed
+    assert "megatron.core.datasets.gpt_dataset is tokenloom.megatron.core.datasets.gpt_dataset" in printed
+
+
+def seeing_your_data(text: str, printed: str, folder: Path) -> None:
+    assert re.search(r"^report\.html: \d+ sections, ", printed, re.MULTILINE)
+    page = (folder / "report.html").read_text()
+    assert "the run has 10,000 samples" in page
+    titles = {re.sub("<.*?>", "", title).lower() for title in re.findall(r"<h2\b.*?>(.*?)</h2>", page)}
+    named = re.findall(r"^\| ([a-z ,]+) \| .*\? \|$", text, re.MULTILINE)
+    assert len(named) == 8
+    assert {name for row in named for name in row.split(", ")} <= titles
+    assert re.search(r"^── document [\d,]+ of web, tokens [\d,]+ to [\d,]+ of [\d,]+ ─+$", printed, re.MULTILINE)
+    for name, begin in (("mixture.png", b"\x89PNG"), ("plan.svg", b"<?xml"), ("lengths.png", b"\x89PNG")):
+        assert (folder / name).read_bytes().startswith(begin)
+    pictures = re.findall(r"!\[.+\]\((\S+)\)", text)
+    assert [(DOCS / "guides" / name).read_bytes()[:4] for name in pictures] == [b"\x89PNG"] * 2
+
+
+def your_own(text: str, printed: str, folder: Path) -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    *expected, _ = shown.splitlines()
+    assert printed.splitlines()[: len(expected)] == expected
+
+
+ALSO: dict[str, Callable[[str, str, Path], None]] = {
+    "docs/testing-your-own.md": your_own,
+    "docs/guides/verify-resume.md": verify_resume,
+    "docs/guides/changing-a-run.md": changing_a_run,
+    "docs/guides/what-did-the-model-see.md": what_did_the_model_see,
+    "docs/guides/from-megatron.md": from_megatron,
+    "docs/guides/seeing-your-data.md": seeing_your_data,
+}
+"""What holds of a page beyond that its blocks run: of its text, what it printed, and the folder that it ran in."""
+
+PAGES = {str(page.relative_to(ROOT)): page for page in all_pages()}
+
+
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if name not in NOT_YET and blocks_of(page)])
+def test_a_page_runs_as_it_is_written(name, tmp_path):
+    for library in LIBRARIES.get(name, ()):
+        pytest.importorskip(library)
+    folder = tmp_path / "page"
+    folder.mkdir()
+    printed = run_page(PAGES[name], folder)
+    if name in ALSO:
+        ALSO[name](PAGES[name].read_text(), printed, folder)
+
+
+def test_what_is_said_of_pages_is_said_of_pages_that_are_there():
+    assert {*NOT_YET, *LIBRARIES, *ALSO} <= set(PAGES)
+    assert {name for page in PAGES.values() for name in given_to(page)} <= set(GIVEN)
+
+
+PAGE = """# A page
+<!-- given: corpus.jsonl -->
+
+```sh
+mkdir made && cd made
+export LETTER=x
+```
+
+1. In a list:
+
+   ```python
+   import os
+
+   class Kept: pass
+   ```
+
+```text
+never run
+```
+
+```python needs=no_such_library
+import no_such_library
+```
+
+```python
+import pickle
+
+print(os.path.basename(os.getcwd()), os.environ["LETTER"], type(pickle.loads(pickle.dumps(Kept()))).__name__)
+```
+
+```sh
+cat | wc -c; wc -l < ../corpus.jsonl
+```
+"""
+
+
+def test_blocks_share_a_folder_variables_and_names(tmp_path):
+    page, folder = tmp_path / "page.md", tmp_path / "page"
+    page.write_text(PAGE)
+    folder.mkdir()
+    assert [(block.line, block.language, block.needs) for block in blocks_of(page)] == [
+        (4, "sh", ()),
+        (11, "python", ()),
+        (21, "python", ("no_such_library",)),
+        (25, "python", ()),
+        (31, "sh", ()),
+    ]
+    assert run_page(page, folder).split() == ["made", "x", "Kept", "0", "200"]
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("```sh\necho before\nfalse\necho after\n```", "before\nPAGE:3: the shell ended with status 1\n"),
+        ("```sh\nfalse | cat\n```", "PAGE:3: the shell ended with status 1\n"),
+        ("```sh\necho $NOT_THERE\n```", "line 4: NOT_THERE: unbound variable"),
+        ("```python\nx = 1\nx.y\n```", 'File "PAGE", line 5, in <module>\n    x.y\n'),
+    ],
+)
+def test_a_block_that_fails_is_named_by_its_line(block, expected, tmp_path):
+    page, folder = tmp_path / "page.md", tmp_path / "page"
+    page.write_text(f"# A page\n\n{block}\n")
+    folder.mkdir()
+    with pytest.raises(AssertionError) as caught:
+        run_page(page, folder)
+    assert expected.replace("PAGE", str(page)) in str(caught.value)
+    assert "after" not in str(caught.value)
+
+
+def test_a_marker_that_means_nothing_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python skip\n```\n")
+    with pytest.raises(AssertionError, match=r"page.md:1: unknown \['skip'\]"):
+        blocks_of(page)
