@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt
 PYTHON ?= python3
 
-.PHONY: demo test peer-newest simulate lint types bench stub sanitize fuzz fuzz-repro kill-loop peer-suite clean
+.PHONY: demo test adapters peer-newest simulate lint types bench stub sanitize fuzz fuzz-repro kill-loop peer-suite clean
 
 demo: $(STAMP)
 	$(BIN)/tokenloom demo
@@ -15,6 +15,10 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(STAMP)
 	tests/browser/install
 	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=16 --dist=worksteal
+
+# Adapters with the real frameworks, in an environment of their own, where none of these tests may skip.
+adapters: $(STAMP)
+	tests/adapters/check
 
 # The comparisons with the reference once more, with its newest release on a Python of its own: VERSION=0.19.2.
 peer-newest:

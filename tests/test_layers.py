@@ -36,6 +36,7 @@ LAYERS = [
     "packing",
     "megatron",
     "inspect",
+    "adapters",
     "testing",
     "web",
     "report",

@@ -16,8 +16,8 @@ import pytest
 import tokenloom
 
 NAMESPACES = (
-    *("blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing", "preprocessing"),
-    *("run", "samplers", "storage", "testing", "tokenizers"),
+    *("adapters", "blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing"),
+    *("preprocessing", "run", "samplers", "storage", "testing", "tokenizers"),
 )
 
 ALWAYS_AT_THE_TOP = (

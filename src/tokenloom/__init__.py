@@ -10,6 +10,7 @@ need is here; the rest lies in namespaces, named after what it is about:
 - `tokenloom.samplers`, `tokenloom.loading`: which samples a rank takes, and batches of them
 - `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; what ranks do together
 - `tokenloom.storage`: object stores
+- `tokenloom.adapters`: what other frameworks take as a loader, a dataset or a source
 - `tokenloom.errors`: every error and warning
 - `tokenloom.testing`: checks of datasets, orders and stores of your own
 
@@ -22,6 +23,7 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenloom.adapters import *
     from tokenloom.blending import *
     from tokenloom.datasets import *
     from tokenloom.distributed import *
@@ -86,6 +88,7 @@ __all__ = [
 ]
 
 _NAMESPACES = (
+    "adapters",
     "blending",
     "datasets",
     "distributed",
