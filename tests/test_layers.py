@@ -18,6 +18,7 @@ LAYERS = [
     "setting_types",
     "optional",
     "rendering",
+    "progress",
     "distributed",
     "_native",
     "kernels",

@@ -1,0 +1,234 @@
+"""How far work is, as one line: in words for a log, in as many columns as a terminal has for eyes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenloom.rendering.terminal import cell_width
+from tokenloom.rendering.words import name_of, short, size
+
+_WINDOW_SECONDS = 30.0
+"""Speeds are of the last so many seconds: a long job is not as fast as its beginning was."""
+
+_MOST_BAR = 24
+_LEAST_BAR = 8
+_LONGEST_SECONDS = 1e8
+_GAP = 2
+"""Columns between the parts of a line for a terminal."""
+
+_SCALES = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
+_SCALES_OF_TOKENS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How far a task is.
+
+    Attributes:
+        unit: what is counted: "bytes", or things in the plural, such as "documents".
+        done, total: so many of them; the total is None where it is not known.
+        num_tokens: made so far; 0 where no tokens are made.
+        notes: what else a person wants to know, in few words each, such as "12 rejected" or "shards 4 of 11".
+    """
+
+    unit: str
+    done: int
+    total: int | None = None
+    num_tokens: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a second brings, as things are now; 0 where that is not known yet."""
+
+    done: float = 0.0
+    tokens: float = 0.0
+
+
+class Pace:
+    """How fast a task is, from what it was seen to have done when."""
+
+    def __init__(self, start: float, amounts: Amounts) -> None:
+        self._seen: deque[tuple[float, Amounts]] = deque([(start, amounts)])
+        self._first = start, amounts
+
+    def add(self, now: float, amounts: Amounts) -> None:
+        """Notes how far it is now."""
+        self._seen.append((now, amounts))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _WINDOW_SECONDS:
+            self._seen.popleft()
+
+    def speed(self) -> Speed:
+        """Returns the speed of the last half minute; of all the time where nothing was done in that."""
+        last, found = self._seen[-1]
+        for since, before in (self._seen[0], self._first):
+            if last > since and found.done > before.done:
+                seconds = last - since
+                return Speed(
+                    (found.done - before.done) / seconds, max(0, found.num_tokens - before.num_tokens) / seconds
+                )
+        return Speed()
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in words of two units at most.
+
+    Example:
+        >>> duration(0.4), duration(18.2), duration(125), duration(3700), duration(200_000)
+        ('1 s', '18 s', '2 min 5 s', '1 h 1 min', '2 days 7 h')
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
+    return f"{whole // 86400} days {whole % 86400 // 3600} h"
+
+
+def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, inner: str = "") -> str:
+    """Returns a line for a log.
+
+    Args:
+        description: what is done.
+        amounts: how far it is.
+        speed: how fast it is.
+        inner: the part of it that is being done.
+
+    Example:
+        >>> of_bytes = Amounts("bytes", 1_200_000_000, 2_800_000_000, 9 * 10**8, ("0 rejected", "shards 4 of 11"))
+        >>> plain_line("preprocess", of_bytes, Speed(85e6, 21.4e6))
+        'preprocess: 42 % (1.2 of 2.8 GB), 85 MB/s, 21.4 M tokens/s, 0 rejected, shards 4 of 11, 19 s left'
+    """
+    left = seconds_left(amounts, speed)
+    parts = [_how_far(amounts), inner, *_rates(amounts, speed), *amounts.notes]
+    parts.append("" if left is None else f"{duration(left)} left")
+    return f"{description}: {', '.join(filter(None, parts))}"
+
+
+def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amounts) -> str:
+    """Returns the last line of a log: what was done, in which time.
+
+    Args:
+        description: what was done.
+        amounts: how much of it.
+        seconds: how long it took.
+        before: what was done already when it began.
+
+    Example:
+        >>> end_line("merge", Amounts("bytes", 6 * 10**9, 6 * 10**9), 75, before=Amounts("bytes", 0))
+        'merge: done, 6 GB in 1 min 15 s, 80 MB/s'
+    """
+    num_done, num_tokens = amounts.done - before.done, amounts.num_tokens - before.num_tokens
+    speed = Speed(num_done / seconds, num_tokens / seconds) if seconds > 0 else Speed()
+    parts = ["done", f"{_amount(num_done, amounts.unit)} in {duration(seconds)}", *_rates(amounts, speed)]
+    return f"{description}: {', '.join([*parts, *amounts.notes])}"
+
+
+def fitted_line(description: str, amounts: Amounts, speed: Speed, width: int, *, full: str, empty: str) -> str:
+    """Returns a line for a terminal that takes at most so many columns: the less room, the fewer things are said.
+
+    Args:
+        description: what is done.
+        amounts: how far it is.
+        speed: how fast it is.
+        width: columns.
+        full, empty: characters of the bar.
+    """
+    left = seconds_left(amounts, speed)
+    # In the order in which they are shown.
+    parts = {"name": name_of(description, width=max(8, width // 3))}
+    parts |= {"percent": f"{_percent(amounts)} %" if amounts.total else "", "bar": "", "much": _done_of_total(amounts)}
+    parts |= {f"rate {number}": rate for number, rate in enumerate(_rates(amounts, speed))}
+    parts |= {f"note {number}": note.replace(" of ", "/") for number, note in enumerate(amounts.notes)}
+    parts["time"] = "" if left is None else duration(left)
+    kept: dict[str, str] = {}
+    for key in ("name", "percent", *([] if amounts.total else ["much"]), "time", "rate 0"):
+        _keep(kept, key, parts, width)
+    notes = [_keep(kept, key, parts, width) for key in parts if key.startswith("note")]
+    if left is not None and "time" in kept:
+        _keep(kept, "time", {"time": f"{parts['time']} left"}, width)
+    if all(notes) and _keep(kept, "rate 1", parts, width):
+        parts["bar"] = _bar(amounts, width - _width_of(kept) - _GAP, full=full, empty=empty)
+        _keep(kept, "bar", parts, width)
+        _keep(kept, "much", parts, width)
+    return (" " * _GAP).join(kept[key] for key in parts if key in kept)
+
+
+def seconds_left(amounts: Amounts, speed: Speed) -> float | None:
+    """Returns how long the rest takes at this speed; None where that is not known, or nothing is left, or is years."""
+    if amounts.total is None or not speed.done or amounts.done >= amounts.total:
+        return None
+    left = (amounts.total - amounts.done) / speed.done
+    return left if left < _LONGEST_SECONDS else None
+
+
+def _keep(kept: dict[str, str], key: str, parts: dict[str, str], width: int) -> bool:
+    """Keeps a part of a line where it fits; whether it does, as what is not there does."""
+    text = parts.get(key, "")
+    fits = not text or _width_of({**kept, key: text}) <= width
+    if text and fits:
+        kept[key] = text
+    return fits
+
+
+def _width_of(kept: dict[str, str]) -> int:
+    return sum(map(cell_width, kept.values())) + _GAP * max(0, len(kept) - 1)
+
+
+def _bar(amounts: Amounts, room: int, *, full: str, empty: str) -> str:
+    if not amounts.total or room < _LEAST_BAR:
+        return ""
+    length = min(room, _MOST_BAR)
+    num_full = length * min(amounts.done, amounts.total) // amounts.total
+    return full * num_full + empty * (length - num_full)
+
+
+def _how_far(amounts: Amounts) -> str:
+    much = _done_of_total(amounts)
+    return f"{_percent(amounts)} % ({much})" if amounts.total else much
+
+
+def _percent(amounts: Amounts) -> int:
+    """Returns the share that is done, rounded down: what is not complete is not 100 %."""
+    assert amounts.total
+    return min(100, 100 * amounts.done // amounts.total)
+
+
+def _done_of_total(amounts: Amounts) -> str:
+    if not amounts.total:
+        return _amount(amounts.done, amounts.unit)
+    if amounts.unit != "bytes":
+        return f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
+    done, total = size(amounts.done), size(amounts.total)
+    number, _, unit = done.partition(" ")
+    return f"{number if total.endswith(f' {unit}') else done} of {total}"
+
+
+def _amount(number: int, unit: str) -> str:
+    return size(number) if unit == "bytes" else f"{short(number)} {unit.removesuffix('s') if number == 1 else unit}"
+
+
+def _rates(amounts: Amounts, speed: Speed) -> list[str]:
+    return list(_each_rate(amounts, speed))
+
+
+def _each_rate(amounts: Amounts, speed: Speed) -> Iterator[str]:
+    if speed.done and amounts.unit == "bytes":
+        yield f"{_scaled(speed.done, _SCALES, '')}B/s" if speed.done >= 1000 else f"{speed.done:.0f} B/s"
+    elif speed.done >= 1:
+        yield f"{_scaled(speed.done, _SCALES_OF_TOKENS, ' ')}{amounts.unit}/s"
+    if speed.tokens >= 1:
+        yield f"{_scaled(speed.tokens, _SCALES_OF_TOKENS, ' ')}tokens/s"
+
+
+def _scaled(number: float, scales: tuple[tuple[str, int], ...], after: str) -> str:
+    """Returns a number of three digits with its scale: "21.4 M ", or "850 "."""
+    for letter, power in scales:
+        if number >= power:
+            return f"{number / power:.3g} {letter}{after}"
+    return f"{number:,.0f} "

@@ -1,0 +1,239 @@
+"""Tasks and waits: what is counted, who looks on, and which lines a log gets."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tokenloom import progress
+from tokenloom.progress import LineReporter, Task, Wait, WaitLines, if_stopped, reporting_to, task, waiting_for
+from tokenloom.rendering.progress_words import Amounts
+
+
+class Watcher:
+    """A reporter that keeps what it is shown, and says when it has seen something."""
+
+    seconds_between_looks = 0.001
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[list[str], list[str]]] = []
+        self.ended: list[tuple[str, bool]] = []
+        self.has_looked = threading.Event()
+
+    def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
+        self.seen.append(([each.description for each in tasks], [each.what for each in waits]))
+        self.has_looked.set()
+
+    def end(self, task: Task, *, is_complete: bool) -> None:
+        self.ended.append((task.description, is_complete))
+
+    def next(self) -> tuple[list[str], list[str]]:
+        """Returns what the next look finds."""
+        for _ in range(2):  # the first may have begun before
+            self.has_looked.clear()
+            assert self.has_looked.wait(20)
+        return self.seen[-1]
+
+
+class Log:
+    """A line reporter with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.now = 1000.0
+        self.reporter = LineReporter(
+            self.lines.append, lambda line: self.lines.append(f"! {line}"), clock=lambda: self.now
+        )
+
+    def task(self, description: str, *, total: int | None = None) -> Task:
+        opened = Task(description, Amounts("bytes", 0, total))
+        opened.started = self.now
+        return opened
+
+    def wait(self, what: str, setting: str | None = None) -> Wait:
+        opened = Wait(what, setting)
+        opened.started = self.now
+        return opened
+
+
+def test_a_task_counts_what_threads_say():
+    with task("merge", unit="bytes", total=4000) as advance:
+        threads = [threading.Thread(target=lambda: [advance(1) for _ in range(1000)]) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert advance.amounts() == Amounts("bytes", 4000, 4000)
+
+
+def test_a_task_is_told_how_far_it_is():
+    with task("preprocess", unit="bytes", done=5) as advance:
+        advance(2)
+        assert advance.amounts() == Amounts("bytes", 7)
+        advance.tell(40, total=100, num_tokens=9, notes=["1 rejected"])
+        assert advance.amounts() == Amounts("bytes", 40, 100, 9, ("1 rejected",))
+        advance()
+        advance.note("2 rejected")
+        assert advance.amounts() == Amounts("bytes", 41, 100, 9, ("2 rejected",))
+
+
+def test_a_reporter_sees_what_is_open_from_every_thread():
+    watcher = Watcher()
+    with reporting_to(watcher), task("outer", unit="files"):
+        with task("inner", unit="bytes"), waiting_for("a lock"):
+            assert watcher.next() == (["outer", "inner"], ["a lock"])
+        assert watcher.next() == (["outer"], [])
+        release, is_open = threading.Event(), threading.Event()
+
+        def work() -> None:
+            with waiting_for("a server"):
+                is_open.set()
+                release.wait(20)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert is_open.wait(20)
+        assert watcher.next() == (["outer"], ["a server"])
+        release.set()
+        thread.join()
+    assert watcher.ended == [("inner", True), ("outer", True)]
+
+
+def test_a_task_that_fails_ends_incomplete():
+    watcher = Watcher()
+    with reporting_to(watcher), pytest.raises(ValueError, match="no"), task("merge", unit="bytes"):
+        raise ValueError("no")
+    assert watcher.ended == [("merge", False)]
+
+
+def test_the_thread_ends_when_nothing_is_open():
+    watcher = Watcher()
+    with reporting_to(watcher):
+        with task("merge", unit="bytes"):
+            watcher.next()
+            [thread] = [each for each in threading.enumerate() if each.name == "tokenloom-progress"]
+        thread.join(20)
+        assert not thread.is_alive()
+        with waiting_for("a lock"):
+            assert watcher.next() == ([], ["a lock"])
+
+
+def test_a_fork_has_nothing_open():
+    with task("merge", unit="bytes"):
+        process = os.fork()
+        if process == 0:
+            watcher = Watcher()
+            with reporting_to(watcher), waiting_for("a lock"):
+                os._exit(0 if watcher.next() == ([], ["a lock"]) else 1)
+        assert os.waitpid(process, 0)[1] == 0
+
+
+def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end():
+    log = Log()
+    merge = log.task("merge", total=10_000)
+    for second in range(100):
+        log.now = 1000.0 + second
+        log.reporter.look([merge], [])
+        merge(100)
+    log.now = 1100.0
+    log.reporter.end(merge, is_complete=True)
+    assert log.lines == [
+        "merge: 30 % (3 of 10 kB), 100 B/s, 1 min 10 s left",
+        "merge: 60 % (6 of 10 kB), 100 B/s, 40 s left",
+        "merge: 90 % (9 of 10 kB), 100 B/s, 10 s left",
+        "merge: done, 10 kB in 1 min 40 s, 100 B/s",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "is_complete"), [(29.0, True), (80.0, False)])
+def test_what_is_short_or_fails_gets_no_last_line(seconds, is_complete):
+    log = Log()
+    merge = log.task("merge")
+    log.reporter.look([merge], [])
+    log.now += seconds
+    log.reporter.end(merge, is_complete=is_complete)
+    assert log.lines == []
+
+
+def test_tasks_within_another_are_part_of_its_line():
+    log = Log()
+    build, index = log.task("build", total=10), log.task("index", total=10)
+    log.now += 30
+    build(5)
+    index(2)
+    log.reporter.look([build, index], [])
+    log.reporter.end(index, is_complete=True)
+    assert log.lines == ["build: 50 % (5 of 10 bytes), index: 20 % (2 of 10 bytes), 0 B/s, 30 s left"]
+
+
+def test_a_wait_is_told_after_five_seconds_and_every_thirty():
+    log = Log()
+    wait = log.wait("an answer of `http://localhost:9`", "AWS_ENDPOINT_URL names it")
+    for second in range(70):
+        log.now = 1000.0 + second
+        wait.note = f"attempt {1 + second // 10}"
+        log.reporter.look([], [wait])
+    assert log.lines == [
+        "! waiting for an answer of `http://localhost:9` for 5 s (attempt 1; AWS_ENDPOINT_URL names it)",
+        "! waiting for an answer of `http://localhost:9` for 35 s (attempt 4; AWS_ENDPOINT_URL names it)",
+        "! waiting for an answer of `http://localhost:9` for 1 min 5 s (attempt 7; AWS_ENDPOINT_URL names it)",
+    ]
+
+
+def test_many_that_wait_for_one_thing_are_one_line():
+    log = Log()
+    waits = [log.wait("a lock") for _ in range(5)]
+    log.now += 6
+    log.reporter.look([], waits)
+    assert log.lines == ["! waiting for a lock for 6 s"]
+    log.now += 1
+    log.reporter.look([], waits[3:])
+    assert len(log.lines) == 1
+
+
+def test_nothing_is_waited_for_while_a_task_advances():
+    log = Log()
+    merge, wait = log.task("merge"), log.wait("an answer")
+    for second in range(12):
+        log.now = 1000.0 + second
+        merge(1)
+        log.reporter.look([merge], [wait])
+    assert log.lines == []
+    for second in range(12, 17):
+        log.now = 1000.0 + second
+        log.reporter.look([merge], [wait])
+    assert log.lines == ["! waiting for an answer for 16 s"]
+
+
+def test_a_task_that_never_began_is_no_progress():
+    lines, merge = WaitLines(), Task("merge", Amounts("bytes", 7, None))
+    wait = Wait("an answer", None)
+    assert lines.lines([merge], [wait], wait.started + 1) == []
+    assert lines.lines([merge], [wait], wait.started + 6) == ["waiting for an answer for 6 s"]
+
+
+def test_without_a_reporter_lines_are_logged(caplog):
+    reporter = progress._board.reporter
+    assert isinstance(reporter, LineReporter)
+    merge, wait = Task("merge", Amounts("bytes", 0, None)), Wait("a lock", None)
+    merge.started -= 31
+    wait.started -= 6
+    with caplog.at_level(logging.INFO, logger="tokenloom"):
+        reporter.look([merge], [wait])
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("INFO", "merge: 0 bytes"),
+        ("WARNING", "waiting for a lock for 6 s"),
+    ]
+
+
+def test_a_stop_is_told_what_is_done():
+    with pytest.raises(KeyboardInterrupt) as stop, if_stopped(lambda: "outer"), if_stopped(lambda: "inner"):
+        raise KeyboardInterrupt
+    assert stop.value.__notes__ == ["inner", "outer"]
+    with pytest.raises(ValueError, match="no") as error, if_stopped(lambda: "outer"):
+        raise ValueError("no")
+    assert not hasattr(error.value, "__notes__")
