@@ -1,6 +1,11 @@
+"""What commands print for programs: values of all kinds, and every command."""
+
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -10,7 +15,11 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from tests.cli.runs import write_run
+from tests.preprocess.corpus import byte_level_json, write_lines
+from tests.run.data import write_source
 
+from tokenloom import cli
 from tokenloom.cli.json_output import json_text
 
 
@@ -48,3 +57,123 @@ def test_no_number_is_null_wherever_it_stands(number):
 def test_what_json_cannot_tell_is_our_own_bug():
     with pytest.raises(TypeError, match="expected something that JSON can tell, found object"):
         json_text({"a": object()})
+
+
+def _leaves(parser, name=()):
+    """Yields the words and the parser of each command."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield " ".join(name), parser
+    for group in groups:
+        for word, inner in group.choices.items():
+            yield from _leaves(inner, (*name, word))
+
+
+COMMANDS = dict(_leaves(cli.build_parser()))
+
+SAYS_NOTHING = {"explore", "demo"}
+"""Commands without facts to print: what they are for is seen elsewhere."""
+
+LIKE = {"when": "trace", "run amend": "run lock", "prove": "check-proof"}
+"""Commands whose help names another one, for what they print of it."""
+
+DATA = ("--data-path", "F/plain", "--sequence-length", 8, "--split", "8,1,1")
+RUN = ("F/run.toml",)
+
+# F is a folder with a run, P a prefix in it.
+CASES: dict[str, tuple[object, ...]] = {
+    "preprocess": ("F/in.jsonl", "--output-prefix", "F/out/text", "--tokenizer", "byte", "--workers", 1),
+    "preprocess-chat": (
+        *("F/chat.jsonl", "--output-prefix", "F/out/chat", "--tokenizer", "F/tokenizer.json", "--workers", 1),
+        *("--chat-template", "chatml"),
+    ),
+    "preprocess-multimodal": ("F/mm", "--output-prefix", "F/out/mm", "--tokenizer", "byte", "--workers", 1),
+    "merge": ("P", "P", "--output-prefix", "F/out/merged"),
+    "catalogue": ("P", "P", "--output-prefix", "F/out/all"),
+    "info": ("P",),
+    "plan": DATA,
+    "pack-report": ("P", "--max-tokens", 64, "--dp", 2),
+    "prepare-cache": (*DATA, "--path-to-cache", "F/out/cache", "--tokenizer", "null:5000", "--verify"),
+    "sequences-per-dataset": ("--data-path", "P", "--output", "F/out/counts.json"),
+    "show": ("P", "--document", 0, "--tokenizer", "null:5000"),
+    "stream": (*DATA, "--tokenizer", "null:5000", "--batches", 2),
+    "trace": (*RUN, "--position", 3),
+    "when": (*RUN, "--document", "code:3"),
+    "deny": (*RUN, "--document", "code:3", "--from-position", 2, "--dry-run"),
+    "verify": ("P",),
+    "run init": ("--data-path", "P", "-o", "F/out/new.toml"),
+    "run lock": RUN,
+    "run plan": RUN,
+    "run amend": (*RUN, "--at-position", 50, "--weights", "web=1,code=1", "--dry-run"),
+    "run check": RUN,
+    "run digest": RUN,
+    "run id": RUN,
+    "run diff": (*RUN, *RUN),
+    "run commit": RUN,
+    "run stream": (*RUN, "--batches", 2),
+    "prove": (*RUN, "--document", "code:3", "--position", 3, "-o", "F/out/proof.json"),
+    "check-proof": ("F/proof.json", "--commitment", "F/first.commitment.json"),
+    "ledger": (*RUN, "--until-position", 20),
+    "replay": (*RUN, "--to-position", 8),
+    "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
+    "verify-resume": ("F/loaders.py:make", "--batches", 3, "--world-sizes", "1", "--kill-at", 1, "--seed", 1),
+}
+
+LOADER = """\
+def make(consumed):
+    return [[number] for number in range(3)][consumed:]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("json")
+    write_run(folder, manifests=True)
+    (folder / "out").mkdir()
+    write_source(str(folder / "plain"), *[32] * 40)
+    (folder / "tokenizer.json").write_text(byte_level_json())
+    write_lines(folder / "in.jsonl", [{"text": "two words"}, {"text": "three more words"}])
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    write_lines(folder / "chat.jsonl", [{"messages": turns}])
+    (folder / "mm").mkdir()
+    (folder / "mm" / "cat.txt").write_text("a cat")
+    (folder / "mm" / "cat.jpg").write_bytes(b"\xff\xd8\xff\xe0 an image")
+    (folder / "loaders.py").write_text(LOADER)
+    for command, words in (("run lock", RUN), ("run commit", (*RUN, "-o", "F/first.commitment.json"))):
+        assert cli.main(_words(command, words, folder)) == 0
+    proof = ("--document", "code:3", "--position", 3, "--commitment", "F/first.commitment.json", "-o", "F/proof.json")
+    assert cli.main(_words("prove", (*RUN, *proof), folder)) == 0
+    return folder
+
+
+def _words(command, words, folder):
+    prefix = str(folder / "data" / "code")
+    given = [prefix if word == "P" else str(word).replace("F/", f"{folder}/") for word in words]
+    return [*command.split(), *given]
+
+
+def _words_of_help(command):
+    parser = COMMANDS[command]
+    return re.findall(r"\w+", f"{parser.description} {parser._option_string_actions['--json'].help}")
+
+
+def test_every_command_prints_json():
+    assert set(CASES) | SAYS_NOTHING == set(COMMANDS)
+    lacking = [name for name in CASES if "--json" not in COMMANDS[name]._option_string_actions]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys):
+    if command == "prove":
+        shutil.copy(folder / "first.commitment.json", folder / "run.commitment.json")
+    capsys.readouterr()
+    assert cli.main([*_words(command, CASES[command], folder), "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 or command in ("trace", "when")
+    named = {word for name in (command, LIKE.get(command, command)) for word in _words_of_help(name)}
+    for line in lines:
+        found = json.loads(line, parse_constant=pytest.fail)
+        assert found
+        assert [name for name in found if not re.fullmatch("[a-z][a-z0-9_]*", name)] == []
+        assert sorted(set(found) - named) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -216,3 +217,14 @@ def test_of_a_document_without_an_end_lines_are_as_long_as_the_data(capsys, tmp_
     prefix = write_pair(tmp_path / "ids", [[[7] * 100]])
     assert cli.main(["show", prefix, "--document", "0", "--width", "0"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == " ".join(["7"] * 100)
+
+
+def test_json_has_an_item_per_token(capsys, prefix, tokenizer):
+    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["heading"], found["first"]) == (f"document 2 of {prefix}", 0)
+    assert "".join(found["texts"][:-1]) == TEXTS[2]
+    assert (found["texts"][-1], found["kinds"][-1], found["kinds"][0]) == (EOD, "eod", "text")
+    assert {len(found[name]) for name in ("ids", "texts", "kinds", "spans_of", "parts")} == {found["num_tokens"]}
+    assert (set(found["spans_of"]), set(found["parts"]), found["loss"]) == ({0}, {None}, None)
+    assert [(span["document"], span["stop"]) for span in found["spans"]] == [(2, found["num_tokens"])]

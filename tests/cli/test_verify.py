@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import subprocess
@@ -50,6 +51,19 @@ def test_datasets_after_a_broken_one_are_still_checked(capsys, tmp_path, prefix)
     assert f"{broken}: `{broken}.bin`: expected 8 bytes (the end of sequence 0 in `{broken}.idx`), found 4\n" in out
     assert f"{tmp_path}/absent: no file `{tmp_path}/absent.idx`" in out
     assert out.endswith(f"{prefix}: ok, 5 tokens from 10 to 14\n")
+
+
+def test_json_has_the_problems_of_each(capsys, tmp_path, prefix):
+    assert cli.main(["verify", prefix, f"{tmp_path}/absent", "--vocab-size", "14", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    outside = f"`{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14"
+    assert [(each["prefix"], each["ok"], each["num_tokens"]) for each in told["datasets"]] == [
+        (prefix, False, 5),
+        (f"{tmp_path}/absent", False, 0),
+    ]
+    assert told["datasets"][0]["problems"] == [outside]
+    assert told["datasets"][1]["problems"][0].startswith(f"no file `{tmp_path}/absent.idx`")
+    assert told["ok"] is False
 
 
 def test_tokens_outside_the_vocabulary_are_problems(capsys, prefix):

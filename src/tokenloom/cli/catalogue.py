@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes, origin_words
+from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chosen_prefixes, origin_words, result_of
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 
 
@@ -21,6 +22,7 @@ def add_parser(commands: Any) -> None:
     )
     add_dataset_options(parser, what="list")
     parser.add_argument("--verify", action="store_true", help="read all tokens and compare them with the manifests")
+    add_json(parser, f"{RESULT_KEYS}; num_pairs, seconds and notices")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -39,9 +41,13 @@ def run(options: argparse.Namespace) -> int:
             progress=lambda _: advance(1),
             verify=options.verify,
         )
+    seconds = time.perf_counter() - started
+    if options.json:
+        beside = {"num_pairs": len(dataset.sections), "seconds": seconds, "notices": notices}
+        print_json({**result_of(dataset), **beside})
+        return 0
     for notice in notices:
         print(notice)
-    seconds = time.perf_counter() - started
     print(
         f"{dataset.path_prefix}: {len(dataset.sections)} pairs, "
         f"{dataset.num_documents} documents{origin_words(dataset.path_prefix)}, "

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
+
+RESULT_KEYS = "prefix, num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype"
+"""What `result_of` tells."""
 
 
 def add_dataset_options(parser: argparse.ArgumentParser, *, what: str) -> None:
@@ -34,6 +39,24 @@ def chosen_prefixes(options: argparse.Namespace) -> list[str]:
     if options.input:
         return prefixes_in(options.input)
     return expand_prefixes(prefixes_listed(options.list) if options.list else options.prefixes)
+
+
+def result_of(dataset: IndexedDataset) -> dict[str, Any]:
+    """Returns what a dataset holds that was written, for JSON.
+
+    Raises:
+        DatasetFormatError: its origins are damaged.
+    """
+    origins = read_origins(dataset.path_prefix)
+    return {
+        "prefix": dataset.path_prefix,
+        "num_documents": dataset.num_documents,
+        "num_known_origins": None if origins is None else origins.num_known,
+        "num_sequences": len(dataset),
+        "num_tokens": dataset.num_tokens,
+        "num_bytes": dataset.extents.num_held_bytes,
+        "dtype": dataset.dtype.name,
+    }
 
 
 def origin_words(prefix: str) -> str:

@@ -31,7 +31,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
-    add_json(parser, help="print one JSON object per dataset")
+    add_json(
+        parser,
+        "prefix, num_documents, num_sequences, num_tokens, num_bytes, dtype, num_empty, shortest, mean_length, "
+        "longest, percentiles, histogram, modes, origins, hashes, manifest",
+        each="dataset, a line each",
+    )
     parser.set_defaults(run=run)
 
 

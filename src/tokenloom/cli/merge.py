@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.dataset_options import add_dataset_options, chosen_prefixes, origin_words
+from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chosen_prefixes, origin_words, result_of
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import byte_count
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.merge import merge_datasets
@@ -35,6 +36,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--no-sync", action="store_true", help="leave it to the operating system when bytes reach the disk, as cp does"
     )
+    add_json(parser, f"num_inputs, num_input_bytes, seconds, verified, notices, and in datasets {RESULT_KEYS} of each")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -58,6 +60,18 @@ def run(options: argparse.Namespace) -> int:
         )
     seconds = time.perf_counter() - started
     datasets = [merged] if isinstance(merged, IndexedDataset) else merged
+    if options.json:
+        print_json(
+            {
+                "num_inputs": len(prefixes),
+                "num_input_bytes": total,
+                "seconds": seconds,
+                "verified": options.verify,
+                "notices": notices,
+                "datasets": [result_of(dataset) for dataset in datasets],
+            }
+        )
+        return 0
     for dataset in datasets:
         print(
             f"{dataset.path_prefix}: {dataset.num_documents} documents{origin_words(dataset.path_prefix)}, "

@@ -59,7 +59,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens (default 1)")
     parser.add_argument("--plot", metavar="PATH", help="also write a picture: .png, .svg or .pdf")
     parser.add_argument("--overwrite", action="store_true", help="replace a picture that is there")
-    add_json(parser, help="print one JSON object: the rows of the table, and percentiles of lengths and imbalance")
+    add_json(
+        parser,
+        "num_subsamples, num_tokens, length_percentiles, num_ranks, max_tokens, least_microbatches, least_imbalance, "
+        "least_relative_time, num_forced, num_cut_sequences, num_cut_tokens, and in rows what the table has, with "
+        "imbalance_percentiles of microbatches",
+    )
     parser.set_defaults(run=run)
 
 

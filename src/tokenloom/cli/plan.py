@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("whether ranks will see the mixture of the blend")
     group.add_argument("--micro-batch-size", type=count, metavar="B", help="samples of a rank and micro-batch")
     group.add_argument("--data-parallel-size", type=count, metavar="D", help="data-parallel ranks")
-    add_json(parser)
+    add_json(parser, "sequence_length, splits with their datasets and problems, surplus, resonance")
     parser.set_defaults(run=run)
 
 

@@ -8,6 +8,7 @@ import difflib
 from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
@@ -98,6 +99,7 @@ def add_parser(commands: Any) -> None:
         'verify="full" has nothing to read',
     )
     add_trainer_options(parser)
+    add_json(parser, "path, verified, problems, sequence_length, and in datasets split, kind and num_samples of each")
     parser.set_defaults(run=run)
 
 
@@ -126,16 +128,30 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigError(message, hint=f"did you mean {' or '.join(near)}?" if near else None)
     config = kind.config(tokenizer=_tokenizer(options), **settings)
     built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
-    problems = []
+    problems, datasets = [], []
     for split, entry in zip(Split, built, strict=True):
         for dataset in entry if isinstance(entry, list) else [entry]:
             if dataset is None:
                 continue
-            print(f"{split.name}: {len(dataset)} samples of {config.sequence_length} tokens ({type(dataset).__name__})")
+            kind_name = type(dataset).__name__
+            datasets.append({"split": split.name, "kind": kind_name, "num_samples": len(dataset)})
+            if not options.json:
+                print(f"{split.name}: {len(dataset)} samples of {config.sequence_length} tokens ({kind_name})")
             if options.verify:
                 problems += dataset.verify_indices()
     if (verification := verification_of(config)) is not None:
         verification.wait()
+    if options.json:
+        print_json(
+            {
+                "path": options.path_to_cache,
+                "verified": options.verify and not problems,
+                "problems": problems,
+                "sequence_length": config.sequence_length,
+                "datasets": datasets,
+            }
+        )
+        return 1 if problems else 0
     for problem in problems:
         print(f"problem: {problem}")
     print(f"indices in {options.path_to_cache}" + (", verified" if options.verify and not problems else ""))

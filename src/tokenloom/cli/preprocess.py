@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
 from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import (
     add_reference_preprocessing,
     has_template,
@@ -73,6 +75,13 @@ def add_parser(commands: Any) -> None:
         "--find-optimal-num-workers",
         action="store_true",
         help="measure on the beginning of the input how many processes and threads are fastest",
+    )
+    add_json(
+        parser,
+        "num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents, num_duplicates, "
+        "num_doubled, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine, "
+        "engine_reason, seconds, and in datasets key, split, prefix, num_documents, num_empty, num_sequences, "
+        "num_tokens, num_bytes of each",
     )
     parser.set_defaults(run=run)
 
@@ -165,7 +174,10 @@ def run(options: argparse.Namespace) -> int:
             **job_of(options),
             progress=None if show is None else partial(_show_progress, show),
         )
-    _print_summary(summary, _listed(options.inputs))
+    if options.json:
+        print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
+    else:
+        _print_summary(summary, _listed(options.inputs))
     return 0
 
 
@@ -223,6 +235,13 @@ def _show_documents(options: argparse.Namespace, settings: CorpusSettings, token
     from tokenloom.corpus.preview import preview_corpus
 
     preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, settings, count=options.dry_run)
+    if options.json:
+        told = dataclasses.asdict(preview)
+        told["documents"] = [
+            {"path": path, "key": key, **dataclasses.asdict(document)} for path, key, document in preview.documents
+        ]
+        print_json(told)
+        return 0
     for path, key, document in preview.documents:
         density = (
             f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else ""
@@ -262,6 +281,9 @@ def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenize
         print(f"trial {number + 1} of {total}", file=sys.stderr)
 
     trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, settings, progress=tell)
+    if options.json:
+        print_json({"trials": trials})
+        return 0
     console.print_table(
         ("processes x threads", "MB/s", "tokens/s"),
         [

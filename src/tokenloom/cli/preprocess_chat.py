@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import byte_count
@@ -50,6 +51,11 @@ def add_parser(commands: Any) -> None:
     add_read_limits(parser)
     add_tokenising_options(parser)
     add_job_options(parser, threads=4, shard_size="64MiB")
+    add_json(
+        parser,
+        "prefix, num_documents, num_sequences, num_tokens, num_answer_tokens, num_blank_lines, num_rejected, "
+        "rejected_path, schema, template, dtype, engine, engine_reason, seconds, was_complete",
+    )
     parser.set_defaults(run=run)
 
 
@@ -79,6 +85,9 @@ def run(options: argparse.Namespace) -> int:
             **job_of(options),
             progress=None if show is None else lambda done, total, tokens: show(done, total, tokens, ""),
         )
+    if options.json:
+        print_json(summary)
+        return 0
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
     share = summary.num_answer_tokens / summary.num_tokens
     console.print_table(

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenloom.cli import console
 from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import add_without_effect, refuse_template, say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import count
@@ -45,6 +46,11 @@ def add_parser(commands: Any) -> None:
         add_without_effect(group, name, reason="texts are not cut, and progress is shown by time")
     for name in ("--split-sentences", "--keep-newlines"):
         add_without_effect(group, name, nargs=0, reason="texts are not cut")
+    add_json(
+        parser,
+        "prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated, num_rejected, rejected_path, seconds, "
+        "was_complete",
+    )
     parser.set_defaults(run=run)
 
 
@@ -71,6 +77,9 @@ def run(options: argparse.Namespace) -> int:
         document_hashes=options.document_hashes,
         **job_of(options),
     )
+    if options.json:
+        print_json(summary)
+        return 0
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
     console.print_table(
         (named, ""),

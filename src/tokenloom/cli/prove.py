@@ -37,7 +37,7 @@ def add_parser(commands: Any) -> None:
         help="prove that a document was, or was not, read at some steps of a run",
         description="Write a proof of where a document is read at a step of a run, or in a range of steps: for "
         "somebody who has the root that `run commit` printed, and none of the data. Reads the pair that the document "
-        "lies in. A lock may be named instead of a run.toml. --json prints what is proven.",
+        "lies in. A lock may be named instead of a run.toml. --json prints path, and what `check-proof --json` does.",
     )
     add_run_path(parser)
     parser.add_argument("--document", required=True, metavar="NAME:N", help="such as web:12345, as in denials")

@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
         "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
         "SOURCE_DATE_EPOCH, if it is set)"
     )  # fmt: skip
-    add_json(parser, help="print one JSON object: sections, findings, errors")
+    add_json(parser, "path, num_bytes, seconds, and in sections id, title, made, error, findings, seconds of each")
     group = parser.add_argument_group("steps")
     group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step")
     parser.set_defaults(run=run)

@@ -28,7 +28,8 @@ def add_parser(commands: Any) -> None:
         description="Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says "
         "what has changed, and the first position that holds another sample than before; what was consumed cannot, or "
         "nothing is written. --json prints path, written, consumed, digest, num_samples, num_sources, "
-        "num_pairs, num_tokens, segments, changes, exhausted, stopped and moved.",
+        "num_pairs, num_tokens, segments, changes, exhausted, stopped, no_document (records of which there is none), "
+        "unknown_pairs (prefixes that do not know their input) and moved.",
     )
     add_run_path(parser)
     add_position(parser, prefix="consumed", samples="consumed-samples", what="how far training has come")

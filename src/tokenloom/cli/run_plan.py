@@ -33,7 +33,8 @@ def add_parser(commands: Any) -> None:
         help="what the run will read of each source, and when",
         description="What a run will read, from its lock alone: per stage and source samples, tokens and passes, where "
         "passes end, where a source has been read as often as it may be, and what stays unseen; with dates, if its "
-        "speed is given. --json prints all of it, with step and date of stages and caps where they are known.",
+        "speed is given. --json prints run, num_samples, num_tokens, segments, sources, caps and end, with step "
+        "and date of stages and caps where they are known.",
     )
     add_run_path(parser)
     add_batch_sizes(parser.add_argument_group("positions as steps, too"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of
-from tokenloom.cli.stream import print_statistics
+from tokenloom.cli.stream import print_statistics, storage_record
 from tokenloom.cli.values import count
 from tokenloom.errors import ConfigError
 from tokenloom.loading.read_ahead import loader_statistics
@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
         help="read the batches of a run as fast as they come, and tell what that took",
         description="Read batches of a run from a position on as fast as they come. Prints throughput, how long the "
         "loop waited and, for data in object storage, what was fetched. --json prints position, num_batches, "
-        "num_samples, num_tokens, seconds, wait_seconds and longest_wait_seconds.",
+        "num_samples, num_tokens, seconds, wait_seconds, longest_wait_seconds and storage (by source).",
     )
     add_run_path(parser)
     add_position(parser, prefix="at", samples="position", what="where to begin (default 0)")
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
             "seconds": seconds,
             "wait_seconds": wait.total_seconds,
             "longest_wait_seconds": wait.longest_seconds,
+            "storage": storage_record(loader_statistics(loader)),
         }
         print_json(told)
         return 0

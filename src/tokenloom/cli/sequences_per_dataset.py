@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_options import add_data_options, data_settings
 from tokenloom.indexed.counts import sequence_counts
 from tokenloom.storage.publishing import write_report
@@ -25,6 +26,7 @@ def add_parser(commands: Any) -> None:
         "--output", "--per-dataset-sequences-path", metavar="FILE", help="path of the output (default: standard output)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
+    add_json(parser, "path, num_datasets, written; on standard output the counts are JSON anyway")
     parser.set_defaults(run=run)
 
 
@@ -36,7 +38,10 @@ def run(options: argparse.Namespace) -> int:
     text = json.dumps(sequence_counts(list(prefixes)), indent=4)
     if options.output is None:
         print(text)
+        return 0
+    is_new = write_report(options.output, text.encode() + b"\n", overwrite=options.overwrite)
+    if options.json:
+        print_json({"path": options.output, "num_datasets": len(prefixes), "written": is_new})
     else:
-        is_new = write_report(options.output, text.encode() + b"\n", overwrite=options.overwrite)
         print(f"{options.output}: {len(prefixes)} datasets" + ("" if is_new else ", nothing to do: it says so already"))
     return 0

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tokenloom.cli.drawing import add_look, look_of, print_shown
-from tokenloom.cli.json_output import add_json
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.show_position import show_position
@@ -45,7 +45,11 @@ def add_parser(commands: Any) -> None:
     what.add_argument("--sample", type=signed_number, metavar="K", help="show sample K of a split")
     what.add_argument("--position", type=whole_number, metavar="N", help="show what stands at position N of a run")
     parser.add_argument("--holdout", action="store_true", help="of a run: show what is held out instead")
-    add_json(parser, help="of a run: print one JSON object, with place and pieces")
+    add_json(
+        parser,
+        "heading, facts, notes, spans, first, num_tokens, and lists with an item per token: ids, texts, kinds, "
+        "spans_of, parts, loss; of a run place and pieces",
+    )
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
@@ -83,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
         refuse_usage(options, "--run and --position belong together")
     if options.run_path is not None:
         return show_position(options)
-    if options.holdout or options.json:
-        refuse_usage(options, "--holdout and --json are about positions of a run")
+    if options.holdout:
+        refuse_usage(options, "--holdout is about positions of a run")
     options.prefix = prefix_of(options.prefix)
     pairs = OpenPairs()
     try:
@@ -92,7 +96,10 @@ def run(options: argparse.Namespace) -> int:
     except IndexError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print_shown(shown, look_of(options))
+    if options.json:
+        print_json(shown.as_json())
+    else:
+        print_shown(shown, look_of(options))
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import console
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
@@ -115,6 +116,7 @@ def add_parser(commands: Any) -> None:
         metavar="BLOCKS",
         help="mix samples within windows of so many blocks instead of the reference's full shuffle",
     )
+    add_json(parser, "num_batches, num_samples, num_tokens, seconds, storage by source and mixing by dataset")
     parser.set_defaults(run=run)
 
 
@@ -162,19 +164,34 @@ def run(options: argparse.Namespace) -> int:
         if num_batches == options.batches:
             break
     seconds = time.perf_counter() - started
+    statistics = loader_statistics(loader)
+    if options.json:
+        told = {
+            "num_batches": num_batches,
+            "num_samples": num_batches * options.micro_batch_size,
+            "num_tokens": num_tokens,
+            "seconds": seconds,
+            "storage": storage_record(statistics),
+            "mixing": None if blocks is None else {str(each.dataset_path): each.mixing() for each in _members(dataset)},
+        }
+        print_json(told)
+        return 0
     print(
         f"{num_batches} batches of {options.micro_batch_size} samples, {num_tokens:,} tokens in {seconds:.2f} s: "
         f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
     )
     if blocks is not None:
         _print_mixing(dataset)
-    if statistics := loader_statistics(loader):
+    if statistics:
         print_statistics(statistics)
     return 0
 
 
+def _members(dataset: Any) -> list[Any]:
+    return list(dataset.datasets) if isinstance(dataset, BlendedDataset) else [dataset]
+
+
 def _print_mixing(dataset: Any) -> None:
-    members = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
     console.print_table(
         ("mixing, as shares of the documents", "displacement", "neighbours, mean", "neighbours, median"),
         [
@@ -184,11 +201,27 @@ def _print_mixing(dataset: Any) -> None:
                 f"{mixing.mean_neighbour_distance:.3f}",
                 f"{mixing.median_neighbour_distance:.3f}",
             )
-            for member in members
+            for member in _members(dataset)
             for mixing in [member.mixing()]
         ]
         + [("(a full shuffle)", "0.333", "0.333", "0.293")],
     )
+
+
+def storage_record(statistics: dict[str, SourceStatistics]) -> dict[str, dict[str, float]]:
+    """Returns what was fetched of each object, and how long readers waited, for JSON."""
+    return {
+        source: {
+            "num_bytes_used": entry.bytes_used,
+            "num_bytes_fetched": entry.bytes_fetched,
+            "num_requests": entry.requests,
+            "num_hits": entry.hits,
+            "num_waits": entry.waits,
+            "wait_seconds": entry.wait_seconds,
+            "num_retries": entry.retries,
+        }
+        for source, entry in statistics.items()
+    }
 
 
 def print_statistics(statistics: dict[str, SourceStatistics]) -> None:

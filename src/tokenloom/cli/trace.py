@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
     )
-    add_json(parser, help="print one JSON object per span")
+    add_json(parser, each="span, a line each")
     group = parser.add_argument_group("what is asked: numbers, ranges such as 100:200, lists of these")
     group.add_argument("--step", type=ranges, action="append", metavar="N", help="steps, from 0 on")
     group.add_argument(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any
 
 from tokenloom.cli import console
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.verify import VerifyReport, verify_dataset
 
 
 def add_parser(commands: Any) -> None:
@@ -21,12 +23,16 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     parser.add_argument("--vocab-size", type=count, metavar="N", help="check that every token is below N")
+    add_json(
+        parser,
+        "ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems and has_manifest of each",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints one line per dataset and one per problem; 1 if there was any."""
-    sound = True
+    found = []
     for prefix in options.prefixes:
         try:
             with console.byte_progress(f"verify {prefix}") as progress:
@@ -37,18 +43,26 @@ def run(options: argparse.Namespace) -> int:
                     progress=progress,
                 )
         except (DatasetFormatError, DatasetNotFoundError) as error:  # the datasets after it are still checked
-            sound = False
-            print(f"{prefix}: {error}")
-            continue
-        if report.ok:
-            tokens = (
-                "no tokens"
-                if report.largest_token is None
-                else (f"{report.num_tokens} tokens from {report.smallest_token} to {report.largest_token}")
-            )
-            print(f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else ""))
+            nothing = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
+            found.append((prefix, nothing))
         else:
-            sound = False
-            for problem in report.problems:
-                print(f"{prefix}: {problem}")
+            found.append((prefix, report))
+        if not options.json:
+            _print(*found[-1])
+    sound = all(report.ok for _, report in found)
+    if options.json:
+        datasets = [{"prefix": prefix, "ok": report.ok, **dataclasses.asdict(report)} for prefix, report in found]
+        print_json({"ok": sound, "datasets": datasets})
     return 0 if sound else 1
+
+
+def _print(prefix: str, report: VerifyReport) -> None:
+    for problem in report.problems:
+        print(f"{prefix}: {problem}")
+    if report.ok:
+        tokens = (
+            "no tokens"
+            if report.largest_token is None
+            else (f"{report.num_tokens} tokens from {report.smallest_token} to {report.largest_token}")
+        )
+        print(f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else ""))

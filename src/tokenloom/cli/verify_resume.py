@@ -86,7 +86,7 @@ def add_parser(commands: Any) -> None:
     processes.add_argument(
         "--fresh", action="store_true", help="import the factory in every process, instead of forking one that has"
     )
-    add_json(parser)
+    add_json(parser, "name, ok, seed, num_batches, order, epochs, left_out, cases; or name, ok, seed, error")
     parser.set_defaults(run=run, parser=parser)
 
 

@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
     )
-    add_json(parser, help="print one JSON object per span")
+    add_json(parser, each="span, a line each")
     group = parser.add_argument_group("what is looked for (one or more of these)")
     group.add_argument(
         "--document", action="append", default=[], metavar="NAME:N", help="document N, from 0, of source NAME"

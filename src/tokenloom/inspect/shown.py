@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from itertools import groupby, pairwise
 from typing import Any
@@ -219,6 +219,23 @@ class Shown:
         if len(lengths) != 1:
             message = f"expected as many texts, kinds, spans, parts and losses as ids, found {sorted(lengths)}"
             raise ConfigError(message)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns all of it as JSON has it: kinds and parts by their names, None where there is no span or part."""
+        return {
+            "heading": self.heading,
+            "facts": dict(self.facts),
+            "notes": list(self.notes),
+            "spans": [asdict(span) for span in self.spans],
+            "first": self.first,
+            "num_tokens": self.num_tokens,
+            "ids": self.ids.tolist(),
+            "texts": list(self.texts),
+            "kinds": [TokenKind(kind).name for kind in self.kinds.tolist()],
+            "spans_of": [None if span == NO_SPAN else span for span in self.spans_of.tolist()],
+            "parts": [None if part == NO_PART else PartKind(part).name for part in self.parts.tolist()],
+            "loss": None if self.loss is None else self.loss.tolist(),
+        }
 
     def __len__(self) -> int:
         """The number of tokens that are shown."""
