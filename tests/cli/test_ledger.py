@@ -43,7 +43,7 @@ def test_steps_positions_and_json(path, capsys):
     ("words", "message"),
     [
         (("--until-step", 3), "a step needs --global-batch-size"),
-        (("--until-step", 3, "--until-position", 4), "not allowed with"),
+        (("--until-step", 3, "--until-position", 4), "`--until-position`: cannot stand beside `--until-step`"),
         (("--until-position", -4), "found '-4'"),
     ],
 )

@@ -1,27 +1,193 @@
-"""What all commands share: how words become options, and the ways to start the program."""
+"""What all commands share: how words become options, what is said of mistakes, and the ways to start the program."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 import tokenloom
 from tokenloom import cli
+from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
+from tokenloom.cli.parser import CommandParser, did_you_mean, one_of
 
 
-def test_options_are_never_abbreviated(capsys):
-    with pytest.raises(SystemExit):
-        cli.build_parser().parse_args(["merge", "data", "--output-prefix", "merged", "--overwrit"])
-    assert "unrecognized arguments: --overwrit" in capsys.readouterr().err
+@pytest.fixture(scope="module")
+def parsers() -> dict[str, CommandParser]:
+    """Those of all commands, by what is typed to reach them."""
+    return {parser.prog: parser for parser in _with_all_below(cli.build_parser())}
 
 
-def test_no_parser_takes_abbreviations():
-    (commands,) = [a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    assert set(commands.choices) == set(cli.COMMANDS)
-    assert not any(parser.allow_abbrev for parser in commands.choices.values())
+def _with_all_below(parser: CommandParser) -> Iterator[CommandParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _with_all_below(below)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Returns what is said of words that are wrong usage."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+def test_no_parser_takes_abbreviations(parsers):
+    names = [name for group in COMMANDS.values() for name in group]
+    of_run = [f"run {name}" for group in RUN_COMMANDS.values() for name in group]
+    assert set(parsers) == {"tokenloom", *(f"tokenloom {name}" for name in names + of_run)}
+    assert not any(parser.allow_abbrev for parser in parsers.values())
+
+
+def test_nothing_that_is_said_of_a_value_names_a_function(parsers):
+    """Each type says itself what is wrong: else argparse would say `invalid _sizes value`."""
+    types = {action.type for parser in parsers.values() for action in parser._actions if action.type is not None}
+    assert len(types) > 15
+    for parse in types:
+        assert callable(parse)
+        for text in ("", "nonsense", "-1", "1,,2", "a=b=c", "'", "%", "\0"):
+            with suppress(argparse.ArgumentTypeError):
+                parse(text)
+
+
+def test_percents_are_said_as_they_were_typed(capsys):
+    err = refused(["run", "init", "data", "--holdout", "5%x"], capsys)
+    assert "'5%x'" in err
+    assert "%%" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "error: expected a command, found none\nhint: `tokenloom --help` shows all commands\n"),
+        (["run"], "error: expected a command, found none\nhint: `tokenloom run --help` shows all commands\n"),
+        (
+            ["preproces"],
+            "error: unknown command `preproces`\n"
+            "hint: did you mean `preprocess`? `tokenloom --help` shows all commands\n",
+        ),
+        (
+            ["run", "lokc"],
+            "error: unknown command `lokc`\nhint: did you mean `lock`? `tokenloom run --help` shows all commands\n",
+        ),
+        (["frobnicate"], "error: unknown command `frobnicate`\nhint: `tokenloom --help` shows all commands\n"),
+        (
+            ["--verison"],
+            "error: unknown option `--verison`\n"
+            "hint: did you mean `--version`? `tokenloom --help` shows all commands\n",
+        ),
+        (
+            ["merge", "data", "--output-prefix", "merged", "--overwrit"],
+            "error: unknown option `--overwrit`\n"
+            "hint: did you mean `--overwrite`? `tokenloom merge --help` shows all options\n",
+        ),
+        (
+            ["preprocess", "--workrs", "3", "--tokeniser=t.json"],
+            "error: unknown options `--workrs`, `--tokeniser`\n"
+            "hint: did you mean `--workers`, `--tokenizer`? `tokenloom preprocess --help` shows all options\n",
+        ),
+        (
+            ["run", "plan", "run.toml", "-j"],
+            "error: unknown option `-j`\nhint: `tokenloom run plan --help` shows all options\n",
+        ),
+        (
+            ["preprocess"],
+            "error: missing: --output-prefix PREFIX, --tokenizer PATH (or --tokenizer-type), INPUT (or --input)\n"
+            "hint: `tokenloom preprocess --help` shows all options\n",
+        ),
+        (
+            ["preprocess", "in.jsonl", "--output-prefix", "out"],
+            "error: missing: --tokenizer PATH (or --tokenizer-type)\n"
+            "hint: `tokenloom preprocess --help` shows all options\n",
+        ),
+        (
+            ["plan"],
+            "error: missing: --sequence-length S, --data-path ENTRY… (or a file of them)\n"
+            "hint: `tokenloom plan --help` shows all options\n",
+        ),
+        (["info"], "error: missing: PREFIX\nhint: `tokenloom info --help` shows all options\n"),
+        (
+            ["catalogue", "data", "--output-prefix"],
+            "error: `--output-prefix`: expected a value, found none\n"
+            "hint: `tokenloom catalogue --help` shows all options\n",
+        ),
+        (
+            ["show", "data", "--document", "1", "--sample", "2"],
+            "error: `--sample`: cannot stand beside `--document`\nhint: `tokenloom show --help` shows all options\n",
+        ),
+        (
+            ["show", "data"],
+            "error: expected --document, --sample or --position, found none of them\n"
+            "hint: `tokenloom show --help` shows all options\n",
+        ),
+        (
+            ["run", "init", "data", "--json=yes"],
+            "error: `--json`: takes no value, found 'yes'\nhint: `tokenloom run init --help` shows all options\n",
+        ),
+        (
+            ["plan", "--data-path", "data", "--seq-length", "many"],
+            "error: `--seq-length`: expected a number from 1 on, found 'many'\n"
+            "hint: `tokenloom plan --help` shows all options\n",
+        ),
+        (
+            ["show", "data", "--sample", "0", "--from", "trian"],
+            "error: `--from`: expected train, valid or test, found 'trian'\n"
+            "hint: did you mean `train`? `tokenloom show --help` shows all options\n",
+        ),
+        (
+            ["verify-resume", "a.py:f", "--arguments", "'x"],
+            'error: `--arguments`: expected words as a shell takes them, found "\'x": no closing quotation\n'
+            "hint: `tokenloom verify-resume --help` shows all options\n",
+        ),
+        (
+            ["run", "id", "run.toml", "and", "more"],
+            "error: expected no further value, found `and`, `more`\n"
+            "hint: `tokenloom run id --help` shows all options\n",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_what_was_meant(words, said, capsys):
+    assert refused(words, capsys) == said
+
+
+def test_what_is_said_has_no_secret_and_drives_no_terminal(capsys):
+    err = refused(["merge", "--ouput-prefix=http://host/a?token=word", "--\x1b[2J"], capsys)
+    assert "word" not in err
+    assert "\x1b" not in err
+    assert err.startswith("error: unknown options `--ouput-prefix`, `--\\x1b[2J`\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "question"),
+    [
+        ("pln", ["plan", "run"], "did you mean `plan`?"),
+        (
+            "--seq",
+            ["--seq-length", "--sequence-length", "--split"],
+            "did you mean `--seq-length` or `--sequence-length`?",
+        ),
+        ("--tokeniser", ["--tokenizer", "--tokenizer-type"], "did you mean `--tokenizer`?"),
+        (["a-b", "c-d", "e-f-g"], ["a-bb", "c-dd"], "did you mean `a-bb`, `c-dd`?"),
+        ("xyz", ["plan"], None),
+        ("xyz", [], None),
+    ],
+)
+def test_what_may_have_been_meant(word, known, question):
+    assert did_you_mean(word, known) == question
+
+
+def test_a_choice_in_words():
+    assert one_of(["a"]) == "a"
+    assert one_of(["a", "b"]) == "a or b"
 
 
 @pytest.mark.parametrize("module", ["tokenloom", "tokenloom.cli"])
@@ -31,8 +197,40 @@ def test_modules_run_the_command_line(module):
     assert done.stderr == ""
 
 
-def test_help_names_the_version(capsys):
+@pytest.mark.parametrize("command", [[], ["run"]])
+def test_help_names_every_command_in_its_group(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["--help"])
+        cli.main([*command, "--help"])
     assert stopped.value.code == 0
-    assert "--version" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    for title, commands in (RUN_COMMANDS if command else COMMANDS).items():
+        start = lines.index(f"{title}:") + 1
+        told = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
+        assert told == [[name, text] for name, text in commands.items()]
+    assert any("--help" in line for line in lines)
+    assert all(len(line) < 80 for line in lines)
+
+
+IMPORTED = """
+import json, sys
+from tokenloom import cli
+try:
+    cli.main(sys.argv[1:])
+except SystemExit:
+    pass
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["preproces"], ["run", "--help"], ["run", "lokc"]])
+def test_what_runs_no_command_imports_none(words):
+    """Each takes a second of imports otherwise."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True)
+    modules = set(json.loads(done.stderr.splitlines()[-1]))
+    ours = {module for module in modules if module.startswith("tokenloom.")}
+    rooms = {"tokenloom.cli", "tokenloom.errors", "tokenloom.rendering", "tokenloom.storage"}
+    own = {"commands", "parser", "stopping", *(["run"] if words[:1] == ["run"] else [])}
+    expected = {*rooms, *(f"tokenloom.cli.{name}" for name in own)}
+    assert ours - {"tokenloom.rendering.plain", "tokenloom.storage.secrets"} == expected
+    assert not modules & {"numpy", "torch", "rich", "multiprocessing", "pyarrow"}

@@ -94,7 +94,10 @@ def test_what_cannot_be_meant_is_said(folder, capsys, line, words):
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("--tokenizer byte", "required: INPUT, or --input"), ("data.txt", "required: --tokenizer, or --tokenizer-type")],
+    [
+        ("--tokenizer byte", "missing: INPUT (or --input)\n"),
+        ("data.txt", "missing: --tokenizer PATH (or --tokenizer-type)\n"),
+    ],
 )
 def test_what_is_missing_is_wrong_usage(folder, capsys, line, words):
     with pytest.raises(SystemExit) as stopped:
@@ -132,7 +135,7 @@ def test_counts_of_single_splits_go_to_a_file(folder, capsys):
     more = ["--train-data-path", "1", prefix, "--per-dataset-sequences-path", "counts.json"]
     assert main(["sequences-per-dataset", *more]) == 0
     assert json.loads((folder / "counts.json").read_text()) == {prefix: [1, 3]}
-    for wrong, words in (([], "name data with --data-path"), (["--data-path", prefix], "in one of these ways")):
+    for wrong, words in (([], "missing: --data-path ENTRY…"), (["--data-path", prefix], "in one of these ways")):
         with pytest.raises(SystemExit):
             main(["sequences-per-dataset", *wrong, *(more if wrong else [])])
         assert words in capsys.readouterr().err

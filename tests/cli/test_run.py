@@ -8,7 +8,9 @@ import pytest
 from tests.cli.runs import run, write_run
 
 from tokenloom import cli
-from tokenloom.cli.run import COMMANDS
+from tokenloom.cli.commands import RUN_COMMANDS
+
+COMMANDS = [name for group in RUN_COMMANDS.values() for name in group]
 
 
 @pytest.fixture
@@ -31,7 +33,10 @@ def test_wrong_usage_has_status_2(command, path, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["run", *command, *([str(path)] if len(command) > 1 else [])])
     assert stopped.value.code == 2
-    assert "usage: tokenloom run" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert "\nhint: " in message
+    assert "`tokenloom run" in message
 
 
 @pytest.mark.parametrize("command", ["lock", "digest", "check", "stream", "amend"])

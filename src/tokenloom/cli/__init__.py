@@ -6,55 +6,17 @@ import argparse
 import errno
 import signal
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tokenloom.cli.commands import COMMANDS
+from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.storage.secrets import admit
 
-COMMANDS = (
-    "preprocess",
-    "preprocess-chat",
-    "preprocess-multimodal",
-    "merge",
-    "catalogue",
-    "info",
-    "plan",
-    "pack-report",
-    "prepare-cache",
-    "sequences-per-dataset",
-    "show",
-    "explore",
-    "stream",
-    "trace",
-    "when",
-    "deny",
-    "verify",
-    "verify-resume",
-    "run",
-    "prove",
-    "check-proof",
-    "ledger",
-    "replay",
-    "report",
-    "demo",
-)
-
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of printing: all other writing words its errors, and names its file."""
-
-
-class ExactParser(argparse.ArgumentParser):
-    """A parser that takes options by their whole names only; the parsers of its commands are of its class.
-
-    An abbreviation would change its meaning with the next option that begins like it, and `--overwrit` is a typing
-    error that would replace data.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, allow_abbrev=False)
 
 
 class ShowVersion(argparse.Action):
@@ -67,13 +29,19 @@ class ShowVersion(argparse.Action):
         parser.exit()
 
 
-def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """Returns the parser of some commands; only their modules are imported, which takes most of a short run."""
-    parser = ExactParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
-    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version and stop")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in names:
-        import_module(f"{__name__}.{name.replace('-', '_')}").add_parser(commands)
+def build_parser(names: Iterable[str] | None = None) -> CommandParser:
+    """Returns the parser of the command line.
+
+    Args:
+        names: commands whose modules are imported at once; None for all. The others are when they are asked for.
+    """
+    parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
+    parser.add_argument("-V", "--version", action=ShowVersion, nargs=0, help="print the version and stop")
+    parser.add_commands(COMMANDS, module=f"{__name__}.{{}}")
+    if names is None:
+        parser.load_all()
+    else:
+        parser.load(names)
     return parser
 
 
@@ -84,11 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     141 that nobody read the output any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    first = words[0] if words else ""
-    named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
     try:
         words = [_admitted(word) for word in words]
-        options = build_parser(named).parse_args(words)
+        options = build_parser(()).parse_args(words)
     except ConfigError as error:
         say(f"error: {error}")
         return 1

@@ -16,14 +16,13 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "catalogue",
-        help="make many datasets one without copying tokens",
         description="Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, "
         "in the order given. Their tokens stay where they are.",
     )
     add_dataset_options(parser, what="list")
     parser.add_argument("--verify", action="store_true", help="read all tokens and compare them with the manifests")
     add_json(parser, f"{RESULT_KEYS}; num_pairs, seconds and notices")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

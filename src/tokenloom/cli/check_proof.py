@@ -21,7 +21,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "check-proof",
-        help="check what `tokenloom prove` wrote, without the data",
         description="Work out again what a proof proves, from the root of a run alone: neither the run nor its data "
         "is needed, and nothing that the proof says is believed. The exit status is 0 if it holds, 1 if not. --json "
         "prints source, document, num_tokens, sha256, begin, end, read, denied and root.",
@@ -34,7 +33,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--text-file", metavar="FILE", help="the text, to the byte")
     group.add_argument("--tokenizer", metavar="PATH", help="the tokenizer; null:N takes a list of ids as the text")
     add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -22,7 +22,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "demo",
-        help="text to training batches, on the sources of Python's standard library",
         description="Text to training batches, on the sources of Python's standard library. Needs no network.",
     )
     parser.add_argument(

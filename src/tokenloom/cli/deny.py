@@ -30,7 +30,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "deny",
-        help="take documents out of a run from a step on, and list what that changes",
         description="Deny documents from a position on, which training has not read yet: they become padding without "
         "loss, and all else stays where it is. Adds a [[denied]] to run.toml and locks the run anew; both files change "
         "or none. Prints the steps that change, and digests that show that nothing else moved. --json prints one "
@@ -59,7 +58,7 @@ def add_parser(commands: Any) -> None:
         "--since-start", action="store_true", help="also at which steps before that the documents were trained on"
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

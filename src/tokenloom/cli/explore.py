@@ -24,7 +24,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "explore",
-        help="look at data, a run or a job in the browser",
         description="Serves a page on this machine alone, to look at documents, samples, where they are read, and how "
         "a job goes. It writes nothing. The printed address has a token, without which nothing is answered. Ctrl-C "
         "ends it.",
@@ -43,7 +42,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1)")
     group.add_argument("--port", type=whole_number, default=0, metavar="N", help="port (default: one that is free)")
     group.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -25,7 +25,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "info",
-        help="documents, tokens and lengths of a dataset",
         description="Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each "
         "document.",
     )

@@ -27,7 +27,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "ledger",
-        help="where the tokens of a run went up to a step",
         description="Where the tokens of a run went before a step: per stage and source how many its passes hold, "
         "which of them were seen with loss, which without and why, which are never seen, and which are left; and what "
         "filled the samples. All comes to a balance of 0; the exit status is 1 if it does not. Data are "
@@ -41,7 +40,7 @@ def add_parser(commands: Any) -> None:
         "--no-reading", action="store_true", help="count nothing for which data would have to be looked into"
     )
     parser.add_argument("--all", action="store_true", help=f"all sources, not {_MOST_ROWS} of a stage")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

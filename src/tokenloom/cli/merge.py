@@ -18,7 +18,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "merge",
-        help="join datasets into one",
         description="Join datasets, in the order given, into one pair, or into pairs of a wanted size.",
     )
     add_dataset_options(parser, what="join")
@@ -37,7 +36,7 @@ def add_parser(commands: Any) -> None:
         "--no-sync", action="store_true", help="leave it to the operating system when bytes reach the disk, as cp does"
     )
     add_json(parser, f"num_inputs, num_input_bytes, seconds, verified, notices, and in datasets {RESULT_KEYS} of each")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

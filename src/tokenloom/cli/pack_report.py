@@ -27,7 +27,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "pack-report",
-        help="fill, padding and imbalance of packed microbatches, for real or drawn lengths",
         description="What packing does for one global batch: without it, in order as the reference packs, and balanced "
         "by cost. Lengths come from an index, a file, or a distribution; empty sequences are left out.",
     )

@@ -22,7 +22,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "plan",
-        help="tokens, samples and epochs of every dataset of a blend, before anything is built",
         description="What a build of GPT data will do, from the indices of the data alone: tokens, samples and epochs "
         "of every dataset and split, and what would run short. Exact; 10 to 100 ns per sample of a weighted blend. "
         "The exit status is 1 if the build would fail.",

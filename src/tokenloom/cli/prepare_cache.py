@@ -55,7 +55,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "prepare-cache",
-        help="build the indices of a run before it starts",
         description="Build the indices of a run before it starts, on a machine without accelerators. They do not "
         "depend on the number of ranks: name the samples that the run will ask for (its steps times its global batch "
         "size), and the settings it will have.",

@@ -19,7 +19,7 @@ from tokenloom.cli.reference_options import (
     settle_preprocessing,
 )
 from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
-from tokenloom.cli.values import byte_count, count, shares, signed_number
+from tokenloom.cli.values import byte_count, count, number, shares, signed_number
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 
@@ -42,7 +42,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "preprocess",
-        help="turn text into tokenized datasets",
         description=(
             "Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when "
             "the same command runs again; on several machines that share the folder, all take part."
@@ -120,7 +119,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     group = add_job_options(parser, threads=8, shard_size="256MB")
     group.add_argument(
         "--record-timeout",
-        type=float,
+        type=number,
         default=600.0,
         metavar="SECONDS",
         help="most time for the records that a thread takes at once, and for one alone; one that takes longer is bad "
@@ -128,7 +127,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--worker-timeout",
-        type=float,
+        type=number,
         default=120.0,
         metavar="SECONDS",
         help="time without a sign of life after which a process loses its shard to another (default 120)",
@@ -156,8 +155,6 @@ def run(options: argparse.Namespace) -> int:
     from tokenloom.corpus.run import preprocess_corpus
 
     settle_preprocessing(options)
-    if not options.inputs:
-        options.parser.error("the following arguments are required: INPUT, or --input")
     tokenizer = tokenizer_of(options)
     settings = _settings(options)
     say_without_effect(options)

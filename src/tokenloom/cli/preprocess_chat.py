@@ -10,7 +10,7 @@ from tokenloom.cli.job_options import add_job_options, job_of
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
-from tokenloom.cli.values import byte_count
+from tokenloom.cli.values import byte_count, count
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
@@ -20,7 +20,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "preprocess-chat",
-        help="turn conversations into tokenized datasets with roles",
         description="Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the "
         "assistant said. What was interrupted goes on where it was when the same command runs again; on several "
         "machines that share the folder, all take part.",
@@ -43,7 +42,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--max-render-steps",
-        type=int,
+        type=count,
         default=5_000_000,
         metavar="N",
         help="most turns of loops, calls and filters that a template may take for one conversation (default 5000000)",

@@ -17,7 +17,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "preprocess-multimodal",
-        help="turn pairs of text and image into a dataset",
         description="Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the "
         "text (mode 0), then the bytes of the image file (mode 1). What was interrupted goes on where it was when the "
         "same command runs again; on several machines that share the folder, all take part.",

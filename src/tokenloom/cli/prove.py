@@ -34,7 +34,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "prove",
-        help="prove that a document was, or was not, read at some steps of a run",
         description="Write a proof of where a document is read at a step of a run, or in a range of steps: for "
         "somebody who has the root that `run commit` printed, and none of the data. Reads the pair that the document "
         "lies in. A lock may be named instead of a run.toml. --json prints path, and what `check-proof --json` does.",
@@ -55,7 +54,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--with-tokens", action="store_true", help="tell the tokens of the document, too")
     parser.add_argument("-o", "--output", default="proof.json", metavar="FILE", help="default: proof.json")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError
@@ -140,7 +141,7 @@ def refuse_template(options: argparse.Namespace, tokenizer: TextTokenizer) -> No
         raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
 
 
-def add_reference_preprocessing(parser: argparse.ArgumentParser) -> None:
+def add_reference_preprocessing(parser: CommandParser) -> None:
     """Declares what else Megatron's `preprocess_data.py` takes; `settle_preprocessing` reads it."""
     group = parser.add_argument_group("as Megatron's preprocess_data.py calls it")
     group.add_argument(
@@ -162,6 +163,7 @@ def add_reference_preprocessing(parser: argparse.ArgumentParser) -> None:
     add_without_effect(group, "--max-documents", reason="trials read as much as they need")
     add_without_effect(group, "--chat-template", reason="texts are no conversations: see preprocess-chat")
     group.add_argument("--dataset-impl", choices=("mmap",), help="the one format that there is")
+    parser.require_any("inputs", "named_inputs", words="INPUT (or --input)")
 
 
 def settle_preprocessing(options: argparse.Namespace) -> None:

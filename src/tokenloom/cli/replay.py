@@ -21,7 +21,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "replay",
-        help="read positions of a run again, and compare with the digest of what was read",
         description="Read a range of positions again and print its digest: a sum over positions and tokens, the same "
         "for any ranks, micro-batches and threads, as `check_reading` gives it at a checkpoint. With --expect the exit "
         "status is 0 if it is that one, and 1 if it is not. --json prints digest, run, start, stop and num_samples, "
@@ -46,7 +45,7 @@ def add_parser(commands: Any) -> None:
         help="a digest per line, one for each range to read, such as of each checkpoint",
     )
     parser.add_argument("--threads", type=count, default=1, metavar="N", help="threads that read (default 1)")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

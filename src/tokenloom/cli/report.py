@@ -30,7 +30,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "report",
-        help="what data, a run or a job are like, as one page",
         description="Writes one page that opens in any browser without a network, and prints well: documents, tokens "
         "and their lengths, what became of the input, what the data were made by, samples with their boundaries; of a "
         "run its blend over time, passes, packing, shuffle and ledger; of a job how far it is; on top what is worth a "

@@ -19,7 +19,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "amend",
-        help="change a run from a position on: weights, sources, lengths, denied documents",
         description="Change a run from a position on, which training has not read yet: edit run.toml, as a person "
         "would, and lock the run anew. Prints the edit and what it means. Both files change, or none: what would move "
         "a sample before the position is refused. --json prints path, written, position, diff, and what `run lock` "
@@ -46,7 +45,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--deny", metavar="FILE", help="documents to be padding, such as web:12345, one a line")
     group.add_argument("--grow", action="store_true", help="take up pairs that sources did not have")
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,7 +21,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "check",
-        help="compare the data with run.lock",
         description="Compare the data of a run with its lock: sizes, counts, the start of each index, and the "
         "checksums in manifests; with --full, checksums of all bytes. The exit status is 1 if anything differs. --json "
         "prints path, run, num_pairs, full and problems.",

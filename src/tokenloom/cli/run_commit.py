@@ -20,7 +20,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "commit",
-        help="a hash over order, settings and every token, which later proofs lead to",
         description="Print the root of a run: a hash over its order, seed, stages, denials and every token of its "
         "data, wherever these lie. Whoever has it can be shown later that a document was or was not read at a step "
         "(`tokenloom prove`), without the data. Reads all data; refuses what is not as it was locked. A lock may be "

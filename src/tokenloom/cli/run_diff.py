@@ -23,7 +23,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "diff",
-        help="where two runs begin to differ, and what they have in common",
         description="Compare two runs by their locks: the first position that differs and what stands there in each, "
         "which settings differ, and per source the tokens of samples that both read, wherever in the run, and of data "
         "with the same checksums under any name. Each is named by its run.toml or by a lock, such as an older one. "
@@ -37,7 +36,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--all", action="store_true", help=f"all settings and sources, not {_MOST_ROWS}")
     add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

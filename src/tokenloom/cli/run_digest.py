@@ -14,13 +14,12 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "digest",
-        help="a hash of all that decides the samples before a position",
         description="Print a SHA-256 of all that decides which samples stand before a position, and of nothing else: "
         "two runs with one digest have read the same up to there. --json prints position, digest and run.",
     )
     add_run_path(parser)
     add_position(parser, prefix="at", samples="position", what="the position (default: what was consumed, or the end)")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,7 +14,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "id",
-        help="the name of a run that stays while it changes",
         description="Print what names a run: a SHA-256 of its seed and of the data that it began with, which stays "
         "while the run changes and goes on, and stands in the state of loaders as `run`. And with a position, or "
         "where some were consumed, the digest of the order before it. A lock may be named instead of a run.toml. "
@@ -22,7 +21,7 @@ def add_parser(commands: Any) -> None:
     )
     add_run_path(parser)
     add_position(parser, prefix="at", samples="position", what="a position (default: what was consumed)")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -22,7 +22,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "init",
-        help="write a run.toml",
         description="Write a run.toml with comments: from a blend as Megatron has it, from the arguments of a Megatron "
         "run, or from folders, each of which becomes a source. Data without weights are read in proportion to their "
         "tokens: once, if no size is given. --json prints path, data, not_taken and others.",
@@ -47,7 +46,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--tokenizer", metavar="PATH", help="the tokenizer that made the data")
     group.add_argument("--holdout", type=share, metavar="SHARE", help='share of each to hold out, such as "0.1%%"')
     add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

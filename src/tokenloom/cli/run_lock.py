@@ -24,7 +24,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "lock",
-        help="write run.lock: which data the run reads",
         description="Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says "
         "what has changed, and the first position that holds another sample than before; what was consumed cannot, or "
         "nothing is written. --json prints path, written, consumed, digest, num_samples, num_sources, "
@@ -34,7 +33,7 @@ def add_parser(commands: Any) -> None:
     add_run_path(parser)
     add_position(parser, prefix="consumed", samples="consumed-samples", what="how far training has come")
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
+from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.values import count, number, size, sizes
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.order.policies import policy_names
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
+def add_data_options(parser: CommandParser) -> None:
     """Declares how the data is named."""
     data = parser.add_mutually_exclusive_group()
     data.add_argument(
@@ -29,10 +30,12 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{split.name}-data-path", nargs="+", metavar="ENTRY", help=f"such entries for {split.name} alone"
         )
-    parser.set_defaults(parser=parser)
+    single = (f"{split.name}_data_path" for split in Split)
+    named = ("data_path", "data_args_path", "per_split_data_args_path")
+    parser.require_any(*named, *single, words="--data-path ENTRY… (or a file of them)")
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: CommandParser) -> None:
     """Declares what decides the number of samples."""
     add_data_options(parser)
     parser.add_argument("--split", help='weights of train, valid and test (default "969,30,1")')
@@ -76,8 +79,6 @@ def data_settings(options: argparse.Namespace) -> BlendSettings:
     per_split = {split.name: vars(options)[f"{split.name}_data_path"] for split in Split}
     whole = [options.data_path, options.data_args_path, options.per_split_data_args_path]
     if not any(per_split.values()):
-        if whole == [None, None, None]:
-            options.parser.error("name data with --data-path, --data-args-path or --per-split-data-args-path")
         return parse_blend(
             options.data_path, args_file=options.data_args_path, per_split=options.per_split_data_args_path
         )

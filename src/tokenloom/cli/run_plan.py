@@ -30,7 +30,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "plan",
-        help="what the run will read of each source, and when",
         description="What a run will read, from its lock alone: per stage and source samples, tokens and passes, where "
         "passes end, where a source has been read as often as it may be, and what stays unseen; with dates, if its "
         "speed is given. --json prints run, num_samples, num_tokens, segments, sources, caps and end, with step "
@@ -42,7 +41,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--tokens-per-second", type=number, metavar="N", help="speed of the training run, all ranks")
     group.add_argument("--start", type=date, metavar="DATE", help="when it reads what follows on what was consumed")
     parser.add_argument("--all", action="store_true", help=f"all sources, not {_MOST_ROWS} of a stage")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -24,7 +24,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "stream",
-        help="read the batches of a run as fast as they come, and tell what that took",
         description="Read batches of a run from a position on as fast as they come. Prints throughput, how long the "
         "loop waited and, for data in object storage, what was fetched. --json prints position, num_batches, "
         "num_samples, num_tokens, seconds, wait_seconds, longest_wait_seconds and storage (by source).",
@@ -34,7 +33,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
     parser.add_argument("--batches", type=count, default=1000, metavar="N", help="stop after N batches (default 1000)")
     parser.add_argument("--holdout", action="store_true", help="read what is held out instead")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,7 +16,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "sequences-per-dataset",
-        help="record the counts of a blend's datasets",
         description="Record the sequences and document boundaries of each dataset of a blend as JSON, for the setting "
         "`sequences_per_dataset`: a run refuses data whose counts have changed, and with `fast_cache_load` opens each "
         "dataset with its first sample.",

@@ -33,7 +33,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "show",
-        help="decode a document or a training sample",
         description="Decode a document, or a training sample: a heading per document in it, end of document and other "
         "special tokens, padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, "
         "named or found by the manifest, a document is shown as token ids.",
@@ -76,7 +75,7 @@ def add_parser(commands: Any) -> None:
     )
     group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
     add_look(parser)
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

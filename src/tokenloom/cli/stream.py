@@ -32,7 +32,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "stream",
-        help="read the batches of a run and print throughput and what storage had to do",
         description="Read the batches of a GPT run, from local files or object storage, as fast as they come. Prints "
         "throughput and, for data in object storage, what was fetched of each source and how long readers waited.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.reference_options import add_reference_tokenizer, reference_tokenizer_of
 from tokenloom.cli.values import byte_count, signed_number
 from tokenloom.tokenizers.kinds import ENGINES, KINDS  # whose names cost nothing: help must not import the engines
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
-def add_tokenising_options(parser: argparse.ArgumentParser, *, bad: str = "lines", has_engines: bool = True) -> None:
+def add_tokenising_options(parser: CommandParser, *, bad: str = "lines", has_engines: bool = True) -> None:
     """Declares where the pair goes and how text is tokenized.
 
     Args:
@@ -87,7 +88,7 @@ def read_limits_of(options: argparse.Namespace) -> ReadLimits:
     )
 
 
-def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
+def add_tokenizer_options(parser: CommandParser) -> None:
     """Declares which tokenizer to load; `tokenizer_of` loads it."""
     parser.add_argument(
         "--tokenizer",
@@ -111,7 +112,8 @@ def add_tokenizer_options(parser: argparse.ArgumentParser) -> None:
         "--eod-token", metavar="TOKEN", help="token that ends a document, where the tokenizer does not say"
     )
     add_reference_tokenizer(parser)
-    parser.set_defaults(parser=parser)
+    named = ("tokenizer", "tokenizer_type", "tokenizer_model", "vocab_file", "merge_file", "vocab_size")
+    parser.require_any(*named, words="--tokenizer PATH (or --tokenizer-type)")
 
 
 def add_document_options(parser: argparse.ArgumentParser) -> None:
@@ -137,13 +139,11 @@ def add_document_options(parser: argparse.ArgumentParser) -> None:
 
 
 def tokenizer_of(options: argparse.Namespace) -> TextTokenizer:
-    """Returns the tokenizer that `add_tokenizer_options` asks for; exits with the usage if none is named."""
+    """Returns the tokenizer that `add_tokenizer_options` asks for."""
     from tokenloom.tokenizers.load import load_tokenizer
 
     if (tokenizer := reference_tokenizer_of(options)) is not None:
         return tokenizer
-    if options.tokenizer is None:
-        options.parser.error("the following arguments are required: --tokenizer, or --tokenizer-type")
     return load_tokenizer(
         options.tokenizer,
         kind=options.tokenizer_kind,

@@ -33,7 +33,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "trace",
-        help="which rows of which input files stood at a step of a run",
         description="Print what stands at steps or positions of a run: the spans of documents that each sample is "
         "made of, with source and pass, and the line or row of the input file that each document was made of. Nothing "
         "is read of the tokens unless their text is asked for. With --json one object per line and span: position, "
@@ -61,7 +60,7 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--check-inputs", action="store_true", help="whether input files are what they were")
     group.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder (default: that of the run)")
     group.add_argument("--path-to-cache", metavar="FOLDER", help='folder of the index cache, with order = "megatron"')
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from tokenloom.run.amounts import count_of, share_of, weight_of
 Value = TypeVar("Value")
 
 
-def _option(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+def option(parse: Callable[[str], Value]) -> Callable[[str], Value]:
     """Returns a parser of options whose errors argparse shows as they are."""
 
     @wraps(parse)
@@ -26,7 +26,7 @@ def _option(parse: Callable[[str], Value]) -> Callable[[str], Value]:
             return parse(text)
         except ConfigError as error:
             message = error.message if error.hint is None else f"{error.message}; {error.hint}"
-            raise argparse.ArgumentTypeError(message.replace("%", "%%")) from None
+            raise argparse.ArgumentTypeError(message) from None
 
     return parsed
 
@@ -40,35 +40,35 @@ def _integer(text: str, *, at_least: int | None) -> int:
         raise ConfigError(message, hint=error.hint) from None
 
 
-count = _option(partial(_integer, at_least=1))
+count = option(partial(_integer, at_least=1))
 """A number from 1 on."""
 
-whole_number = _option(partial(_integer, at_least=0))
+whole_number = option(partial(_integer, at_least=0))
 """A number from 0 on."""
 
-signed_number = _option(partial(_integer, at_least=None))
+signed_number = option(partial(_integer, at_least=None))
 """A whole number of either sign."""
 
 
-@_option
+@option
 def number(text: str) -> float:
     """Returns a finite number."""
     return parse_number(text.strip(), quoted(text))
 
 
-@_option
+@option
 def byte_count(text: str) -> int:
     """Returns the bytes that a text such as 500MB or 10GiB stands for."""
     return parse_bytes(text.strip())
 
 
-@_option
+@option
 def size(text: str) -> int | None:
     """Returns a number of samples from 0 on; None for `none`."""
     return _size(text.strip(), quoted(text))
 
 
-@_option
+@option
 def sizes(text: str) -> list[int | None]:
     """Returns numbers of samples, such as `100000,1000,none`."""
     return [_size(item.text, f"{quoted(text)}: {item.place}") for item in items_of(text)]
@@ -78,7 +78,7 @@ def _size(text: str, where: str) -> int | None:
     return None if text.lower() == "none" else parse_integer(text, where, at_least=0)
 
 
-@_option
+@option
 def shares(text: str) -> dict[str, float]:
     """Returns shares by name, such as `train=0.99,valid=0.01`."""
     named: dict[str, float] = {}
@@ -95,13 +95,13 @@ def shares(text: str) -> dict[str, float]:
     return named
 
 
-@_option
+@option
 def token_count(text: str) -> int:
     """Returns a number of tokens or samples from 1 on, such as 900B."""
     return count_of(text.strip(), quoted(text))
 
 
-@_option
+@option
 def share(text: str) -> Fraction:
     """Returns a share such as 0.1%."""
     stripped = text.strip()
@@ -109,7 +109,7 @@ def share(text: str) -> Fraction:
     return share_of(stripped if number is None else Decimal(stripped), quoted(text))
 
 
-@_option
+@option
 def weights(text: str) -> tuple[tuple[str, Fraction], ...]:
     """Returns weights by name, such as `web=5,code=5`."""
     named: dict[str, Fraction] = {}
@@ -127,7 +127,7 @@ def weights(text: str) -> tuple[tuple[str, Fraction], ...]:
     return tuple(named.items())
 
 
-@_option
+@option
 def named_data(text: str) -> tuple[str, str]:
     """Returns name and data of a source, such as `books=data/books/*`."""
     name, equals, data = text.partition("=")
@@ -137,7 +137,7 @@ def named_data(text: str) -> tuple[str, str]:
     return name.strip(), data.strip()
 
 
-@_option
+@option
 def ranges(text: str) -> list[range]:
     """Returns numbers from 0 on and ranges of them, such as `5,100:200`: from 100 on, up to but without 200."""
     found = []
@@ -152,7 +152,19 @@ def ranges(text: str) -> list[range]:
     return found
 
 
-@_option
+@option
+def words(text: str) -> list[str]:
+    """Returns words as a shell tells them apart, such as `--lr 1`."""
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        message = f"expected words as a shell takes them, found {quoted(text)}: {str(error).lower()}"
+        raise ConfigError(message) from error
+
+
+@option
 def date(text: str) -> datetime:
     """Returns a date, with or without a time, such as 2026-12-01T08:00."""
     try:

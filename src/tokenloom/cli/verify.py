@@ -17,7 +17,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "verify",
-        help="check every row and token of a dataset",
         description="Check every row and token of a dataset.",
     )
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")

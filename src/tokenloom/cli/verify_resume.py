@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import shlex
 import sys
 from typing import Any
 
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import count, number, whole_number
+from tokenloom.cli.values import count, number, whole_number, words
 from tokenloom.errors import ConformanceError
 from tokenloom.testing.fingerprints import WAYS
 from tokenloom.testing.resume import ResumeSettings, verify_resume
@@ -33,12 +32,10 @@ tokenloom.testing.record_batch(batch) with every batch and record_checkpoint() a
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
-    parser = commands.add_parser(
-        "verify-resume", help="kill and resume any loader, and compare what it gives", description=_DESCRIPTION
-    )
+    parser = commands.add_parser("verify-resume", description=_DESCRIPTION)
     parser.add_argument("loader", metavar="LOADER", help="FILE.py:FUNCTION, MODULE:FUNCTION or a program")
     parser.add_argument(
-        "--arguments", type=shlex.split, default=[], metavar="TEXT", help='of the program, such as --arguments="--lr 1"'
+        "--arguments", type=words, default=[], metavar="TEXT", help='of the program, such as --arguments="--lr 1"'
     )
     tried = parser.add_argument_group("what is tried")
     tried.add_argument("--batches", type=count, default=24, metavar="N", help="global batches to compare (default 24)")
@@ -87,7 +84,7 @@ def add_parser(commands: Any) -> None:
         "--fresh", action="store_true", help="import the factory in every process, instead of forking one that has"
     )
     add_json(parser, "name, ok, seed, num_batches, order, epochs, left_out, cases; or name, ok, seed, error")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -39,7 +39,6 @@ def add_parser(commands: Any) -> None:
     """Declares the command."""
     parser = commands.add_parser(
         "when",
-        help="at which steps of a run a document, record, text or tokens were read, or will be",
         description="Print every position of a run at which documents are read, past and to come, with pass and stage. "
         "By arithmetic, whatever the length of the run; only texts and tokens are looked for in the data. With --json "
         "one object per line and span: what `trace --json` has, and match, the first of the "
@@ -69,7 +68,7 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("what is needed for that")
     group.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder (default: that of the run)")
     group.add_argument("--path-to-cache", metavar="FOLDER", help='folder of the index cache, with order = "megatron"')
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

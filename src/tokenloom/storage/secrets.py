@@ -12,7 +12,6 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from multiprocessing.context import get_spawning_popen
 from urllib.parse import parse_qsl
 
 from tokenloom.errors import ConfigError
@@ -102,6 +101,8 @@ def queries_for_child() -> dict[str, str]:
 
     What is pickled otherwise may end in a file.
     """
+    from multiprocessing.context import get_spawning_popen  # as dear to import as all of a command's help
+
     return known_queries() if _queries and get_spawning_popen() is not None else {}
 
 

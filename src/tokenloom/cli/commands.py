@@ -1,0 +1,64 @@
+"""All commands in groups, each with what it is for; `pack-report` is declared by the module `pack_report`."""
+
+from __future__ import annotations
+
+Groups = dict[str, dict[str, str]]
+"""By title of a group, its commands with their help, which stands nowhere else and fits a line of 80 columns."""
+
+COMMANDS: Groups = {
+    "make data": {
+        "preprocess": "turn text into tokenized datasets",
+        "preprocess-chat": "turn conversations into tokenized datasets with roles",
+        "preprocess-multimodal": "turn pairs of text and image into a dataset",
+        "merge": "join datasets into one",
+        "catalogue": "make many datasets one without copying tokens",
+    },
+    "look at data": {
+        "info": "documents, tokens and lengths of a dataset",
+        "show": "decode a document or a training sample",
+        "verify": "check every row and token of a dataset",
+        "report": "what data, a run or a job are like, as one page",
+        "explore": "look at data, a run or a job in the browser",
+    },
+    "train": {
+        "plan": "tokens, samples and epochs of each dataset of a blend",
+        "run": "a training run as two files, run.toml and run.lock",
+        "prepare-cache": "build the indices of a run before it starts",
+        "sequences-per-dataset": "record the counts of a blend's datasets",
+        "pack-report": "fill, padding and imbalance of packed microbatches",
+        "stream": "read the batches of a run, and say how fast it was",
+        "verify-resume": "kill and resume any loader; compare what it gives",
+    },
+    "what a run reads": {
+        "trace": "which rows of input files stood at a step of a run",
+        "when": "at which steps of a run documents or texts are read",
+        "ledger": "where the tokens of a run went up to a step",
+        "replay": "read positions again; compare with what was read",
+        "deny": "take documents out of a run from a step on",
+        "prove": "prove that a document was, or was not, read",
+        "check-proof": "check what `tokenloom prove` wrote, without the data",
+    },
+    "this program": {
+        "demo": "text to batches, on the sources of Python's library",
+    },
+}
+
+RUN_COMMANDS: Groups = {
+    "the two files": {
+        "init": "write a run.toml",
+        "lock": "write run.lock: which data the run reads",
+        "amend": "change weights, sources or lengths from a position on",
+        "check": "compare the data with run.lock",
+    },
+    "what it reads": {
+        "plan": "what the run will read of each source, and when",
+        "stream": "read the batches of a run, and say how fast it was",
+        "diff": "where two runs begin to differ",
+    },
+    "what it is known by": {
+        "id": "the name of a run that stays while it changes",
+        "digest": "a hash of what decides samples before a position",
+        "commit": "a hash over order and tokens, for later proofs",
+    },
+}
+"""Those of `tokenloom run`; `init` is declared by the module `run_init`."""

@@ -1,0 +1,260 @@
+"""The parser of all commands: it imports only the command that is asked for, and says of a mistake what was meant.
+
+A mistake is one line that begins with `error:`, and one with `hint:`; the exit status is 2. What is unknown is named
+before what is missing, since it is often the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from tokenloom.cli.commands import Groups
+
+_REQUIRED = "the following arguments are required: "
+
+_ONE_REQUIRED = re.compile("one of the arguments (.+) is required")
+
+_WORDS = (
+    (r"expected one argument", "expected a value, found none"),
+    (r"expected at least one argument", "expected one value or more, found none"),
+    (r"expected (\d+) arguments?", r"expected \1 values"),
+    (r"not allowed with argument (\S+)", r"cannot stand beside `\1`"),
+    (r"ignored explicit argument (.+)", r"takes no value, found \1"),
+    (r"invalid \w+ value: (.+)", r"expected another value, found \1"),
+)
+"""How argparse words mistakes, and how we do."""
+
+_LEAST_LIKENESS = 0.75
+_LIKE_THE_BEST = 0.05
+_MOST_GUESSES = 3
+_SHORTEST_BEGINNING = 4
+"""Characters, with those that make it an option."""
+
+_COLUMN_OF_HELP = 25
+"""Where the help of a command begins: the longest names have 21 characters."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that takes options by their whole names only; the parsers of its commands are of its class.
+
+    An abbreviation would change its meaning with the next option that begins like it, and `--overwrit` is a typing
+    error that would replace data.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False, exit_on_error=False)
+        self.groups: Groups = {}
+        self._module = ""
+        self._alternatives: list[tuple[str, tuple[str, ...]]] = []
+        self._parsed = argparse.Namespace()
+        self.set_defaults(parser=self)
+
+    def add_commands(self, groups: Groups, *, module: str) -> None:
+        """Declares commands, whose modules are imported when they are asked for.
+
+        Args:
+            groups: the commands.
+            module: name of the module of a command, with `{}` for that of the command.
+        """
+        self.groups, self._module = groups, module
+        self._commands = self.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
+
+    def add_parser(self, name: str, **settings: Any) -> CommandParser:
+        """Returns the parser of a command, which its module calls for; its help is what the groups say."""
+        return self._commands.add_parser(name, help=self._helps()[name], **settings)
+
+    def load(self, names: Iterable[str]) -> None:
+        """Imports the modules of commands, and lets them declare these."""
+        for name in names:
+            if name not in self._commands.choices:
+                import_module(self._module.format(name.replace("-", "_"))).add_parser(self)
+
+    def load_all(self) -> None:
+        """Imports the modules of all commands, and of those that these have."""
+        self.load(self._helps())
+        for parser in self._commands.choices.values():
+            if parser.groups:
+                parser.load_all()
+
+    def require_any(self, *names: str, words: str) -> None:
+        """Requires a value for one of several arguments.
+
+        Args:
+            names: the arguments, as attributes of what is parsed.
+            words: what is said to be missing.
+        """
+        self._alternatives.append((words, names))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Returns what words say, and the words that are left: none, since that is a mistake here."""
+        words = sys.argv[1:] if args is None else list(args)
+        self._parsed = argparse.Namespace() if namespace is None else namespace
+        if self.groups:
+            self._load_first(words)
+        else:
+            self._refuse_unknown(words)
+        try:
+            parsed, left = super().parse_known_args(words, self._parsed)
+        except argparse.ArgumentError as error:
+            self._refuse(error, words)
+        if left:
+            self.error(f"expected no further value, found {_quoted(left)}")
+        if missing := list(self._missing()):
+            self.error(f"{_REQUIRED}{', '.join(missing)}")
+        return parsed, left
+
+    def error(self, message: str, *, hint: str | None = None) -> NoReturn:
+        """Says what is wrong, and where help is; ends with status 2."""
+        from tokenloom.cli.stopping import say
+
+        if message.startswith(_REQUIRED):
+            missing = [self._usage_of(name) for name in message.removeprefix(_REQUIRED).split(", ")]
+            message = f"missing: {', '.join(dict.fromkeys([*missing, *self._missing()]))}"
+        elif needed := _ONE_REQUIRED.fullmatch(message):
+            message = f"expected {one_of(needed[1].split())}, found none of them"
+        what = "commands" if self.groups else "options"
+        first = "" if hint is None else f"{hint} " if hint.endswith("?") else f"{hint}; "
+        say(f"error: {_in_our_words(message)}\nhint: {first}`{self.prog} --help` shows all {what}")
+        self.exit(2)
+
+    def format_help(self) -> str:
+        """Returns the help; commands stand in their groups, whether their modules are imported or not."""
+        if not self.groups:
+            return super().format_help()
+        formatter = argparse.HelpFormatter(prog=self.prog, max_help_position=_COLUMN_OF_HELP)
+        formatter.add_usage(f"{self.prog} COMMAND …", (), ())
+        formatter.add_text(self.description)
+        for title, commands in self.groups.items():
+            formatter.start_section(title)
+            for name, text in commands.items():
+                formatter.add_argument(argparse.Action([], dest=name, metavar=name, help=text))
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments([action for action in self._actions if action.option_strings])
+        formatter.end_section()
+        formatter.add_text(f"`{self.prog} COMMAND --help` shows the options of a command.")
+        return formatter.format_help()
+
+    def _helps(self) -> dict[str, str]:
+        return {name: text for commands in self.groups.values() for name, text in commands.items()}
+
+    def _load_first(self, words: Sequence[str]) -> None:
+        """Imports the command that words begin with; refuses one that is not there."""
+        if not words:
+            self.error("expected a command, found none")
+        name, known = words[0], self._helps()
+        if name in known:
+            self.load([name])
+        elif name.startswith("-"):
+            self._refuse_unknown(words[:1])
+        else:
+            self.error(f"unknown command `{name}`", hint=did_you_mean(name, known))
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        """Refuses options that are not there, before anything is said of what they leave missing."""
+        unknown = dict.fromkeys(word.partition("=")[0] for word in self._option_words(words) if not self._knows(word))
+        if not unknown:
+            return
+        shown = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+        message = f"unknown option{'s' if len(unknown) > 1 else ''} {_quoted(unknown)}"
+        self.error(message, hint=did_you_mean(unknown, shown))
+
+    def _option_words(self, words: Sequence[str]) -> Iterator[str]:
+        """Yields the words that argparse takes for options, as far as their form tells."""
+        for word in words:
+            if word == "--":
+                return
+            is_value = len(word) < 2 or re.fullmatch(r"-\d+|-\d*\.\d+", word) or (" " in word and "=" not in word)
+            if word.startswith("-") and not is_value:
+                yield word
+
+    def _knows(self, word: str) -> bool:
+        known = self._option_string_actions
+        return word in known or word.partition("=")[0] in known or (word[1] != "-" and word[:2] in known)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = list(map(str, action.choices))
+            error = argparse.ArgumentError(action, f"expected {one_of(choices)}, found {value!r}")
+            error.hint = did_you_mean(str(value), choices)  # type: ignore[attr-defined]  # of our own
+            raise error
+
+    def _refuse(self, error: argparse.ArgumentError, words: Sequence[str]) -> NoReturn:
+        """Says what is wrong with an argument, which is called as the user called it."""
+        if error.argument_name is None:
+            self.error(error.message)
+        names = error.argument_name.split("/")
+        typed = {word.partition("=")[0] for word in words}
+        name = next((name for name in names if name in typed), _long(names))
+        self.error(f"`{name}`: {error.message}", hint=getattr(error, "hint", None))
+
+    def _missing(self) -> Iterator[str]:
+        for words, names in self._alternatives:
+            if all(getattr(self._parsed, name, None) in (None, []) for name in names):
+                yield words
+
+    def _usage_of(self, name: str) -> str:
+        """Returns an argument as it is to be typed: `--output-prefix PREFIX`."""
+        option = _long(name.split("/"))
+        action = self._option_string_actions.get(option)
+        if action is None or action.nargs == 0:
+            return option
+        return f"{option} {action.metavar or action.dest.upper()}"
+
+
+def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
+    """Returns a question for what may have been meant; None if nothing is near.
+
+    Args:
+        words: what was typed, or several such.
+        known: what there is.
+
+    Example:
+        >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])
+        'did you mean `--tokenizer`?'
+    """
+    names = list(known)
+    near = [_near(word, names) for word in ([words] if isinstance(words, str) else words)]
+    guesses = dict.fromkeys(" or ".join(f"`{name}`" for name in each) for each in near if each)
+    return f"did you mean {', '.join(guesses)}?" if guesses else None
+
+
+def _near(word: str, names: list[str]) -> list[str]:
+    """Returns what is about as near to a word as the nearest, and near at all; else what begins with it."""
+    from difflib import SequenceMatcher
+
+    likeness = {name: SequenceMatcher(None, word, name).ratio() for name in names}
+    best = max(likeness.values(), default=0.0)
+    if best < _LEAST_LIKENESS:
+        return [name for name in names if len(word) >= _SHORTEST_BEGINNING and name.startswith(word)][:_MOST_GUESSES]
+    ranked = sorted(names, key=lambda name: -likeness[name])
+    return [name for name in ranked if likeness[name] >= max(best - _LIKE_THE_BEST, _LEAST_LIKENESS)][:_MOST_GUESSES]
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Returns names as a choice.
+
+    Example:
+        >>> one_of(["a", "b", "c"])
+        'a, b or c'
+    """
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _long(names: Sequence[str]) -> str:
+    return next((name for name in names if name.startswith("--")), names[0])
+
+
+def _in_our_words(message: str) -> str:
+    for theirs, ours in _WORDS:
+        message = re.sub(theirs, ours, message)
+    return message
