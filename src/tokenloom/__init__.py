@@ -75,6 +75,7 @@ __all__ = [
     "build_catalogue",
     "build_dataloader",
     "get_batch_on_this_rank_for_sequence_packing",
+    "load",
     "load_tokenizer",
     "loader_statistics",
     "merge_datasets",

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from tokenloom.errors import MissingExtraError
+
+
+def is_installed(module: str) -> bool:
+    """Whether a library is there, without importing it."""
+    return importlib.util.find_spec(module) is not None
 
 
 def require(module: str, *, extra: str) -> ModuleType:

@@ -128,7 +128,7 @@ def test_defaults_are_the_reference_s():
         tokenizer=StandInTokenizer(),
         **dict.fromkeys(("reset_position_ids", "reset_attention_mask", "eod_mask_loss"), False),
     )
-    assert gpt.create_attention_mask
+    assert not gpt.create_attention_mask
     assert gpt.drop_last_partial_validation_sequence
     assert gpt.add_extra_token_to_sequence
     assert not gpt.inter_document_masking

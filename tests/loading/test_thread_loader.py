@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,3 +306,71 @@ def test_a_walk_over_topologies_is_the_stream_of_the_unbroken_run(total, data):
     last = run_loader(FakeRun(total))
     last.load_state_dict(state)
     assert seen + flat(positions_of(last)) == list(range(total))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("settings", [{}, {"reuse_after": 1}, {"integer_dtype": "int32"}])
+def test_batches_are_the_same_arrays_without_torch(prefix, change, settings):
+    dataset = make_dataset(prefix, num_samples=40, **CHANGES[change])
+    loader = ThreadLoader(dataset, batch_size=4, tensors="numpy", read_ahead=2, **settings)
+    assert (loader.tensors, loader.pin_memory) == ("numpy", False)
+    tensors = ThreadLoader(dataset, batch_size=4, **settings)
+    assert tensors.tensors == "torch"
+    for arrays, expected in zip(loader, tensors, strict=True):
+        assert {type(array) for array in arrays.values()} == {np.ndarray}
+        assert {name: (array.dtype, array.tolist()) for name, array in arrays.items()} == {
+            name: (tensor.numpy().dtype, tensor.tolist()) for name, tensor in expected.items()
+        }
+    assert loader.digest == tensors.digest
+
+
+def test_samples_of_a_users_own_become_arrays():
+    rows = [{"tokens": [k, k + 1], "weight": 0.5} for k in range(4)]
+    (batch,) = ThreadLoader(rows, batch_size=4, tensors="numpy")
+    assert batch["tokens"].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    assert batch["weight"].dtype == np.float64
+
+
+def test_arrays_are_what_is_left_without_torch(prefix):
+    script = f"""
+import sys
+sys.modules["torch"] = None
+from tokenloom import ThreadLoader, load
+dataset = load({prefix!r}, sequence_length=8, tokenizer="null:100")
+loader = ThreadLoader(dataset, batch_size=4)
+batch = next(iter(loader))
+print(loader.tensors, type(batch["tokens"]).__name__, batch["tokens"].shape)
+try:
+    ThreadLoader(dataset, batch_size=4, tensors="torch")
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "numpy ndarray (4, 8)",
+        "`torch` is not installed",
+        "hint: run `pip install tokenloom[torch]`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tensors": "jax"}, "expected `tensors` to be 'torch' or 'numpy', found 'jax'\nhint: JAX and others take the"),
+        (
+            {"tensors": "numpy", "pin_memory": True},
+            '`pin_memory` needs the tensors of torch, found `tensors="numpy"`\nhint: leave `pin_memory` out',
+        ),
+    ],
+)
+def test_what_batches_cannot_be_made_of_is_said(prefix, settings, message):
+    with pytest.raises(ConfigError) as caught:
+        ThreadLoader(make_dataset(prefix), batch_size=4, **settings)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_loader_says_what_it_is(prefix):
+    dataset = make_dataset(prefix, num_samples=40)
+    assert repr(ThreadLoader(dataset, batch_size=4, tensors="numpy")) == (
+        f"ThreadLoader({dataset!r}, MegatronPretrainingSampler, tensors='numpy', num_threads=1)"
+    )

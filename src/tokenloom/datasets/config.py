@@ -229,7 +229,8 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             the next two to be given; its program sets them to False.)
         reset_attention_mask: no attention across an end-of-document token.
         eod_mask_loss: no loss where the input token is end-of-document.
-        create_attention_mask: whether samples hold a dense mask, bool[1, S, S].
+        create_attention_mask: whether samples hold a dense mask, bool[1, S, S]: S² bytes each, which kernels of
+            attention do without.
         drop_last_partial_validation_sequence: whether the last, incomplete validation sample is left out.
         add_extra_token_to_sequence: read one token beyond the sample for its last label.
         object_storage_cache_path: folder for what is kept of data in object storage; overrides that of
@@ -254,7 +255,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     reset_position_ids: bool | None = False
     reset_attention_mask: bool | None = False
     eod_mask_loss: bool | None = False
-    create_attention_mask: bool = True
+    create_attention_mask: bool = False
     drop_last_partial_validation_sequence: bool = True
     add_extra_token_to_sequence: bool = True
     object_storage_cache_path: str | None = None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.numbers import Item, items_of, parse_number, quoted
+from tokenloom.numbers import Item, finite_or_none, items_of, parse_number, quoted
 
 SplitMatrix = list[tuple[float, float] | None]
 
@@ -34,6 +34,27 @@ class Split(Enum):
         return self.name == other.name
 
     __hash__ = Enum.__hash__  # of the name
+
+
+def split_text(split: str | Sequence[float]) -> str:
+    """Returns a split as settings and cache keys have it: weights given as numbers, as a text.
+
+    Example:
+        >>> split_text((98, 1, 0.5))
+        '98,1,0.5'
+
+    Raises:
+        ConfigError: it is neither a text nor a sequence of finite numbers.
+    """
+    if isinstance(split, str):
+        return split
+    weights = None
+    if isinstance(split, (Sequence, np.ndarray)) and not isinstance(split, bytes):
+        weights = [finite_or_none(weight) for weight in split]
+    if weights is None or None in weights:
+        message = f"expected the weights of train, valid and test as the split, found {split!r}"
+        raise ConfigError(message, hint='such as "98,1,1" or (98, 1, 1)')
+    return ",".join(np.format_float_positional(weight or 0.0, trim="-") for weight in weights)
 
 
 def parse_and_normalize_split(split: str) -> list[float]:

@@ -4,6 +4,7 @@ from .check_reading import check_reading as check_reading
 from .counts import BatchCounts as BatchCounts
 from .counts import SourceCounts as SourceCounts
 from .digest import check_same_batches as check_same_batches
+from .from_data import load as load
 from .loader import build_dataloader as build_dataloader
 from .loader_report import LoaderReport as LoaderReport
 from .loader_report import loader_report as loader_report

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.outputs import MakeArray, integers_of
 from tokenloom.datasets.protocols import FillsBatches
-from tokenloom.datasets.shortcuts import FILLS, ask_each, digests_tokens, fills_batches, hook_of, must_be_asked
+from tokenloom.datasets.shortcuts import (
+    FILLS,
+    ask_each,
+    batch_of,
+    digests_tokens,
+    fills_batches,
+    hook_of,
+    must_be_asked,
+)
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_digest import digests_of_batch
 from tokenloom.loading.loader import collate
-from tokenloom.optional import require
+from tokenloom.optional import is_installed, require
+
+Tensors = Literal["torch", "numpy"]
+"""What batches are made of."""
 
 
 class BatchBuffers:
@@ -24,15 +35,18 @@ class BatchBuffers:
 
     Args:
         dataset: gives batches by positions; it must fill given arrays (`fills_batches`) for all but the defaults.
-        pin_memory: whether batches lie in page-locked memory.
+        tensors: what batches are made of.
+        pin_memory: whether batches lie in page-locked memory, which torch makes.
         integer_dtype: dtype of tokens, labels and positions.
 
     Raises:
         ConfigError: the dataset cannot fill given arrays, or integer_dtype is neither int64 nor int32.
     """
 
-    def __init__(self, dataset: Any, *, pin_memory: bool, integer_dtype: DTypeLike) -> None:
+    def __init__(self, dataset: Any, *, tensors: Tensors, pin_memory: bool, integer_dtype: DTypeLike) -> None:
         self._dataset = dataset
+        self._as_tensors: Callable[[Sample], Sample] = to_tensors if tensors == "torch" else dict
+        self._collate = self._collated if tensors == "torch" else self._stacked
         self._pin_memory = pin_memory
         self._integers = integers_of(integer_dtype)
         self._fills = fills_batches(dataset)
@@ -58,7 +72,7 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Sequence[int | None], digests: NDArray[np.uint64] | None = None
     ) -> dict[str, Any]:
-        """Returns the tensors of a batch, in memory of their own.
+        """Returns the tensors or arrays of a batch, in memory of their own.
 
         Args:
             number: number of the batch in this iteration, from 0; what follows each other.
@@ -67,20 +81,24 @@ class BatchBuffers:
         """
         more = {} if digests is None else {"digests": digests}
         if must_be_asked(self._dataset):
-            return self._collated(positions)
+            if self._integers != np.int64:
+                check_fills(self._dataset, "integer_dtype")
+            return self._collate(positions)
         if self._fills and (self._pin_memory or self._integers != np.int64):
-            return to_tensors(self._dataset.batch(positions, out=self._allocate(len(positions)), **more))
-        tensors = to_tensors(self._dataset.batch(positions, **more))
+            return self._as_tensors(self._dataset.batch(positions, out=self._allocate(len(positions)), **more))
+        tensors = self._as_tensors(self._dataset.batch(positions, **more))
         return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
 
     def _collated(self, positions: Sequence[int | None]) -> dict[str, Any]:
         """Returns a batch of what `dataset[k]` gives, as a DataLoader would make it."""
-        if self._integers != np.int64:
-            check_fills(self._dataset, "integer_dtype")
         batch: dict[str, Any] = collate(ask_each(self._dataset, positions))
         if self._pin_memory:
             batch = require("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(batch)
         return batch
+
+    def _stacked(self, positions: Sequence[int | None]) -> dict[str, Any]:
+        """Returns the same as NumPy arrays."""
+        return batch_of(self._dataset, positions)
 
     def _allocate(self, count: int) -> Sample:
         batch: Sample = self._dataset.allocate_batch(count, integer_dtype=self._integers, empty=self._empty)
@@ -107,30 +125,64 @@ class RingBuffers(BatchBuffers):
     Args:
         dataset: must fill given arrays.
         num_slots: batches in the ring.
-        pin_memory, integer_dtype: the same as for `BatchBuffers`.
+        tensors, pin_memory, integer_dtype: the same as for `BatchBuffers`.
     """
 
-    def __init__(self, dataset: Any, *, num_slots: int, pin_memory: bool, integer_dtype: DTypeLike) -> None:
-        super().__init__(dataset, pin_memory=pin_memory, integer_dtype=integer_dtype)
+    def __init__(
+        self, dataset: Any, *, num_slots: int, tensors: Tensors, pin_memory: bool, integer_dtype: DTypeLike
+    ) -> None:
+        super().__init__(dataset, tensors=tensors, pin_memory=pin_memory, integer_dtype=integer_dtype)
         check_fills(dataset, "reuse_after")
         self._slots = [_Slot() for _ in range(num_slots)]
 
     def fill(
         self, number: int, positions: Sequence[int | None], digests: NDArray[np.uint64] | None = None
     ) -> dict[str, Any]:
-        """Returns the tensors of a batch, which are valid until batch `number + num_slots` is filled."""
+        """Returns the tensors or arrays of a batch, which are valid until batch `number + num_slots` is filled."""
         slot = self._slots[number % len(self._slots)]
         count = len(positions)
         if slot.num_rows < count:
             slot.arrays, slot.num_rows, slot.num_used = self._allocate(count), count, -1
         if slot.num_used != count:
             slot.rows = {name: array[:count] for name, array in slot.arrays.items()}
-            slot.tensors, slot.num_used = to_tensors(slot.rows), count
+            slot.tensors, slot.num_used = self._as_tensors(slot.rows), count
         if digests is None:
             self._dataset.batch(positions, out=slot.rows)
         else:
             self._dataset.batch(positions, out=slot.rows, digests=digests)
         return dict(slot.tensors)
+
+
+def tensors_to_make(tensors: Tensors | None) -> Tensors:
+    """Returns what batches are made of: as asked, else torch's tensors where torch is installed, else NumPy's arrays.
+
+    Raises:
+        ConfigError: it is neither.
+        MissingExtraError: torch was asked for, and is not installed.
+    """
+    if tensors is None:
+        return "torch" if is_installed("torch") else "numpy"
+    if tensors not in get_args(Tensors):
+        choices = " or ".join(map(repr, get_args(Tensors)))
+        message = f"expected `tensors` to be {choices}, found {tensors!r}"
+        raise ConfigError(message, hint='JAX and others take the arrays of `tensors="numpy"`')
+    if tensors == "torch":
+        require("torch", extra="torch")
+    return tensors
+
+
+def pins_memory(tensors: Tensors, *, pin_memory: bool | None) -> bool:
+    """Returns whether batches lie in page-locked memory: as asked, else where CUDA is available to torch.
+
+    Raises:
+        ConfigError: it is asked for with NumPy's arrays.
+    """
+    if tensors == "torch":
+        return bool(require("torch", extra="torch").cuda.is_available()) if pin_memory is None else pin_memory
+    if pin_memory:
+        message = '`pin_memory` needs the tensors of torch, found `tensors="numpy"`'
+        raise ConfigError(message, hint="leave `pin_memory` out")
+    return False
 
 
 def check_fills(dataset: Any, setting: str) -> None:

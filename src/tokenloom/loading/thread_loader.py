@@ -17,14 +17,14 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_digest import ReadingDigest
-from tokenloom.loading.buffers import BatchBuffers, RingBuffers
+from tokenloom.loading.buffers import BatchBuffers, RingBuffers, Tensors, pins_memory, tensors_to_make
 from tokenloom.loading.counts import BatchCounts, RowCounts, SourceCounts, count_rows
+from tokenloom.loading.dealing import batches_of, check_positions
 from tokenloom.loading.read_ahead import announce_ahead
 from tokenloom.loading.read_batches import ReadBatches
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
 from tokenloom.numbers import checked_integer
-from tokenloom.optional import require
 from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 
 _STATE_VERSION = 1
@@ -87,6 +87,10 @@ class _Progress:
 class ThreadLoader:
     """Yields one dict of tensors per micro-batch, in the sampler's order, filled by threads while the loop computes.
 
+    Tensors are torch's where torch is installed, and NumPy's arrays where it is not, which is all that JAX and others
+    need: `tensors` asks for either, and says which they are. Without a sampler, batches of `batch_size` samples are
+    read in the order of the dataset, which is shuffled already; what does not fill up a batch at the end is left out.
+
     The kernels that fill a batch release the GIL, so threads do what torch's worker processes do, without starting
     them, pickling the dataset for them, and moving every batch through shared memory. `dataset.batch` is called from
     several threads at once where `num_threads` is above 1; all datasets of this package allow that.
@@ -101,27 +105,28 @@ class ThreadLoader:
     Of data in object storage, what later batches need is fetched while earlier ones are used, as by `build_dataloader`.
 
     Example:
-        >>> from tokenloom import GPTDatasetConfig, MegatronPretrainingSampler, MockGPTDataset, MockGPTLowLevelDataset
-        >>> from tokenloom import Split
-        >>> class Tokenizer:
-        ...     vocab_size, eod, pad, unique_identifiers = 100, 0, -1, {}
+        >>> import tempfile
         >>> import numpy as np
-        >>> config = GPTDatasetConfig(
-        ...     random_seed=1, sequence_length=16, tokenizer=Tokenizer(), reset_position_ids=False,
-        ...     reset_attention_mask=False, eod_mask_loss=False, create_attention_mask=False,
-        ... )
-        >>> low_level = MockGPTLowLevelDataset(config.tokenizer)
-        >>> dataset = MockGPTDataset(low_level, None, np.arange(100, dtype=np.int32), 64, Split.train, config)
-        >>> loader = ThreadLoader(dataset, MegatronPretrainingSampler(64, 0, 4, 0, 1), read_ahead=2)
+        >>> from tokenloom import IndexedDatasetBuilder, ThreadLoader, load
+        >>> prefix = f"{tempfile.mkdtemp()}/numbers"
+        >>> with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16) as builder:
+        ...     builder.add_document(list(range(1041)), [1041])
+        ...     builder.finalize(f"{prefix}.idx")
+        >>> dataset = load(prefix, sequence_length=16, tokenizer="null:2000")
+        >>> loader = ThreadLoader(dataset, batch_size=4, tensors="numpy")
         >>> [batch["tokens"].shape for batch in loader][:2], loader.wait.num_batches
-        ([torch.Size([4, 16]), torch.Size([4, 16])], 16)
+        ([(4, 16), (4, 16)], 16)
 
     Args:
         dataset: gives batches by positions, such as `GPTDataset` or `BlendedDataset`.
-        sampler: yields the positions of one micro-batch after the other.
+        sampler: yields the positions of one micro-batch after the other; None with `batch_size`.
+        batch_size: samples of a batch, where there is no sampler.
+        data_parallel_rank, data_parallel_size: which rank this is, of how many that share the samples, where there is
+            no sampler. They must be said where `torch.distributed` has several ranks.
+        tensors: "torch" or "numpy"; None for the former where torch is installed, else the latter.
         num_threads: number of threads that fill batches.
         read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use.
-        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
+        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available to torch.
         reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
             is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
             for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
@@ -132,15 +137,20 @@ class ThreadLoader:
         digest: whether to keep a digest of what was handed out, see `digest` and `check_reading`.
 
     Raises:
-        ConfigError: a number is out of range, or the dataset cannot fill given arrays and a setting needs it.
-        MissingExtraError: torch is not installed.
+        ConfigError: a number is out of range; the dataset is none, or cannot fill given arrays and a setting needs it;
+            there is neither a sampler nor a batch size, or both.
+        MissingExtraError: torch is asked for, and is not installed.
     """
 
     def __init__(
         self,
         dataset: Any,
-        sampler: Iterable[Sequence[int | None]],
+        sampler: Iterable[Sequence[int | None]] | None = None,
         *,
+        batch_size: int | None = None,
+        data_parallel_rank: int | None = None,
+        data_parallel_size: int | None = None,
+        tensors: Tensors | None = None,
         num_threads: int = 1,
         read_ahead: int = 4,
         pin_memory: bool | None = None,
@@ -149,13 +159,21 @@ class ThreadLoader:
         count: bool = False,
         digest: bool = True,
     ) -> None:
-        torch = require("torch", extra="torch")
+        sampler = batches_of(
+            dataset,
+            sampler,
+            batch_size=batch_size,
+            data_parallel_rank=data_parallel_rank,
+            data_parallel_size=data_parallel_size,
+        )
+        self.tensors: Tensors = tensors_to_make(tensors)
+        """What batches are made of: "torch" or "numpy"."""
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
         self.sampler = sampler
         self.num_threads = checked_integer("num_threads", num_threads, at_least=1)
         self.read_ahead = checked_integer("read_ahead", read_ahead, at_least=1)
-        self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self.pin_memory = pins_memory(self.tensors, pin_memory=pin_memory)
         self.reuse_after = None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
         self.integer_dtype = integer_dtype
         self._counts = BatchCounts() if count else None
@@ -211,19 +229,24 @@ class ThreadLoader:
             if not ending.is_set():  # else its threads are waited for, or have ended
                 executor.shutdown(cancel_futures=True)
 
+    def __repr__(self) -> str:
+        sampler = type(self.sampler).__name__
+        return f"ThreadLoader({self.dataset!r}, {sampler}, tensors={self.tensors!r}, num_threads={self.num_threads})"
+
     def _make_buffers(self) -> BatchBuffers:
         """Returns what the batches of one iteration are put into."""
+        settings: dict[str, Any] = {
+            "tensors": self.tensors,
+            "pin_memory": self.pin_memory,
+            "integer_dtype": self.integer_dtype,
+        }
         if self.reuse_after is None:
-            return BatchBuffers(self.dataset, pin_memory=self.pin_memory, integer_dtype=self.integer_dtype)
-        return RingBuffers(
-            self.dataset,
-            num_slots=self.read_ahead + self.reuse_after,
-            pin_memory=self.pin_memory,
-            integer_dtype=self.integer_dtype,
-        )
+            return BatchBuffers(self.dataset, **settings)
+        return RingBuffers(self.dataset, num_slots=self.read_ahead + self.reuse_after, **settings)
 
     def _fill(self, buffers: BatchBuffers, number: int, positions: Sequence[int | None]) -> _Filled:
         """Returns a batch with what is kept of it."""
+        check_positions(positions)
         try:
             if self.keeps_digest:
                 batch, digests = buffers.fill_and_digest(number, positions)

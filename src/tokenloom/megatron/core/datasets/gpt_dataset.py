@@ -58,11 +58,13 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
     """`tokenloom.GPTDatasetConfig` with the settings of all versions of the reference, checked as it checks them.
 
     Attributes:
+        create_attention_mask: True, as in the reference.
         sft_mock_dataset_config_json: how long made-up conversations are: JSON, or the path of a file with it.
         varlen_mock_dataset_config_json: the same of made-up samples of all lengths.
         varlen_sbhd_validation: whether `VarlenDataset` fills its samples up to `sequence_length`.
     """
 
+    create_attention_mask: bool = True
     sft_mock_dataset_config_json: str | None = None
     varlen_mock_dataset_config_json: str | None = None
     varlen_sbhd_validation: bool = False

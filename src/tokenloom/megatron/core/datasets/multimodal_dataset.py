@@ -27,6 +27,7 @@ def _as_it_is(sample: Sample) -> Sample:
 class MultimodalDatasetConfig(multimodal.MultimodalDatasetConfig, GPTDatasetConfig):
     """The settings of multimodal datasets, those of GPT checked as the reference checks them."""
 
+    create_attention_mask: bool = True
     preprocess_func: Callable[[Sample], Sample] | None = _as_it_is
 
 

@@ -1,0 +1,199 @@
+"""A dataset in one call: what names data, what is told by the data, and what is said where something is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.inspect.targets import write_run
+from tests.support import StandInTokenizer, random_documents, write_corpus
+
+from tokenloom import (
+    BlendedDataset,
+    BlendedMegatronDatasetBuilder,
+    GPTDataset,
+    GPTDatasetConfig,
+    SFTDataset,
+    ThreadLoader,
+    build_catalogue,
+    load,
+    preprocess_corpus,
+)
+from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
+from tokenloom.run.dataset import RunDataset
+from tokenloom.tokenizers.load import load_tokenizer
+
+TOKENIZER = StandInTokenizer()
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> list[str]:
+    rng = np.random.default_rng(0)
+    return [
+        write_corpus(tmp_path / name, random_documents(rng, count=30, longest=20, vocab_size=50))
+        for name in ("books", "web")
+    ]
+
+
+def made_of_text(folder: Path) -> str:
+    """Returns the prefix of a pair with a manifest, made by bytes."""
+    (folder / "corpus.jsonl").write_text("".join(f'{{"text": "line {number}"}}\n' for number in range(50)))
+    preprocess_corpus(folder / "corpus.jsonl", folder / "corpus", load_tokenizer("byte"), num_processes=1)
+    return str(folder / "corpus_text_document")
+
+
+def built(blend, num_samples=None, **settings):
+    """Returns what takes ten lines without `load`."""
+    config = GPTDatasetConfig(
+        random_seed=1234, sequence_length=8, blend=blend, split="1,0,0", tokenizer=TOKENIZER, **settings
+    )
+    return BlendedMegatronDatasetBuilder(GPTDataset, [num_samples, None, None], lambda: True, config).build()[0]
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    ours, theirs = (dataset.batch(range(len(dataset))) for dataset in (found, expected))
+    assert list(ours) == list(theirs)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_first_batch_takes_three_lines(tmp_path):
+    prefix = made_of_text(tmp_path)
+    dataset = load(prefix, sequence_length=16)
+    batch = next(iter(ThreadLoader(dataset, batch_size=8)))
+    assert sorted(batch) == ["labels", "loss_mask", "position_ids", "tokens"]
+    assert batch["tokens"].shape == (8, 16)
+
+
+def test_a_pair_is_a_gpt_dataset_of_all_its_documents(pairs):
+    prefix = pairs[0]
+    for name in (prefix, Path(prefix), f"{prefix}.bin", [prefix], ([prefix], None)):
+        assert_same(load(name, sequence_length=8, tokenizer=TOKENIZER), built(([prefix], None)))
+    changed = load(prefix, sequence_length=8, tokenizer=TOKENIZER, num_samples=100, eod_mask_loss=True)
+    assert_same(changed, built(([prefix], None), 100, eod_mask_loss=True))
+
+
+def test_several_are_a_blend(pairs, tmp_path):
+    books, web = pairs
+    plain = built((pairs, None))
+    for data in (pairs, tuple(pairs), str(tmp_path / "*"), str(tmp_path), (pairs, None)):
+        found = load(data, sequence_length=8, tokenizer=TOKENIZER)
+        assert isinstance(found, BlendedDataset)
+        assert_same(found, plain)
+    weighted = built((pairs, [3.0, 1.0]), 60, extend_short_datasets=True)
+    for data in ({books: 3, web: 1}, [(3, books), (1, web)], [["3", books], ["1", web]], (pairs, [3, 1])):
+        assert_same(load(data, sequence_length=8, tokenizer=TOKENIZER, num_samples=60), weighted)
+
+
+def test_a_blend_takes_further_epochs_of_what_is_short(pairs):
+    found = load({pairs[0]: 0.9, pairs[1]: 0.1}, sequence_length=8, tokenizer=TOKENIZER, num_samples=2000)
+    assert len(found) >= 2000
+    assert found[1999]["tokens"].shape == (8,)
+
+
+def test_a_catalogue_is_a_pair(pairs, tmp_path):
+    build_catalogue(pairs, tmp_path / "all")
+    found = load(tmp_path / "all", sequence_length=8, tokenizer=TOKENIZER)
+    assert isinstance(found, GPTDataset)
+    assert len(found) == len(built(([str(tmp_path / "all")], None)))
+
+
+def test_a_split_gives_three_datasets(pairs):
+    for split in ("80,20", (80, 20), [0.8, 0.2, 0.0], np.array([4, 1])):
+        train, valid, test = load(pairs[0], sequence_length=8, tokenizer=TOKENIZER, split=split, num_samples=100)
+        assert (len(train) >= 100, valid.index_split.name, test) == (True, "valid", None)
+    train, valid, _ = load(pairs[0], sequence_length=8, tokenizer=TOKENIZER, split="80,20", num_samples=(9, 7, 0))
+    assert (len(train) >= 9, len(valid) >= 7) == (True, True)
+
+
+def test_conversations_are_told_by_their_roles(tmp_path, pairs):
+    talk = conversation((PROMPT, [11, 12]), (ANSWER, [13, 9]))
+    chats = [write_conversations(tmp_path / name, [talk] * 9) for name in ("chat", "talk")]
+    found = load(chats[0], sequence_length=8, tokenizer=StandInTokenizer(pad=7), train_on="everything")
+    assert isinstance(found, SFTDataset)
+    assert found.config.train_on == "everything"
+    blend = load(chats, sequence_length=8, tokenizer=StandInTokenizer(pad=7))
+    assert isinstance(blend.datasets[1], SFTDataset)
+    with pytest.raises(ConfigError, match=r"found conversations in `.*chat` and none in `.*books`\nhint: load them"):
+        load([chats[0], pairs[0]], sequence_length=8, tokenizer=TOKENIZER)
+
+
+def test_a_run_says_all_itself(tmp_path):
+    path = write_run(tmp_path)
+    found = load(Path(path), tokenizer="byte", allow_data_mismatch=True)
+    assert isinstance(found, RunDataset)
+    assert len(found) == 4
+    for name, value in {
+        "sequence_length": 8,
+        "split": "1,1",
+        "num_samples": 3,
+        "seed": 5,
+        "eod_mask_loss": True,
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load(path, **{name: value})
+        assert caught.value.message == f"expected no `{name}` beside a run, which says it itself, found {value!r}"
+        assert caught.value.hint == f"change it in `{path}`"
+
+
+def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
+    prefix = made_of_text(tmp_path)
+    assert load(prefix, sequence_length=8).config.tokenizer.sha256 == load_tokenizer("byte").sha256
+    (tmp_path / "corpus_text_document.manifest.json").unlink()
+    with pytest.raises(TokenizerError) as caught:
+        load(prefix, sequence_length=8)
+    assert caught.value.message == f"expected `tokenizer`, found none, and no manifest beside `{prefix}` that names one"
+    assert caught.value.hint == 'name the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
+    assert len(load(prefix, sequence_length=8, tokenizer="byte")) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "hint"),
+    [
+        ({"sequence_length": None}, "expected `sequence_length`, found none", "the tokens of a sample, such as"),
+        (
+            {"sequence_lenght": 8},
+            "expected settings of `load` or `GPTDatasetConfig`, found `sequence_lenght`",
+            "did you mean `sequence_length`?",
+        ),
+        (
+            {"eod_mask_los": True},
+            "expected settings of `load` or `GPTDatasetConfig`, found `eod_mask_los`",
+            "did you mean `eod_mask_loss`?",
+        ),
+        (
+            {"random_seed": 1},
+            "expected settings of `load` or `GPTDatasetConfig`, found `random_seed`",
+            "write `seed`",
+        ),
+        (
+            {"num_samples": [1, 2, 3]},
+            "expected an integer as `num_samples` without `split`, found [1, 2, 3]",
+            "name the shares of train, valid and test",
+        ),
+        ({"split": {"train": 1}}, "expected the weights of train, valid and test as the split", 'such as "98,1,1"'),
+        ({"split": "train"}, "split 'train': item 1 'train' at column 1 is no number", None),
+    ],
+)
+def test_what_is_wrong_is_said(pairs, changes, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        load(pairs[0], **({"sequence_length": 8, "tokenizer": TOKENIZER} | changes))
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint is None if hint is None else caught.value.hint.startswith(hint)
+
+
+def test_a_blend_by_weights_needs_a_size(pairs):
+    weighted = dict.fromkeys(pairs, 1)
+    with pytest.raises(ConfigError, match="expected `num_samples` for a blend by weights, found none\nhint: such as"):
+        load(weighted, sequence_length=8, tokenizer=TOKENIZER)
+    with pytest.raises(ConfigError, match="expected three numbers as `num_samples` for a blend by weights in splits"):
+        load(weighted, sequence_length=8, tokenizer=TOKENIZER, split="9,1", num_samples=50)
+
+
+def test_data_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(DatasetNotFoundError, match="nowhere"):
+        load(tmp_path / "nowhere", sequence_length=8)
+    with pytest.raises(DatasetNotFoundError, match=r"no such file"):
+        load(tmp_path / "run.toml")
