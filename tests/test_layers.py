@@ -12,6 +12,7 @@ import tokenloom
 
 LAYERS = [
     "errors",
+    "explanations",
     "machine",
     "registry",
     "numbers",

@@ -111,6 +111,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "run diff": (*RUN, *RUN),
     "run commit": RUN,
     "run stream": (*RUN, "--batches", 2),
+    "explain": ("ConfigError",),
     "prove": (*RUN, "--document", "code:3", "--position", 3, "-o", "F/out/proof.json"),
     "check-proof": ("F/proof.json", "--commitment", "F/first.commitment.json"),
     "ledger": (*RUN, "--until-position", 20),
