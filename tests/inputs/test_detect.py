@@ -43,7 +43,7 @@ def test_name_and_first_bytes_tell_format_and_compression(tmp_path: Path, name: 
         ("a.txt", LINE, {}, "`{path}` is text: expected to be told whether a document is a line or a file"),
         ("a.parquet.gz", LINE, {}, "expected Parquet that compresses inside, found a whole file in gzip: `{path}`"),
         ("a.jsonl", b"PAR1", {}, "expected JSON lines in `{path}`, found Parquet by its first bytes"),
-        ("a", LINE, {"input_format": "csv"}, "expected an input format out of jsonl, text-lines, text-files, "),
+        ("a", LINE, {"input_format": "xml"}, "expected an input format out of jsonl, text-lines, text-files, "),
     ],
 )
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path, name: str, data: bytes, options: dict, message: str):

@@ -92,5 +92,7 @@ def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path: Path):
 
 
 def test_it_is_gone_with_its_object():
-    with pytest.raises(ConfigError, match="out of jsonl, text-lines, text-files, parquet, arrow, got 'fortunes'"):
+    with pytest.raises(
+        ConfigError, match="out of jsonl, text-lines, text-files, parquet, arrow, csv, tsv, got 'fortunes'"
+    ):
         CorpusSettings(input_format="fortunes")

@@ -17,7 +17,10 @@ FORMATS: Registry[RecordFormat] = Registry(
         "text-files": "tokenloom.inputs.formats.text_files:TEXT_FILES",
         "parquet": "tokenloom.inputs.formats.parquet:PARQUET",
         "arrow": "tokenloom.inputs.formats.arrow:ARROW",
+        "csv": "tokenloom.inputs.formats.delimited:CSV",
+        "tsv": "tokenloom.inputs.formats.delimited:TSV",
     },
 )
 """Formats by the name that a user chooses: JSON lines; a document per line of text; a document per file of text;
-Parquet; Arrow (a file or a stream). Where first bytes tell several formats, the first one here counts."""
+Parquet; Arrow (a file or a stream); fields with commas or tabs between them. Where first bytes tell several formats,
+the first one here counts."""

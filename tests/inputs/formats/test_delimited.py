@@ -1,0 +1,165 @@
+"""CSV and TSV as records."""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.inputs.corpora import COMPRESSIONS, bad, documents, json_lines, open_whole, parse_file
+from tests.preprocess.corpus import documents_of
+
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.errors import InputError
+from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.records import records_of
+from tokenloom.tokenizers.plain import ByteTokenizer
+
+ROWS = 'id,text,url\n1,one,u\n2,"two\nlines, and ""quotes""",u\n3,,u\n'
+TEXTS = [["one"], ['two\nlines, and "quotes"'], [""]]
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def refused(path: Path, **options: object) -> InputError:
+    with pytest.raises(InputError) as caught:
+        parse_file(path, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_texts_of_a_column(tmp_path: Path, block_bytes: int, mark: bytes, end: str):
+    path = write(tmp_path / "a.csv", mark + ROWS.replace("\n", end).encode())
+    found = documents(parse_file(path, block_bytes=block_bytes))
+    assert found == [[text.replace("\n", end) for text in each] for each in TEXTS]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "b.tab"])
+def test_tabs_separate_fields_too(tmp_path: Path, name: str):
+    path = write(tmp_path / name, 'title\ttext\na, b\t"x\ty"\n')
+    assert documents(parse_file(path, keys=["text", "title"])) == [["x\ty"]]
+    assert documents(parse_file(path, keys=["title"])) == [["a, b"]]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_the_same_pair_as_json_lines_of_the_same_records(tmp_path: Path, suffix: str):
+    lines = write(tmp_path / "lines.jsonl", json_lines({"text": text} for [text] in TEXTS * 9))
+    rows = ROWS + ROWS.partition("\n")[2] * 8
+    write(tmp_path / f"rows.csv{suffix}", COMPRESSIONS[suffix](rows.encode()))
+    settings = CorpusSettings(shard_bytes=50)
+    for name, source in (("a", lines), ("b", tmp_path / f"rows.csv{suffix}")):
+        preprocess_corpus([source], tmp_path / name, ByteTokenizer(), settings, num_processes=1)
+    for kind in ("bin", "idx"):
+        pairs = [(tmp_path / f"{name}_text_document.{kind}").read_bytes() for name in "ab"]
+        assert pairs[0] == pairs[1]
+    assert len(documents_of(tmp_path / "b_text_document")) == 27
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10, 1000])
+def test_bad_rows_are_bad_alone_and_say_their_line(tmp_path: Path, block_bytes: int):
+    path = write(
+        tmp_path / "a.csv",
+        b'id,text\n1,one\n2,two,three\n4\n5,"a\nb"\n\n7,"x"y\n8,caf\xe9\n9,"q\rr"\n10,a\rb\n11,"end\nof\n',
+    )
+    parsed = parse_file(path, block_bytes=block_bytes)
+    assert documents(parsed) == [["one"], ["a\nb"], ["q\rr"]]
+    unquoted = "a quote within a field in quotes that is not doubled"
+    assert bad(parsed) == [
+        (2, "line 3: expected 2 fields, found 3"),
+        (3, "line 4: expected 2 fields, found 1"),
+        (6, f"line 8: {unquoted}"),
+        (7, "line 9: not UTF-8: byte 0xe9 at column 6"),
+        (9, f"line 11: {unquoted}, or a carriage return outside quotes"),
+        (10, "line 12: a quote that opens here is not closed before the end of the file"),
+    ]
+    assert sum(block.num_blank_lines for block in parsed) == 1
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5, 1000])
+def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path: Path, block_bytes: int):
+    path = write(tmp_path / "a.csv", 'text\nbefore\n"' + 'long\n""' * 20 + '"\nafter\nx"y\n')
+    parsed = parse_file(path, block_bytes=block_bytes, max_record_bytes=40)
+    assert documents(parsed) == [["before"], ["after"], ['x"y']]
+    assert [number for number, _ in bad(parsed)] == [2]
+    with closing(open_whole(path, block_bytes=block_bytes, max_record_bytes=40)) as reader:
+        blocks = list(reader.blocks())
+    assert blocks[-1].first_line + blocks[-1].data.count(b"\n") == 26
+
+
+def test_rows_are_numbered_and_halved(tmp_path: Path):
+    path = write(tmp_path / "a.csv", ROWS)
+    with closing(open_whole(path, keys=["text"])) as reader:
+        [block] = reader.blocks()
+        assert reader.num_rows == 3
+    first, last = block.halves()
+    assert (first.first_record, first.first_line, last.first_record, last.first_line) == (1, 2, 2, 3)
+    assert [record.value["id"] for half in (first, last) for record in records_of(half)] == ["1", "2", "3"]
+    assert first.halves() is None
+
+
+def test_a_file_is_one_slice_whatever_its_size(tmp_path: Path):
+    file = inspect_input(str(write(tmp_path / "a.csv", ROWS)))
+    [[slice_]] = cut_inputs([file], shard_bytes=5)
+    assert (slice_.start, slice_.stop) == (0, 1)
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path):
+    path = write(tmp_path / "a.csv", "id,body\n1,one\n")
+    error = refused(path)
+    assert error.message == f"`{path}`: no column 'text'; found 'id', 'body'"
+    assert error.hint == "name one of the columns as the key"
+    assert documents(parse_file(path, keys=["body"])) == [["one"]]
+
+
+def test_other_delimiters_are_seen_in_the_columns(tmp_path: Path):
+    error = refused(write(tmp_path / "a.csv", "id;text\n1;one\n"))
+    assert "no column 'text'; found 'id;text'" in error.message
+    assert error.hint == "name one of the columns as the key; fields are separated by commas"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "expected the names of the columns in the first row, found an empty one"),
+        (b"\ntext\n", "expected the names of the columns in the first row, found an empty one"),
+        (b"text,text\na,b\n", "2 columns 'text'; found 'text', 'text'"),
+        (b'"text\n', "line 1: a quote that opens here is not closed before the end of the file"),
+        (b"caf\xe9\n", "line 1: not UTF-8: byte 0xe9 at column 4"),
+        (b"\xff\xfet\0", "expected UTF-8, found the byte order mark of UTF-16"),
+        (b'"' + b"long" * 300_000, "expected the names of the columns in the first row, found a row without end"),
+    ],
+)
+def test_headers_that_name_no_columns(tmp_path: Path, data: bytes, message: str):
+    assert message in refused(write(tmp_path / "a.csv", data)).message
+
+
+@given(
+    rows=st.lists(st.lists(st.text(alphabet=',"\n\r\tab é😀', max_size=8), min_size=2, max_size=2), max_size=8),
+    block_bytes=st.integers(1, 40),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_what_csv_writes_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], block_bytes: int, end: str
+):
+    sink = io.StringIO(newline="")
+    csv.writer(sink, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([["text", "more"], *rows])
+    path = write(tmp_path_factory.mktemp("csv") / "a.csv", sink.getvalue())
+    with closing(open_whole(path, keys=["text", "more"], block_bytes=block_bytes)) as reader:
+        blocks = list(reader.blocks())
+    for column, keys in enumerate((["text"], ["more"])):
+        found = documents(parse_block(block, keys) for block in blocks)
+        assert found == [[row[column]] for row in rows]
+    lines = sink.getvalue().count("\n")
+    assert not blocks or blocks[-1].first_line + blocks[-1].data.count(b"\n") == lines + 1
