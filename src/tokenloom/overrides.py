@@ -87,9 +87,9 @@ class Shortcut:
         self.method = method
         self.skips = skips
         self.asked_by_hooks = asked_by_hooks
-        self.names = skips if method is None else (method, *skips)
+        self.names: tuple[str, ...] = skips if method is None else (method, *skips)
         self._safe = Remembered(self.names, lambda obj: self._find(obj) is None)
-        self.known = self._safe.known
+        self.known: Callable[[Any], bool] = self._safe.known
         """Whether it is remembered that the method skips nothing of an object; if not, ask `skipped`."""
 
     def skipped(self, obj: Any) -> str | None:

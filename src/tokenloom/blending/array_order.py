@@ -129,7 +129,7 @@ class ArrayBlendOrder(OrderOfArrays):
     """
 
     def __init__(self, samples: BlendSamples, store: ArrayStore) -> None:
-        self.num_samples = samples.num_samples
+        self.num_samples: int = samples.num_samples
         super().__init__(samples, store)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -88,8 +88,8 @@ class BlendedDataset:
         check_weights(datasets, weights, size)
         check_overrides(self)
         _SAMPLE.skipped(self)  # complains of one alone
-        self.datasets = list(datasets)
-        self.split = self.datasets[0].index_split
+        self.datasets: list[Any] = list(datasets)
+        self.split: Any = self.datasets[0].index_split
         self.weights: list[float] = normalize(weights) if size is not None else list(weights)
         self.size = size
         self.config = config
@@ -102,6 +102,8 @@ class BlendedDataset:
         if config.mixing_block > 1:
             identifiers.update(mixing_block=config.mixing_block, random_seed=config.random_seed)
         self.unique_identifiers = identifiers
+        self.unique_description: str
+        self.unique_description_hash: str
         self.unique_description, self.unique_description_hash = describe(identifiers)
         self._number_type = number_type(len(self.datasets))
         self._layout: tuple[tuple[Output, ...], BatchLayout] | None = None

@@ -74,8 +74,8 @@ class BlendedMegatronDatasetBuilder:
     ) -> None:
         refuse_uncalled(self, self.uncalled_hooks)
         self.cls = cls
-        self.quotas = quotas(config, sizes)
-        self.sizes = list(sizes)
+        self.quotas: list[Quota | None] = quotas(config, sizes)
+        self.sizes: list[int | None] = list(sizes)
         if config.full_validation:
             self.sizes[Split.valid.value] = None
         self.is_built_on_rank = is_built_on_rank

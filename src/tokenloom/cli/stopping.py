@@ -25,7 +25,7 @@ class StoppedBySignal(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.name = signal.Signals(number).name
-        self.exit_status = 128 + number
+        self.exit_status: int = 128 + number
 
 
 @contextmanager

@@ -40,13 +40,13 @@ def _integer(text: str, *, at_least: int | None) -> int:
         raise ConfigError(message, hint=error.hint) from None
 
 
-count = option(partial(_integer, at_least=1))
+count: Callable[[str], int] = option(partial(_integer, at_least=1))
 """A number from 1 on."""
 
-whole_number = option(partial(_integer, at_least=0))
+whole_number: Callable[[str], int] = option(partial(_integer, at_least=0))
 """A number from 0 on."""
 
-signed_number = option(partial(_integer, at_least=None))
+signed_number: Callable[[str], int] = option(partial(_integer, at_least=None))
 """A whole number of either sign."""
 
 

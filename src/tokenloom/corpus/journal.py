@@ -43,7 +43,7 @@ class ShardJournal:
         self._state = threading.Condition()
         self._num_shared = 0
         self._is_taken = False
-        self.num_begun = 0
+        self.num_begun: int = 0
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
     def close(self, *, keeps: bool) -> None:

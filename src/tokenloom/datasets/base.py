@@ -95,9 +95,9 @@ class MegatronDataset(ABC):
         check_overrides(self, self.uncalled_hooks)
         self.dataset = dataset
         self.dataset_path = dataset_path
-        self.rows = Rows.of(indices)
+        self.rows: Rows = Rows.of(indices)
         """The elements that this split exposes, without an array of them."""
-        self.num_samples = None if num_samples is None else operator.index(num_samples)
+        self.num_samples: int | None = None if num_samples is None else operator.index(num_samples)
         self.index_split = index_split
         self.config = config
         self.unique_identifiers: OrderedDict[str, Any] = OrderedDict()
@@ -108,6 +108,8 @@ class MegatronDataset(ABC):
         for attribute in self._key_config_attributes():
             self.unique_identifiers[attribute] = getattr(config, attribute)
         self.unique_identifiers.update(self._further_identifiers())
+        self.unique_description: str
+        self.unique_description_hash: str
         self.unique_description, self.unique_description_hash = describe(self.unique_identifiers)
         if not self._opens_later:
             check_tokenizer(dataset, config, name=f"`{dataset_path or type(self).__name__}`")
@@ -127,7 +129,8 @@ class MegatronDataset(ABC):
 
     @indices.setter
     def indices(self, indices: NDArray[Any]) -> None:
-        self.rows, self._indices = Rows.of(indices), indices
+        self.rows = Rows.of(indices)
+        self._indices = indices
 
     @staticmethod
     @abstractmethod

@@ -28,7 +28,7 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.2
 
@@ -70,9 +70,9 @@ class SFTLowLevelDataset:
 
     def _take(self, pair: IndexedDataset, *, plain_text: bool) -> None:
         self.pair = pair
-        self.path_prefix = pair.path_prefix
+        self.path_prefix: str = pair.path_prefix
         self._is_text = plain_text and not has_roles(pair)
-        self.roles = self._open_roles(None)
+        self.roles: SequenceRoles = self._open_roles(None)
 
     def _open_roles(self, remote: RemoteFile | None) -> SequenceRoles:
         if self._is_text:

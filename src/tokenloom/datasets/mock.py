@@ -26,8 +26,8 @@ class MockGPTLowLevelDataset:
     max_sequence_length = 4096
 
     def __init__(self, tokenizer: TokenizerLike) -> None:
-        self.vocab_size = tokenizer.vocab_size
-        self.eod_token = tokenizer.eod
+        self.vocab_size: int = tokenizer.vocab_size
+        self.eod_token: int = tokenizer.eod
         self.sequence_lengths: NDArray[np.int32] = np.random.default_rng(seed=self.seed).integers(
             low=1, high=self.max_sequence_length, size=self.size, dtype=np.int32
         )

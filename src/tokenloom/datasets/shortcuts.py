@@ -41,7 +41,7 @@ class SampleShortcut(Shortcut):
     def __init__(self, method: str | None, *, skips: tuple[str, ...], asked_by_hooks: bool = False) -> None:
         super().__init__(method, skips=skips, asked_by_hooks=asked_by_hooks)
         self._free = Remembered((*self.names, "item_hook"), self._is_free)
-        self.free = self._free.known
+        self.free: Callable[[Any], bool] = self._free.known
 
     def hook(self, dataset: Any) -> str | None:
         """Returns what is skipped: a method of a user's class, or a function that was configured; or None."""

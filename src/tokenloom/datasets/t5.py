@@ -16,7 +16,7 @@ from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import T5Filler
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _SPECIAL_TOKENS = 2  # the reference leaves room for one bos and one eos, though the encoder gets neither
 _ROLES = {"bos": "it begins what the decoder reads", "eos": "it ends what the decoder writes"}

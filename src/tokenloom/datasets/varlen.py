@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.chat_config import VarlenDatasetConfig, as_chat_config
+from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import TakenConversations
@@ -54,7 +54,7 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
     reads_text = True
     shares_samples = False
     makes_batches = False
-    config_class = VarlenDatasetConfig
+    config_class: ClassVar[type[SFTDatasetConfig]] = VarlenDatasetConfig
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
@@ -139,8 +139,8 @@ class MockVarlenLowLevelDataset:
     size = 1_000_000
 
     def __init__(self, tokenizer: TokenizerLike, *, mode: str, **settings: Any) -> None:
-        self.vocab_size = tokenizer.vocab_size
-        self.eod_token = tokenizer.eod
+        self.vocab_size: int = tokenizer.vocab_size
+        self.eod_token: int = tokenizer.eod
         modes: dict[str, Callable[..., NDArray[np.int64]]] = {"distribution": self._lognormal, "file": _lengths_of_file}
         if mode not in modes:
             message = f"expected the mode 'distribution' or 'file' of made-up data, found {mode!r}"

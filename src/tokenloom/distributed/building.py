@@ -16,7 +16,7 @@ from tokenloom.distributed.sameness import Description, digests_of, same_setting
 from tokenloom.distributed.seat import Record
 from tokenloom.errors import ConfigError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]

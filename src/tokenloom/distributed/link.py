@@ -32,7 +32,7 @@ from tokenloom.distributed.torch_side import TorchSide
 from tokenloom.distributed.wire import LARGEST_MESSAGE_BYTES, ForeignMessageError, Wire
 from tokenloom.errors import BuildError, DivergenceError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _FAREWELL_SECONDS = 0.5
 """How long the last words may take to arrive before connections are closed."""

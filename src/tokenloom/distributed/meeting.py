@@ -78,7 +78,7 @@ class Meeting:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._link = link_of(ranks)
-        self.lost_a_rank = False
+        self.lost_a_rank: bool = False
         """Whether the last report failed because a rank died or was silent."""
 
     @contextmanager

@@ -44,7 +44,7 @@ class Aside(threading.Thread):
         self._then = then
         self._is_wanted = True
         self._moved = time.monotonic()
-        self.is_done = False
+        self.is_done: bool = False
         self.result: Any = None
         self.error: Exception | None = None
         self.start()

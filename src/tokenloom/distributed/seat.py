@@ -69,15 +69,15 @@ class Seat:
     """
 
     def __init__(self, ranks: Ranks, *, pid: int, silence_seconds: float, now: float) -> None:
-        self.rank = ranks.rank
-        self.collector = ranks.world_size - 1
+        self.rank: int = ranks.rank
+        self.collector: int = ranks.world_size - 1
         self.silence_seconds = silence_seconds
-        self.beat_seconds = beat_seconds(silence_seconds)
+        self.beat_seconds: float = beat_seconds(silence_seconds)
         self.outbox: deque[tuple[int, Record]] = deque()
         self.verdict: Record | None = None
         self._hello: Record = {"kind": "hello", "host": ranks.host, "pid": pid, "silence_seconds": silence_seconds}
         others = range(self.collector) if self.is_collector else [self.collector]
-        self.peers = {rank: Peer(rank, 0.0, f"rank {rank}") for rank in others}
+        self.peers: dict[int, Peer] = {rank: Peer(rank, 0.0, f"rank {rank}") for rank in others}
         self._now = now
         self._attention = 0.0
         self._last_beat = 0.0
@@ -88,7 +88,7 @@ class Seat:
         self._lost: list[Peer] = []
         self.obstacle: str | None = None
         """What keeps this rank from finding others, if the transport knows."""
-        self.missing = set(self.peers)
+        self.missing: set[int] = set(self.peers)
         """The peers that have not come and are not known to be lost."""
         self._last_judged = 0.0
         self._answers: deque[Record] = deque()

@@ -34,7 +34,7 @@ class Wire:
     def __init__(self, connection: socket.socket, *, largest_bytes: int = LARGEST_GREETING_BYTES) -> None:
         self.socket = connection
         self.largest_bytes = largest_bytes
-        self.is_open = True
+        self.is_open: bool = True
         self.rank: int | None = None
         """Rank of the other side, once that is known."""
         self._incoming = bytearray()

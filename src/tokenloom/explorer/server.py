@@ -35,11 +35,12 @@ class LocalServer:
         uvicorn = require("uvicorn", extra="explore")
         require("starlette", extra="explore")
         self._socket = _listening(host, port)
+        self.port: int
         address, self.port = self._socket.getsockname()[:2]
         bound = ipaddress.ip_address(address.partition("%")[0])
-        self.is_loopback = bound.is_loopback
+        self.is_loopback: bool = bound.is_loopback
         self._host = socket.gethostname() if bound.is_unspecified else host
-        self.access = Access.at(
+        self.access: Access = Access.at(
             port=self.port,
             names=(self._host, str(bound)),
             is_loopback=bound.is_loopback,

@@ -59,7 +59,7 @@ class JoinedPairs:
         mmap: bool = True,
         object_storage: ObjectStorageSettings | None = None,
     ) -> None:
-        self.pairs = list(pairs)
+        self.pairs: list[PairToJoin] = list(pairs)
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage

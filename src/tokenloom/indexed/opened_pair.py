@@ -66,7 +66,7 @@ class OpenedPair:
         dtype_code: int | None = None,
         object_storage: ObjectStorageSettings | None = None,
     ) -> None:
-        self.path_prefix = prefix_of(path_prefix)
+        self.path_prefix: str = prefix_of(path_prefix)
         self.multimodal = multimodal
         self.mmap = mmap
         self.fast_cache_load = fast_cache_load

@@ -57,8 +57,8 @@ class BlockEncoder:
         self._num_pending = 0
         self._entries: list[NDArray[Any]] = []
         self._record_before = 1
-        self.num_documents = 0
-        self.num_runs = 0
+        self.num_documents: int = 0
+        self.num_runs: int = 0
 
     def append(self, runs: OriginRuns) -> None:
         """Appends documents; runs that go on from those before are joined with them."""
@@ -128,7 +128,7 @@ class PackedRuns:
     def __init__(self) -> None:
         self._data = bytearray()
         self._encoder = BlockEncoder(self._data.extend)
-        self.append = self._encoder.append
+        self.append: Callable[[OriginRuns], None] = self._encoder.append
 
     def blocks(self, *, num_files: int) -> Blocks:
         """Returns all of them; nothing can be appended any more."""

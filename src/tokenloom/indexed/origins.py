@@ -56,8 +56,8 @@ class Origins:
     """
 
     def __init__(self, files: Sequence[OriginFile], blocks: Blocks) -> None:
-        self.files = tuple(files)
-        self.num_documents = blocks.num_documents
+        self.files: tuple[OriginFile, ...] = tuple(files)
+        self.num_documents: int = blocks.num_documents
         self._blocks = blocks
 
     @property
@@ -300,8 +300,8 @@ class JoinedOrigins:
         self._append = self._packing.append if append is None else append
         self._files: dict[tuple[str, int, str | None, str], OriginFile] = {}
         self._places: dict[tuple[str, int, str | None, str], int] = {}
-        self.num_documents = 0
-        self.are_known = False
+        self.num_documents: int = 0
+        self.are_known: bool = False
 
     @property
     def files(self) -> tuple[OriginFile, ...]:

@@ -77,7 +77,7 @@ class SequenceRoles:
         self.kinds = kinds
         self.tokenizer_sha256 = tokenizer_sha256
         self.remote = remote
-        self.parts = RoleParts(offsets, stops, kinds)
+        self.parts: RoleParts = RoleParts(offsets, stops, kinds)
         self._watch = Watch([offsets, stops, kinds])
 
     def __len__(self) -> int:

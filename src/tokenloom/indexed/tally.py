@@ -25,8 +25,8 @@ class FileTally:
     """The size of a file and its CRC-32, of the bytes so far."""
 
     def __init__(self) -> None:
-        self.num_bytes = 0
-        self.crc32 = 0
+        self.num_bytes: int = 0
+        self.crc32: int = 0
 
     def add(self, data: bytes | memoryview) -> None:
         """Takes note of the bytes that come next."""

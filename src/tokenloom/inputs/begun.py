@@ -28,7 +28,7 @@ class BegunReader(ReaderOver):
             self._head.append(block)
             if not block.too_long or len(self._head) == _MOST_HEAD_BLOCKS:
                 break
-        self.first = self._head[-1] if self._head else None
+        self.first: Block | None = self._head[-1] if self._head else None
 
     def blocks(self) -> Iterator[Block]:
         """Yields all blocks, those that were looked at first."""

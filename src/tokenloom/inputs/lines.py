@@ -141,10 +141,10 @@ class LineReader:
     def __init__(
         self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock], drops_mark: bool = False
     ) -> None:
-        self.block_bytes = options.block_bytes
-        self.num_text_bytes = 0
-        self.num_rows = 0
-        self.num_bytes = slice_.stop - slice_.start if slice_.file.is_cut_by_bytes else slice_.file.num_bytes
+        self.block_bytes: int = options.block_bytes
+        self.num_text_bytes: int = 0
+        self.num_rows: int = 0
+        self.num_bytes: int = slice_.stop - slice_.start if slice_.file.is_cut_by_bytes else slice_.file.num_bytes
         self._path = slice_.file.path
         self._new_block = block
         self._drops_mark = drops_mark

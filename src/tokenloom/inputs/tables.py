@@ -102,9 +102,9 @@ class TableReader(ABC):
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
-        self.block_bytes = options.block_bytes
-        self.num_text_bytes = 0
-        self.num_rows = 0
+        self.block_bytes: int = options.block_bytes
+        self.num_text_bytes: int = 0
+        self.num_rows: int = 0
         self._num_read_rows = 0
         self._arrow = require("pyarrow", extra="parquet")
         self._path = slice_.file.path

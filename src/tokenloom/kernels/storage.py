@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,9 @@ class Watch:
     def __init__(self, arrays: Sequence[NDArray[Any]], tokens: NDArray[np.uint8] | None = None) -> None:
         self._arrays = arrays  # mapped as long as somebody may look
         self._tokens = tokens
-        self.native = _native.Watch([array for array in arrays if array.size], tokens)
-        self.check = self.native.check
-        self.check_tokens = self.native.check_tokens
+        self.native: _native.Watch = _native.Watch([array for array in arrays if array.size], tokens)
+        self.check: Callable[[], None] = self.native.check
+        self.check_tokens: Callable[[int, int], None] = self.native.check_tokens
 
 
 def damage_error(path: bytes, num_bytes: int) -> ChangedFileError:

@@ -97,11 +97,11 @@ class BalancedSampler(MegatronPretrainingSampler):
         if not isinstance(dataset, Blended) or not isinstance(dataset.order, Locates):
             message = f"expected a blend of datasets, found {type(dataset).__name__}"
             raise ConfigError(message, hint="of one dataset, all ranks see the same mixture with any sampler")
-        self.seed = checked_integer("seed", seed, at_least=0, below=2**64)
+        self.seed: int = checked_integer("seed", seed, at_least=0, below=2**64)
         if isinstance(global_batch_size, (int, np.integer)):
             global_batch_size = BatchSizeSchedule.constant(int(global_batch_size))
         self.batch_sizes: BatchSizes = global_batch_size
-        self.described_batch_sizes = repr(global_batch_size)  # as a text, part of what states of loaders compare
+        self.described_batch_sizes: str = repr(global_batch_size)  # as a text, part of what states of loaders compare
         self._dataset = dataset
         self._step_size(self.consumed_samples)  # complains of a first size that micro-batches do not make up
 

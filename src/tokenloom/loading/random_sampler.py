@@ -73,16 +73,16 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
         self.dataset = dataset
-        self.consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
+        self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
         self.data_sharding = data_sharding
-        self.seed = None if seed is None else checked_integer("seed", seed, at_least=0)
+        self.seed: int | None = None if seed is None else checked_integer("seed", seed, at_least=0)
         self.global_batch_size = global_batch_size
         chunk = self.micro_batch_times_data_parallel_size
         unit = chunk
         if global_batch_size is not None:
             unit = checked_integer("global_batch_size", global_batch_size, at_least=1)
             count_chunks(unit, chunk)
-        self.samples_per_epoch = self.total_samples - self.total_samples % unit
+        self.samples_per_epoch: int = self.total_samples - self.total_samples % unit
         if not self.samples_per_epoch:
             message = f"expected at least {unit} samples, one batch of all ranks, found {self.total_samples}"
             raise ConfigError(message, hint="use smaller batches or fewer ranks")

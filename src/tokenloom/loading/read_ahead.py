@@ -49,7 +49,7 @@ class AnnouncingSampler:
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
         self.sampler = sampler
-        self.num_workers = max(1, num_workers)
+        self.num_workers: int = max(1, num_workers)
         self.num_ahead = num_ahead
 
     def __len__(self) -> int:

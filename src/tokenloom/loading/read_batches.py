@@ -216,7 +216,7 @@ class DigestedBatches:
 
     def __init__(self, batches: Iterable[Any], dataset: Any, sampler: Iterable[Batch]) -> None:
         self.batches = batches
-        self.read = ReadBatches(dataset, sampler)
+        self.read: ReadBatches = ReadBatches(dataset, sampler)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the batches."""

@@ -36,14 +36,16 @@ class DataParallelSampler:
     def __init__(
         self, total_samples: int, micro_batch_size: int, data_parallel_rank: int, data_parallel_size: int
     ) -> None:
-        self.total_samples = checked_integer("total_samples", total_samples, at_least=1, hint="the dataset is empty")
-        self.micro_batch_size = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
-        self.data_parallel_size = checked_integer("data_parallel_size", data_parallel_size, at_least=1)
-        self.data_parallel_rank = checked_integer("data_parallel_rank", data_parallel_rank, at_least=0)
+        self.total_samples: int = checked_integer(
+            "total_samples", total_samples, at_least=1, hint="the dataset is empty"
+        )
+        self.micro_batch_size: int = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
+        self.data_parallel_size: int = checked_integer("data_parallel_size", data_parallel_size, at_least=1)
+        self.data_parallel_rank: int = checked_integer("data_parallel_rank", data_parallel_rank, at_least=0)
         if self.data_parallel_rank >= self.data_parallel_size:
             message = f"expected data_parallel_rank in [0, {self.data_parallel_size}), found {self.data_parallel_rank}"
             raise ConfigError(message)
-        self.micro_batch_times_data_parallel_size = self.micro_batch_size * self.data_parallel_size
+        self.micro_batch_times_data_parallel_size: int = self.micro_batch_size * self.data_parallel_size
 
     def _checked_position(self, position: int) -> int:
         """Returns a position to begin at: that of a sample, or the end."""
@@ -89,7 +91,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
-        self.consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
+        self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
         if self.consumed_samples >= self.total_samples:
             message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
             raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
@@ -182,8 +184,8 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         super().__init__(
             total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
         )
-        self.global_batch_size = checked_integer("global_batch_size", global_batch_size, at_least=1)
-        self.num_micro_batches = count_chunks(self.global_batch_size, self.micro_batch_times_data_parallel_size)
+        self.global_batch_size: int = checked_integer("global_batch_size", global_batch_size, at_least=1)
+        self.num_micro_batches: int = count_chunks(self.global_batch_size, self.micro_batch_times_data_parallel_size)
 
     def __len__(self) -> int:
         """Global batches that are left. (The reference's length is `total_samples`.)"""

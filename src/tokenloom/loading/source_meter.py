@@ -72,7 +72,7 @@ class SourceMeter:
         if not source_names:
             message = "expected the names of sources, found none"
             raise ConfigError(message)
-        self.source_names = tuple(source_names)
+        self.source_names: tuple[str, ...] = tuple(source_names)
         self._channel = Channel(group)
         self._run = run
         self._hooks = tuple(hooks)

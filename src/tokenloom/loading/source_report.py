@@ -100,7 +100,7 @@ class JsonLinesWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
 
     def __call__(self, report: Reports) -> None:
         """Writes one line."""

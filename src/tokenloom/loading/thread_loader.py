@@ -171,16 +171,18 @@ class ThreadLoader:
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
         self.sampler = sampler
-        self.num_threads = checked_integer("num_threads", num_threads, at_least=1)
-        self.read_ahead = checked_integer("read_ahead", read_ahead, at_least=1)
-        self.pin_memory = pins_memory(self.tensors, pin_memory=pin_memory)
-        self.reuse_after = None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
+        self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
+        self.read_ahead: int = checked_integer("read_ahead", read_ahead, at_least=1)
+        self.pin_memory: bool = pins_memory(self.tensors, pin_memory=pin_memory)
+        self.reuse_after: int | None = (
+            None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
+        )
         self.integer_dtype = integer_dtype
         self._counts = BatchCounts() if count else None
         self._make_buffers()  # complains where it cannot be
-        self.wait = DataWait()
+        self.wait: DataWait = DataWait()
         self.keeps_digest = digest
-        self.read = ReadBatches(dataset, sampler, keeps=digest)
+        self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
         self._progress = _Progress(_settings_of(sampler))
         self._num_to_skip = 0
 

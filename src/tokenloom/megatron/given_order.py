@@ -39,8 +39,8 @@ class GivenOrder:
         extra: int,
         identity: str,
     ) -> None:
-        self.arrays = dict(arrays)
-        self.num_samples = self.arrays["sample_index"].shape[0] - 1
+        self.arrays: dict[str, NDArray[Any]] = dict(arrays)
+        self.num_samples: int = self.arrays["sample_index"].shape[0] - 1
         self.identity = identity
         self._documents = documents
         self._sequence_length = sequence_length

@@ -17,7 +17,7 @@ from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.windows import SpanBatch, span_misfit
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ArrayRules(Protocol):
@@ -90,7 +90,7 @@ class ArrayOrder(OrderOfArrays):
     """
 
     def __init__(self, source: SpanArrays, store: ArrayStore) -> None:
-        self.num_samples = source.plan.num_samples
+        self.num_samples: int = source.plan.num_samples
         super().__init__(source, store)
         self._source = source
         self._reader: SpanReader | None = None

@@ -21,7 +21,7 @@ from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCach
 from tokenloom.kernels import Watch
 from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, is_small
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _building_is_allowed = ContextVar("_building_is_allowed", default=True)
 
@@ -181,7 +181,7 @@ class OrderOfArrays:
     """
 
     def __init__(self, builder: ArrayBuilder, store: ArrayStore) -> None:
-        self.arrays = CachedArrays(builder, store)
+        self.arrays: CachedArrays = CachedArrays(builder, store)
 
     @property
     def identity(self) -> str:

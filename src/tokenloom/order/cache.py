@@ -34,7 +34,7 @@ from tokenloom.storage.local import Bytes, map_version
 from tokenloom.storage.sampling import sampled_hash
 from tokenloom.storage.versions import FileVersion
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"

@@ -18,7 +18,7 @@ from tokenloom.order.documents import Rows
 from tokenloom.order.sentences import build_mapping, mapping_dtype, sentence_misfit
 from tokenloom.order.windows import SpanBatch
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MOST_EPOCHS = 2**31 - 2
 """The reference's bound on passes over the documents."""

@@ -74,17 +74,17 @@ class BasePackingScheduler:
         *,
         cost_model: CostModel | None = None,
     ) -> None:
-        self.max_seqlen_per_dp_cp_rank = checked_integer(
+        self.max_seqlen_per_dp_cp_rank: int = checked_integer(
             "max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank, at_least=1
         )
-        self.cp_size = checked_integer("cp_size", cp_size, at_least=1)
-        self.dp_size = checked_integer("dp_size", dp_size, at_least=1)
+        self.cp_size: int = checked_integer("cp_size", cp_size, at_least=1)
+        self.dp_size: int = checked_integer("dp_size", dp_size, at_least=1)
         self.microbatch_group_size_per_vp_stage = microbatch_group_size_per_vp_stage
         self.max_num_seqs = max_num_seqs
         if max_num_seqs is not None:
             self.max_num_seqs = checked_integer("max_num_seqs", max_num_seqs, at_least=1)
         self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
-        self.microbatch_multiple = 1
+        self.microbatch_multiple: int = 1
         if microbatch_group_size_per_vp_stage is not None:
             self.microbatch_multiple = checked_integer(
                 "microbatch_group_size_per_vp_stage", microbatch_group_size_per_vp_stage, at_least=1

@@ -93,7 +93,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     ) -> None:
         settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage, max_num_seqs)
         super().__init__(*settings, cost_model=cost_model)
-        self.min_cp_size = checked_integer("min_cp_size", min_cp_size, at_least=1)
+        self.min_cp_size: int = checked_integer("min_cp_size", min_cp_size, at_least=1)
         is_power = self.min_cp_size & (self.min_cp_size - 1) == 0
         if self.min_cp_size > self.num_ranks or not (is_power or self.min_cp_size == self.num_ranks):
             message = f"expected a power of two up to {self.num_ranks} as min_cp_size, found {self.min_cp_size}"

@@ -322,8 +322,10 @@ class PairReader:
 
     def __init__(self, slice_: InputSlice) -> None:
         file = slice_.file
-        self.num_bytes = file.num_bytes
-        self.position = self.num_text_bytes = self.num_rows = 0
+        self.num_bytes: int = file.num_bytes
+        self.position: int = 0
+        self.num_text_bytes: int = 0
+        self.num_rows: int = 0
         self._pairs = _pairs_in(file.path)[slice_.start : slice_.stop]
         if _described(file.path, self._pairs)[1] != file.version:
             message = f"`{file.path}` changed after the job was planned: other files, or some were written to"

@@ -34,8 +34,8 @@ class RejectedLines:
         self._target = rejected_path(prefix)
         self._skip = skip
         self._file: PendingFile | PendingObject | None = None
-        self.first_reason = ""
-        self.count = 0
+        self.first_reason: str = ""
+        self.count: int = 0
 
     @property
     def path(self) -> str | None:

@@ -53,7 +53,7 @@ class Meter:
 
     def __init__(self, limits: RenderLimits) -> None:
         self._limits = limits
-        self.most_bytes = limits.max_rendered_bytes
+        self.most_bytes: int = limits.max_rendered_bytes
         self._steps = 0
         self._made = 0
 

@@ -83,7 +83,7 @@ class RunDataset:
         self.timeline = timeline
         self.lock: RunLock = timeline.lock
         self._data_lock = self.lock if held_out_of is None else held_out_of
-        self.makes_batches = self.lock.dataset != "varlen"
+        self.makes_batches: bool = self.lock.dataset != "varlen"
         """Whether `batch` gives samples at all: those of different lengths make no batch."""
         self.tokenizer = tokenizer
         self.reading = reading

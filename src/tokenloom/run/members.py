@@ -84,7 +84,7 @@ class SourceData:
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
         self._has_conversations = lock.dataset in CONVERSATIONS
-        self.pairs = JoinedPairs(
+        self.pairs: JoinedPairs = JoinedPairs(
             [
                 PairToJoin(prefix=pair.prefix, num_sequences=pair.num_documents, check=self._check_of(pair))
                 for pair in self.source.pairs
@@ -173,7 +173,7 @@ class Member:
 
             kind = CONVERSATION_CLASSES[lock.dataset]
             documents, taken, num_packs = data.conversations(kind, config)
-            self.order = WalkOrder(
+            self.order: WalkOrder = WalkOrder(
                 data.pairs,
                 documents,
                 [],

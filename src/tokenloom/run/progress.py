@@ -137,7 +137,7 @@ class Progress:
 
     def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
         """Begins before the first position."""
-        self.sizes = WalkSizes(sources, settings)
+        self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.joined: dict[tuple[int, int], Walk] = {}
         """Walks over new pairs alone, by source and number."""
         self._sources = sources

@@ -169,7 +169,7 @@ class Chain:
 
     def __init__(self, maps: Sequence[TakeMap]) -> None:
         """Chains maps."""
-        self.maps = tuple(maps)
+        self.maps: tuple[TakeMap, ...] = tuple(maps)
         self._starts = list(accumulate((len(each) for each in maps), initial=0))
 
     def __len__(self) -> int:

@@ -79,7 +79,7 @@ class PendingFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         self._durable = durable
         self._folder, self._name = os.path.split(self.path)
         self._owner = os.getpid()

@@ -130,7 +130,7 @@ class PendingObject:
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
         self._address = parse_address(path)
-        self.path = str(self._address)
+        self.path: str = str(self._address)
         if query_of(self.path) is not None:
             message = f"expected an address to write to without a query, found `{self.path}?…`"
             raise ConfigError(message, hint="signed addresses are for reading")

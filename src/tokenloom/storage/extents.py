@@ -215,11 +215,11 @@ class ExtentSource:
         settings: ObjectStorageSettings | None = None,
         known: KnownFiles | None = None,
     ) -> None:
-        self.known = KnownFiles(len(files)) if known is None else known
+        self.known: KnownFiles = KnownFiles(len(files)) if known is None else known
         self.files = files
         self.extents = extents
         self.recorded_in = recorded_in
-        self.remote_paths = [file.path for file in files if is_remote(file.path)]
+        self.remote_paths: list[str] = [file.path for file in files if is_remote(file.path)]
         self._is_mapped = mmap and not self.remote_paths
         self._settings = settings
         self._bytes: Bytes | None = None

@@ -87,6 +87,7 @@ class MappedFile:
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
         self.path = path
+        self.version: FileVersion
         self._bytes: Bytes | None = None
         if at_once:
             self._bytes, self.version = map_version(path)
@@ -131,7 +132,7 @@ class PositionalFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._key = object()
-        self.version = version_of(path)
+        self.version: FileVersion = version_of(path)
 
     @property
     def num_bytes(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.storage.addresses import ObjectVersion, parse_address, short_hash
+from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address, short_hash
 from tokenloom.storage.ending import daemons_stopped
 from tokenloom.storage.local import Bytes, outside
 from tokenloom.storage.object_storage import ObjectStorage, Piece, object_storage
@@ -43,11 +43,11 @@ class RemoteFile:
     def __init__(
         self, path: str, settings: ObjectStorageSettings | None = None, version: ObjectVersion | None = None
     ) -> None:
-        self.address = parse_address(path)
-        self.path = str(self.address)
-        self.settings = settings or ObjectStorageSettings()
-        self.version = version or object_storage(self.settings).version(self.address)
-        self.name = short_hash(self.address, self.version.num_bytes, self.version.etag, self.settings.block_bytes)
+        self.address: ObjectAddress = parse_address(path)
+        self.path: str = str(self.address)
+        self.settings: ObjectStorageSettings = settings or ObjectStorageSettings()
+        self.version: ObjectVersion = version or object_storage(self.settings).version(self.address)
+        self.name: str = short_hash(self.address, self.version.num_bytes, self.version.etag, self.settings.block_bytes)
         self._last_stop: int | None = None
         self._last_block: tuple[int, Bytes] | None = None
 

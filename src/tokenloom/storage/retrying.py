@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

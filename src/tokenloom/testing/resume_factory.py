@@ -89,7 +89,7 @@ class Factory:
     ) -> None:
         self._make = make
         self._state_of = state_of
-        self.cutter = SampleCutter(samples)
+        self.cutter: SampleCutter = SampleCutter(samples)
         self._taken = _arguments_of(make)
 
     def make(self, job: RankJob, states: list[Any]) -> Any:

@@ -127,7 +127,7 @@ class RankEvents:
         self.epoch_ends: list[int] = []
         self.left_out: set[str] = set()
         self.checkpoints: list[int] = []
-        self.last = ""
+        self.last: str = ""
         self.state: Any = None
 
     def add(self, kind: str, value: Any) -> None:

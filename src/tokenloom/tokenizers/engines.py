@@ -49,8 +49,8 @@ class ReferenceEngine:
     """The tokenizer's own library; instances share the tokenizer, which is safe from several threads."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
-        self.name = tokenizer.engine_name
-        self.encode = tokenizer.encode_texts
+        self.name: str = tokenizer.engine_name
+        self.encode: Callable[[Sequence[str]], Encoded] = tokenizer.encode_texts
 
 
 class GigatokenEngine:

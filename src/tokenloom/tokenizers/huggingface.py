@@ -72,8 +72,8 @@ class HuggingFaceTokenizer(TokenRoles):
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
         super().__init__(path, hashlib.sha256(data).hexdigest(), {})
         self.data = data
-        self.backend = _parse(path, data)
-        self.config = _read_config(path)
+        self.backend: Any = _parse(path, data)
+        self.config: Mapping[str, Any] = _read_config(path)
         self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
         self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
         self._eod = self._choose_eod(eod_token)

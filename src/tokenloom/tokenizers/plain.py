@@ -109,7 +109,7 @@ class NullTokenizer(TokenRoles):
         if not 1 <= num_ids < _LARGEST_NULL_VOCABULARY:
             message = f"expected a null tokenizer of 1 to {_LARGEST_NULL_VOCABULARY - 1} ids, found {num_ids}"
             raise TokenizerError(message)
-        self.vocab_size = num_ids + 1
+        self.vocab_size: int = num_ids + 1
         fingerprint = hashlib.sha256(f"integers below {num_ids}, eod {num_ids}".encode()).hexdigest()
         super().__init__(f"null:{num_ids}", fingerprint, {"eod": num_ids})
 

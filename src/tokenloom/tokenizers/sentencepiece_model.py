@@ -58,7 +58,7 @@ class SentencePieceTokenizer(TokenRoles):
     bytes_per_text_byte = 60  # measured: 26 to 35 for source code, 57 for one character repeated
 
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
-        self.backend = _parse(path, data)
+        self.backend: Any = _parse(path, data)
         self.vocab_size: int = self.backend.get_piece_size()
         self.inv_vocab: dict[int, str] = {number: self.backend.id_to_piece(number) for number in range(self.vocab_size)}
         self._options = {"eod_token": eod_token, "bos_token": bos_token}
@@ -188,7 +188,7 @@ class SentencePiece(TokenizerKind):
     """A `.model`."""
 
     called = "a SentencePiece `.model`"
-    suffixes = (".model",)
+    suffixes: tuple[str, ...] = (".model",)
 
     def load(self, path: str, data: bytes, options: TokenizerOptions) -> SentencePieceTokenizer:
         """Returns the tokenizer of a file; see `TokenizerKind`."""

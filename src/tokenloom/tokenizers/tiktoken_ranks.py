@@ -79,15 +79,15 @@ class TiktokenTokenizer(TokenRoles):
 
     def __init__(self, path: str, data: bytes, description: TiktokenDescription) -> None:
         self.data = data
-        self.pattern = pattern_of(description.pattern)
+        self.pattern: str = pattern_of(description.pattern)
         self.special_tokens: Mapping[str, int] = dict(
             sorted(description.special_tokens.items(), key=lambda row: row[1])
         )
         self._description = description
         self._ranks = _parse_ranks(path, data)
         _check_special_tokens(path, self.special_tokens, self._ranks)
-        self.vocab_size = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
-        self.backend = self._load(path)
+        self.vocab_size: int = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
+        self.backend: Any = self._load(path)
         self._allowed = frozenset(self.special_tokens)
         roles = well_known_roles(path, self.special_tokens, eod=description.eod_token, bos=description.bos_token)
         pad = named_or_well_known(path, self.special_tokens, description.pad_token, ("<|pad|>", "<pad>"), role="pad")
@@ -300,7 +300,7 @@ class Tiktoken(TokenizerKind):
     """A rank file."""
 
     called = "a `.tiktoken`"
-    suffixes = (".tiktoken",)
+    suffixes: tuple[str, ...] = (".tiktoken",)
     takes_pattern = True
 
     def is_told_by(self, data: bytes) -> bool:

@@ -27,7 +27,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.typed_json import Crc32, from_members, members_of
 from tokenloom.storage.versions import open_regular, read_at_most
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 FORMAT = "tokenloom manifest"
 VERSION = 1

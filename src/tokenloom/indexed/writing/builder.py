@@ -82,7 +82,7 @@ class IndexedDatasetBuilder:
     ) -> None:
         self._finished = True
         self._dtype_code = DType.code_from_dtype(dtype)
-        self.dtype = np.dtype(dtype).newbyteorder("=")
+        self.dtype: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
         self.multimodal = multimodal
         self._records = RecordBuilder(self._dtype_code, self.dtype.itemsize, multimodal)
         self._add = self._records.add

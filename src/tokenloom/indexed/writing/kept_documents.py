@@ -122,7 +122,7 @@ class Block:
         self._boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
         self._kept = None if kept is None or kept.all() else kept
         self._rows = slice(int(self._boundaries[0]), int(self._boundaries[-1]))
-        self.num_documents = len(documents) if self._kept is None else int(np.count_nonzero(self._kept))
+        self.num_documents: int = len(documents) if self._kept is None else int(np.count_nonzero(self._kept))
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ class Bz2(MemberCodec):
     """bzip2."""
 
     name = "bz2"
-    suffixes = (".bz2",)
+    suffixes: tuple[str, ...] = (".bz2",)
     magic = b"BZh"
 
     def decoder(self, window_bytes: int) -> Decoder:

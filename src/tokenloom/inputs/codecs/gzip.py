@@ -13,7 +13,7 @@ from tokenloom.storage.atomic import storage_errors
 class Gzip(Codec):
     """gzip."""
 
-    suffixes = (".gz",)
+    suffixes: tuple[str, ...] = (".gz",)
     magic = b"\x1f\x8b"
 
     def open(self, file: BufferedReader, path: str, *, window_bytes: int) -> Read:

@@ -13,7 +13,7 @@ class Xz(MemberCodec):
     """xz."""
 
     name = "xz"
-    suffixes = (".xz",)
+    suffixes: tuple[str, ...] = (".xz",)
     magic = b"\xfd7zXZ\x00"
     may_be_padded = True
     too_large = "Memory usage limit exceeded"

@@ -27,9 +27,9 @@ class ZstdFrame:
     """
 
     def __init__(self, frame: Any) -> None:
-        self.eof = False
-        self.needs_input = True
-        self.unused_data = b""
+        self.eof: bool = False
+        self.needs_input: bool = True
+        self.unused_data: bytes = b""
         self._frame = frame
         self._data = b""  # not handed over yet
         self._left = 0  # bytes to the next header
@@ -99,7 +99,7 @@ class Zstd(MemberCodec):
     """Zstandard."""
 
     name = "zstd"
-    suffixes = (".zst", ".zstd")
+    suffixes: tuple[str, ...] = (".zst", ".zstd")
     magic = _MAGIC
     too_large = "Frame requires too much memory for decoding"
     how_to_have_less = "without `--long`, or with `--long=27`"

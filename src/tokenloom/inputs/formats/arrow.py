@@ -153,8 +153,8 @@ class ArrowFormat(RecordFormat):
     """Arrow, file or stream; a dataset that Hugging Face `datasets` saved lists its files."""
 
     title = "Arrow"
-    suffixes = (".arrow", ".arrows", ".feather", ".ipc")
-    magics = (FILE_MAGIC, STREAM_MAGIC)
+    suffixes: tuple[str, ...] = (".arrow", ".arrows", ".feather", ".ipc")
+    magics: tuple[bytes, ...] = (FILE_MAGIC, STREAM_MAGIC)
     compresses_inside = True
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:

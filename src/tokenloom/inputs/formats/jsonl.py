@@ -154,7 +154,7 @@ class JsonLines(RecordFormat):
     """JSON lines."""
 
     title = "JSON lines"
-    suffixes = (".jsonl", ".ndjson", ".json")
+    suffixes: tuple[str, ...] = (".jsonl", ".ndjson", ".json")
     has_lines = True
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:

@@ -108,8 +108,8 @@ class ParquetFormat(RecordFormat):
     """Parquet, cut between its row groups."""
 
     title = "Parquet"
-    suffixes = (".parquet", ".pq")
-    magics = (b"PAR1",)
+    suffixes: tuple[str, ...] = (".parquet", ".pq")
+    magics: tuple[bytes, ...] = (b"PAR1",)
     compresses_inside = True
     begins_at_the_end = True
     opens_to_cut = True

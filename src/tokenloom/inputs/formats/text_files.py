@@ -80,10 +80,10 @@ class FileReader:
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
-        self.block_bytes = options.block_bytes
-        self.num_text_bytes = 0
-        self.num_rows = 0
-        self.num_bytes = slice_.file.num_bytes
+        self.block_bytes: int = options.block_bytes
+        self.num_text_bytes: int = 0
+        self.num_rows: int = 0
+        self.num_bytes: int = slice_.file.num_bytes
         self._path = slice_.file.path
         self._max_record_bytes = options.max_record_bytes
         self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
@@ -121,7 +121,7 @@ class TextFiles(RecordFormat):
     """Text, a document per file."""
 
     title = "text"
-    suffixes = (".txt", ".text")
+    suffixes: tuple[str, ...] = (".txt", ".text")
     may_begin_with_anything = True
     unit = "file"
 

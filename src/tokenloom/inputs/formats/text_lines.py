@@ -37,7 +37,7 @@ class TextLines(RecordFormat):
     """Text, a document per line."""
 
     title = "lines of text"
-    suffixes = (".txt", ".text")
+    suffixes: tuple[str, ...] = (".txt", ".text")
     may_begin_with_anything = True
     has_lines = True
 

@@ -27,7 +27,7 @@ __all__ = [
     "normalize",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _VERBOSE = False
 
@@ -44,8 +44,9 @@ class GivenBlendOrder:
     is_built = True
 
     def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
-        self.dataset_index, self.dataset_sample_index = dataset_index, dataset_sample_index
-        self.num_samples = dataset_index.shape[0]
+        self.dataset_index = dataset_index
+        self.dataset_sample_index = dataset_sample_index
+        self.num_samples: int = dataset_index.shape[0]
         self.identity = identity
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -37,7 +37,7 @@ __all__ = [
     "normalize",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MidLevelDataset = MegatronDataset
 TopLevelDataset = BlendedDataset | MidLevelDataset

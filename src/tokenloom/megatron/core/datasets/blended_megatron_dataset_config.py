@@ -27,7 +27,7 @@ __all__ = [
     "parse_and_normalize_split",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass

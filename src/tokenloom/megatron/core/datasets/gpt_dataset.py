@@ -47,7 +47,7 @@ __all__ = [
     "log_single_rank",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _THREE_VALUES = (0, 19)
 """The version from which on a query gives the tokens of each document too."""
@@ -124,7 +124,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         masks_and_position_ids_are_cacheable: bool
     else:
         masks_and_position_ids_are_cacheable = SetLater("_plan", when="_plans_later")
-    masks_and_position_ids_are_cached = False
+    masks_and_position_ids_are_cached: bool = False
     cached_attention_mask: torch.Tensor | None = None
     cached_loss_mask: torch.Tensor | None = None
     cached_position_ids: torch.Tensor | None = None

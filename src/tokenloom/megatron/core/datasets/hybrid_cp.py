@@ -33,7 +33,7 @@ class BalancedCPScheduler:
 
     def __init__(self, max_seq_len_per_rank: int, dp_cp_group: Any) -> None:
         self.max_seq_len_per_rank = max_seq_len_per_rank
-        self.total_hdp_gpus = Channel(dp_cp_group).size
+        self.total_hdp_gpus: int = Channel(dp_cp_group).size
         self._theirs: Any = None
         if "megatron.core" in sys.modules:
             module = import_module("megatron.core.pipeline_parallel.hybrid_cp_schedule")
@@ -66,9 +66,13 @@ class HybridCPDataLoaderWrapper:
         self.data_iterator = data_iterator
         self.config = config
         groups = groups_of_run(pg_collection, "dp", "dp_cp", "tp")
-        self.dp_cp_group, self.dp_group, self.tp_group = (groups[name] for name in ("dp_cp", "dp", "tp"))
-        self.cp_balancing_scheduler = BalancedCPScheduler(config.max_seqlen_per_dp_cp_rank, self.dp_cp_group)
-        self.total_hdp_gpus = Channel(self.dp_cp_group).size
+        self.dp_cp_group: Any = groups["dp_cp"]
+        self.dp_group: Any = groups["dp"]
+        self.tp_group: Any = groups["tp"]
+        self.cp_balancing_scheduler: BalancedCPScheduler = BalancedCPScheduler(
+            config.max_seqlen_per_dp_cp_rank, self.dp_cp_group
+        )
+        self.total_hdp_gpus: int = Channel(self.dp_cp_group).size
 
     def __iter__(self) -> HybridCPDataLoaderWrapper:
         return self

@@ -72,7 +72,7 @@ __all__ = [
     "parse_s3_path",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BinReader = BinReader
 _MMapBinReader = MMapBinReader

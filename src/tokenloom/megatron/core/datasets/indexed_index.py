@@ -61,11 +61,11 @@ class IndexReader:
 
     def _set(self, header: Header, arrays: IndexArrays) -> None:
         self.header = header
-        self.arrays = arrays
-        self.dtype = header.dtype.type
-        self.dtype_size = header.dtype.itemsize
-        self.sequence_count = header.num_sequences
-        self.document_count = header.num_boundaries
+        self.arrays: IndexArrays = arrays
+        self.dtype: type[Any] = header.dtype.type
+        self.dtype_size: int = header.dtype.itemsize
+        self.sequence_count: int = header.num_sequences
+        self.document_count: int = header.num_boundaries
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:

@@ -18,7 +18,7 @@ from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFil
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _USUAL_CHUNK_BYTES = 256 << 20
 """The reference's default, which it reads at each miss; ours reads what is asked for, and blocks of a usual size."""
@@ -122,7 +122,7 @@ class FileBinReader(SourceReader):
         sleep_duration_start: the first while, in seconds.
     """
 
-    num_max_retries = 3
+    num_max_retries: int = 3
     sleep_duration_start: float = 10
 
     def __init__(self, bin_path: str, num_max_retries: int = 3, sleep_duration_start: float = 10) -> None:

@@ -33,7 +33,7 @@ __all__ = [
     "log_single_rank",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _KERNEL = Shortcut(None, skips=("_create_masked_lm_predictions", "_get_token_mask"))
 """Masking by a kernel, which asks none of these."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = ["MegatronLegacyTokenizer", "MegatronTokenizer", "logger"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MegatronLegacyTokenizer(ABC):
@@ -33,7 +33,7 @@ class MegatronLegacyTokenizer(ABC):
         self.unique_identifiers["class"] = type(self).__name__
         self.unique_identifiers["tokenizer_path"] = list(tokenizer_paths)
         self.unique_identifiers.update((name, str(value)) for name, value in tokenizer_options.items())
-        self.unique_description = json.dumps(self.unique_identifiers, indent=4)
+        self.unique_description: str = json.dumps(self.unique_identifiers, indent=4)
         super().__init__()
 
     @abstractmethod

@@ -15,7 +15,7 @@ from tokenloom.datasets.splits import Split
 
 __all__ = ["Split", "compile_helpers", "get_blend_from_list", "log_single_rank", "logger", "normalize"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def compile_helpers() -> None:

@@ -29,7 +29,7 @@ __all__ = [
     "Split",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _THREE_VALUES = (0, 19)
 """The version from which on a query gives the tokens of each document too."""
@@ -94,12 +94,12 @@ class GPTFIMDataset(GPTDataset):
         config: GPTFIMDatasetConfig,
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
-        self.np_rng = np.random.RandomState(seed=config.random_seed)
+        self.np_rng: np.random.RandomState = np.random.RandomState(seed=config.random_seed)
         logger.info("texts of %s are rearranged by the seed %d", self._name(), config.random_seed)
-        self.fim_rate = _given("fim_rate", config.fim_rate)
-        self.fim_spm_rate = _given("fim_spm_rate", config.fim_spm_rate)
+        self.fim_rate: float = _given("fim_rate", config.fim_rate)
+        self.fim_spm_rate: float = _given("fim_spm_rate", config.fim_spm_rate)
         self.fragment_fim_rate = config.fim_fragment_rate
-        self.no_fim_prefix = config.fim_no_prefix
+        self.no_fim_prefix: str | None = config.fim_no_prefix
         self.fim_split_sample: int | None = None
         if config.fim_split_sample:
             self.fragment_fim_rate = _given("fim_fragment_rate", config.fim_fragment_rate)
@@ -109,9 +109,12 @@ class GPTFIMDataset(GPTDataset):
             message = f"expected {', '.join(_TOKENS)} in `fim_extra_tokens`, found no {', '.join(missing)}"
             raise ConfigError(message)
         ids = token_ids(config.tokenizer, {name: tokens[name] for name in _TOKENS})
-        self.prefix_tok_id, self.middle_tok_id, self.suffix_tok_id, self.pad_tok_id, self.eod_tok_id = (
-            ids[name] for name in _TOKENS
-        )
+        prefix, middle, suffix, pad, eod = (ids[name] for name in _TOKENS)
+        self.prefix_tok_id: int = prefix
+        self.middle_tok_id: int = middle
+        self.suffix_tok_id: int = suffix
+        self.pad_tok_id: int = pad
+        self.eod_tok_id: int = eod
 
     @property
     def item_hook(self) -> str | None:

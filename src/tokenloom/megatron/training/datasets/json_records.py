@@ -35,7 +35,7 @@ class JsonRecords(Sequence[dict[str, Any]]):
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path: str = path
         self._open()
 
     def _open(self) -> None:

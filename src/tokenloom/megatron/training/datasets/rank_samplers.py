@@ -85,8 +85,8 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         super().__init__(
             total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
         )
-        self.global_batch_size = operator.index(global_batch_size)
-        self.num_micro_batches = self.global_batch_size // self.micro_batch_times_data_parallel_size
+        self.global_batch_size: int = operator.index(global_batch_size)
+        self.num_micro_batches: int = self.global_batch_size // self.micro_batch_times_data_parallel_size
 
     @property
     def _step(self) -> int:
@@ -147,8 +147,8 @@ class RandomSeedDataset(Dataset):  # type: ignore[misc] # torch is not looked in
     """
 
     def __init__(self, dataset: Any, seed: int | None = None) -> None:
-        self.base_seed = _seed_of_megatron() if seed is None else seed
-        self.curr_seed = self.base_seed
+        self.base_seed: int = _seed_of_megatron() if seed is None else seed
+        self.curr_seed: int = self.base_seed
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -204,9 +204,9 @@ class MegatronPretrainingRandomSampler(samplers.DataParallelSampler):
             operator.index(data_parallel_size),
         )
         self.dataset = dataset
-        self.consumed_samples = operator.index(consumed_samples)
+        self.consumed_samples: int = operator.index(consumed_samples)
         self.data_sharding = data_sharding
-        self.last_batch_size = self.total_samples % self.micro_batch_times_data_parallel_size
+        self.last_batch_size: int = self.total_samples % self.micro_batch_times_data_parallel_size
 
     def __len__(self) -> int:
         """The positions in all, not the batches that are left."""
@@ -223,6 +223,7 @@ class MegatronPretrainingRandomSampler(samplers.DataParallelSampler):
         if not per_epoch:
             message = f"expected at least {chunk} samples, one batch of all ranks, found {self.total_samples}"
             raise ConfigError(message, hint="use smaller batches or fewer ranks")
+        self.epoch: int
         self.epoch, offset = divmod(self.consumed_samples, per_epoch)
         if offset % chunk:
             message = (

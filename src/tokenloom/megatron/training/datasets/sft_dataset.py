@@ -51,7 +51,7 @@ class SFTLowLevelDataset:
     """
 
     def __init__(self, dataset_path: str) -> None:
-        self.dataset = JsonRecords(dataset_path)
+        self.dataset: JsonRecords = JsonRecords(dataset_path)
 
     def __len__(self) -> int:
         """The number of lines."""
@@ -219,13 +219,13 @@ class MockSFTLowLevelDataset:
     size = 1_000_000
 
     def __init__(self, mode: str, **kwargs: Any) -> None:
-        self.format = kwargs.get("format", "thd")
+        self.format: Any = kwargs.get("format", "thd")
         self.indexed_dataset: Any = None
         if mode == "verification":
             self.indexed_dataset = IndexedDataset(kwargs["data_path"])
             kwargs = {"min_seq_len": 100, "max_seq_len": 4096, "mean_seq_len": 2048, "lognormal_sigma": 1.1} | kwargs
         if mode == "file":
-            self.sequence_lengths = np.loadtxt(
+            self.sequence_lengths: NDArray[np.int64] = np.loadtxt(
                 kwargs["path"], dtype=np.int64, skiprows=1, ndmin=1, delimiter=","
             ).ravel()
             self.size = len(self.sequence_lengths)

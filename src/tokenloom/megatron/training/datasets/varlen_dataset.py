@@ -149,7 +149,7 @@ class VarlenLowLevelDataset:
 
     def __init__(self, dataset_path: str) -> None:
         if _looks_like_hf_id(dataset_path):
-            self.dataset = hub_records(dataset_path)
+            self.dataset: Any = hub_records(dataset_path)
         elif dataset_path.endswith(".parquet"):
             self.dataset = ParquetRecords(dataset_path)
         else:
