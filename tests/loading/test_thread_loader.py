@@ -16,6 +16,7 @@ from tests.loading.batches import CHANGES, assert_equal_batches, stacked
 from tests.loading.fake_run import FakeRun
 from tests.loading.threads import Slow, loader_threads
 from tests.support import flat, make_dataset, write_corpus
+from torch.utils.data import DataLoader
 
 from tokenloom import BlendedDataset, ConfigError, ThreadLoader
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
@@ -119,6 +120,28 @@ def test_the_state_of_a_random_order_resumes_within_its_epoch(prefix):
     second = make()
     second.load_state_dict(first.state_dict())
     assert_equal_batches([*head, *second], whole)
+
+
+def test_the_state_of_one_rank_is_that_of_all(prefix):
+    dataset = make_dataset(prefix, num_samples=40)
+    loaders = [ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 4, rank, 2)) for rank in range(2)]
+    whole = [list(loader) for loader in loaders]
+    batches = iter(loaders[0])
+    next(batches), next(batches)
+    state = loaders[0].state_dict()
+    batches.close()
+    for rank, loader in enumerate(loaders):
+        loader.load_state_dict(state)
+        assert_equal_batches(loader, whole[rank][2:])
+    with_rank = {**state, "sampler": {**state["sampler"], "data_parallel_rank": 0}}  # as states were written before
+    loaders[1].load_state_dict(with_rank)
+    assert_equal_batches(loaders[1], whole[1][2:])
+
+
+def test_torchs_loader_takes_over_what_this_one_has(prefix):
+    loader = ThreadLoader(make_dataset(prefix, num_samples=40), MegatronPretrainingSampler(40, 0, 4, 0, 1))
+    taken_over = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn)
+    assert_equal_batches(taken_over, loader)
 
 
 def test_the_state_of_another_sampler_is_refused(prefix):

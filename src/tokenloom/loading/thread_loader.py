@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from tokenloom.loading.batch_digest import ReadingDigest
 from tokenloom.loading.buffers import BatchBuffers, RingBuffers, Tensors, pins_memory, tensors_to_make
 from tokenloom.loading.counts import BatchCounts, RowCounts, SourceCounts, count_rows
 from tokenloom.loading.dealing import batches_of, check_positions
+from tokenloom.loading.loader import collate
 from tokenloom.loading.read_ahead import announce_ahead
 from tokenloom.loading.read_batches import ReadBatches
 from tokenloom.loading.resonance import warn_of_resonance
@@ -28,6 +29,7 @@ from tokenloom.numbers import checked_integer
 from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 
 _STATE_VERSION = 1
+_RANK = "data_parallel_rank"
 
 
 @dataclass(slots=True)
@@ -142,6 +144,9 @@ class ThreadLoader:
         MissingExtraError: torch is asked for, and is not installed.
     """
 
+    prefetch_factor: None = None
+    """What worker processes read ahead, by the name that torch's loaders have for it: there are none."""
+
     def __init__(
         self,
         dataset: Any,
@@ -194,6 +199,16 @@ class ThreadLoader:
             ConfigError: the loader keeps none, or samples have no tokens.
         """
         return self.read.total
+
+    @property
+    def batch_sampler(self) -> Iterable[Sequence[int | None]]:
+        """The sampler, by the name that torch's loaders have for it: who goes on in it looks there."""
+        return self.sampler
+
+    @property
+    def collate_fn(self) -> Callable[[Any], Any]:
+        """What makes torch tensors of what the dataset gives for a batch, by the name that torch's loaders have."""
+        return collate
 
     def __len__(self) -> int:
         """Batches of a whole pass, as far as the sampler knows."""
@@ -274,10 +289,10 @@ class ThreadLoader:
         return self._counts.by_source()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where this loader stands: after the last batch that was handed out.
+        """Returns where this loader stands: after the last batch that was handed out; the same on every rank.
 
-        Over a run, that is what `loader_state` says, the same on every rank that has as many batches. Where it is known
-        what all ranks have read, that is in it, too, as `read`: after `check_reading`, and of one data-parallel rank.
+        Over a run, that is what `loader_state` says, whatever the number of ranks. Where it is known what all ranks
+        have read, that is in it, too, as `read`: after `check_reading`, and of one data-parallel rank.
 
         Raises:
             ConfigError: the dataset is that of a run, and the sampler yields another order than that of positions.
@@ -314,7 +329,8 @@ class ThreadLoader:
                 consumed_of_state(self.dataset, state)  # says that this dataset is no run
             message = f"expected the state of a ThreadLoader, version {_STATE_VERSION}, found {state!r}"
             raise ConfigError(message)
-        if (expected := state["sampler"]) != (found := _settings_of(self.sampler)):
+        expected = {name: value for name, value in state["sampler"].items() if name != _RANK}  # earlier states have it
+        if expected != (found := _settings_of(self.sampler)):
             message = f"expected the sampler that the state was taken with, {expected}, found {found}"
             hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
             raise ConfigError(message, hint=hint)
@@ -323,11 +339,14 @@ class ThreadLoader:
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
-    """Returns what decides which batch is the k-th: the class and the plain settings of a sampler."""
+    """Returns what decides which batch is the k-th: the class and the plain settings of a sampler, the rank aside.
+
+    All ranks have handed out as many batches, and frameworks keep the state of one of them.
+    """
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())
-        if isinstance(value, (int, str, float, type(None))) and not name.startswith("_")
+        if isinstance(value, (int, str, float, type(None))) and not name.startswith("_") and name != _RANK
     }
     return {"class": type(sampler).__name__, **settings}
 

@@ -1,0 +1,124 @@
+"""Hugging Face transformers: samples as what its causal language models take, with its loss over our labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenloom.datasets.tensors import SampleBatch, whole
+from tokenloom.errors import ConfigError
+from tokenloom.optional import require
+
+IGNORED = -100
+"""The label without loss, in transformers as in torch's cross entropy."""
+
+_NEEDED = ("tokens", "labels", "loss_mask", "position_ids")
+
+
+class TransformersCollator:
+    """Makes samples, or a batch of a loader, what a causal language model of transformers takes.
+
+    It is what `Trainer` takes as `data_collator`, with the dataset as `train_dataset`, and what a loop of its own calls
+    with each batch: `model(**collator(batch)).loss`. That loss is the mean over the labels with loss.
+
+    Our labels are shifted already, and transformers shifts those it is given. So `shift_labels` has ours, which its
+    losses prefer, and `labels` the same ones moved back, for what reads these; there the last one of a row is lost.
+
+    Documents that must not see each other are told apart by `position_ids` that begin anew, as transformers does where
+    it has no mask and no cache. Its flash attention does that for one row only: the rows of a batch become one then,
+    with the boundaries as `cu_seq_lens_q` and so on. A dense mask is passed on as numbers to add.
+
+    Example:
+        >>> from tokenloom import MockGPTDataset, MockGPTLowLevelDataset, GPTDatasetConfig, Split
+        >>> import numpy as np
+        >>> class Tokenizer:
+        ...     vocab_size, eod, pad, unique_identifiers = 100, 0, -1, {}
+        >>> config = GPTDatasetConfig(
+        ...     random_seed=1, sequence_length=16, tokenizer=Tokenizer(), create_attention_mask=False,
+        ... )
+        >>> low_level = MockGPTLowLevelDataset(config.tokenizer)
+        >>> dataset = MockGPTDataset(low_level, None, np.arange(100, dtype=np.int32), 64, Split.train, config)
+        >>> list(TransformersCollator()([dataset[0], dataset[1]]))
+        ['input_ids', 'labels', 'shift_labels']
+
+    Args:
+        model: the model or its config, which says whether it uses flash attention; None for one that does not.
+        separate_documents: whether documents of a sample must not see each other; None where samples say so by having
+            boundaries (`inter_document_masking`, packs of conversations).
+        one_row: whether rows with documents that must not see each other become one; None where the model uses flash
+            attention.
+    """
+
+    def __init__(
+        self, model: Any = None, *, separate_documents: bool | None = None, one_row: bool | None = None
+    ) -> None:
+        implementation = getattr(getattr(model, "config", model), "_attn_implementation", None)
+        self.separate_documents = separate_documents
+        self.one_row = "flash" in str(implementation) if one_row is None else one_row
+
+    def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the keyword arguments of a model for samples, or for a batch of them; new tensors but for tokens.
+
+        Raises:
+            ConfigError: they are no samples of tokens with labels, or it is not known whether documents see each other.
+        """
+        batch = dict(samples) if isinstance(samples, Mapping) else whole(_as_batch(samples))
+        if missing := [name for name in _NEEDED if name not in batch]:
+            message = f"expected samples with {', '.join(map(repr, _NEEDED))}, found {', '.join(map(repr, batch))}"
+            hint = "set `remove_unused_columns=False` in the arguments of the Trainer" if "tokens" in missing else None
+            raise ConfigError(message, hint=hint)
+        shifted = batch["labels"].long().masked_fill(batch["loss_mask"] == 0, IGNORED)
+        labels = shifted.roll(1, dims=-1)
+        labels[..., 0] = IGNORED
+        found = {"input_ids": batch["tokens"], "labels": labels, "shift_labels": shifted}
+        return self._with_boundaries(found, batch)
+
+    def _with_boundaries(self, found: dict[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds what says which tokens a token sees, and where it stands."""
+        positions = batch["position_ids"]
+        separate = "cu_seqlens" in batch if self.separate_documents is None else self.separate_documents
+        if separate:
+            found |= {"position_ids": positions, "use_cache": False}  # with a cache, positions do not tell them apart
+            return _in_one_row(found) if self.one_row else found
+        if "attention_mask" in batch and self.separate_documents is None:
+            return {**found, "position_ids": positions, "attention_mask": _to_add(batch["attention_mask"])}
+        if bool((positions[..., 1:] == 0).any()):
+            if self.separate_documents is None:
+                message = "expected boundaries of documents in samples whose positions begin anew, found none"
+                hint = "say by `separate_documents` whether documents see each other, or use `inter_document_masking`"
+                raise ConfigError(message, hint=hint)
+            found |= {"position_ids": positions, "attention_mask": positions.new_ones(positions.shape)}
+        return found
+
+
+def _as_batch(samples: Sequence[Mapping[str, Any]]) -> Sequence[dict[str, Any]]:
+    if isinstance(samples, SampleBatch):
+        return samples
+    if samples and isinstance(samples[0], Mapping) and "original_seq_len" not in samples[0]:
+        return [dict(sample) for sample in samples]
+    message = f"expected samples of one length, named tensors each, found {samples[:1]!r}"
+    raise ConfigError(message)
+
+
+def _to_add(mask: Any) -> Any:
+    """Returns a mask, True where a token is not seen, as what is added to scores: all attentions take that."""
+    torch = require("torch", extra="torch")
+    return torch.zeros(mask.shape).masked_fill_(mask, torch.finfo(torch.float32).min)
+
+
+def _in_one_row(found: dict[str, Any]) -> dict[str, Any]:
+    """Returns a batch as one row, with where its documents begin."""
+    torch = require("torch", extra="torch")
+    begins = found["position_ids"] == 0
+    begins[..., 0] = True
+    flat = {name: value.reshape(1, -1) if torch.is_tensor(value) else value for name, value in found.items()}
+    total = begins.new_tensor([begins.numel()], dtype=torch.int32)
+    bounds = torch.cat([begins.flatten().nonzero().flatten().to(torch.int32), total])
+    longest = int(bounds.diff().max())
+    return {
+        **flat,
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }

@@ -1,0 +1,288 @@
+"""Hugging Face transformers, accelerate and the Trainer: their loss over our labels, and their resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.adapters.frameworks import NUM_SAMPLES, SEQUENCE_LENGTH, VOCAB_SIZE, expected_tokens, samples_of, tokens_of
+from tests.adapters.libraries import library
+from torch.nn import functional
+
+from tokenloom import ConfigError, MegatronPretrainingSampler, ThreadLoader, build_dataloader
+from tokenloom.adapters import TransformersCollator
+
+transformers = library("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+ROWS = [0, 1, 2]
+SEPARATE = {
+    "boundaries": {"inter_document_masking": True},
+    "packs": {"inter_document_masking": True, "window_policy": "best_fit"},
+    "dense mask": {"reset_position_ids": True, "reset_attention_mask": True, "create_attention_mask": True},
+}
+TOGETHER = {"plain": {}, "loss without ends": {"eod_mask_loss": True}, "causal mask": {"create_attention_mask": True}}
+
+
+def llama(attention: str = "sdpa") -> Any:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=4 * SEQUENCE_LENGTH,
+        attn_implementation=attention,
+    )
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def gpt2(attention: str = "sdpa") -> Any:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=VOCAB_SIZE,
+        n_positions=SEQUENCE_LENGTH,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=9,
+        attn_implementation=attention,
+    )
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def loss_over_our_labels(logits: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
+    """Returns the mean that a training loop of ours takes."""
+    labels, mask = torch.from_numpy(batch["labels"]).flatten(), torch.from_numpy(batch["loss_mask"]).flatten()
+    losses = functional.cross_entropy(logits.reshape(-1, VOCAB_SIZE).float(), labels, reduction="none")
+    return (losses * mask).sum() / mask.sum()
+
+
+def logits_of_documents_alone(model: Any, batch: dict[str, Any]) -> torch.Tensor:
+    """Returns what a model says of each stretch of positions from 0 on, when it sees nothing else."""
+    rows = []
+    for tokens, positions in zip(batch["tokens"], batch["position_ids"], strict=True):
+        starts = np.flatnonzero(positions == 0)
+        pieces = np.split(tokens, starts[1:])
+        rows.append(torch.cat([model(input_ids=torch.from_numpy(piece[None])).logits[0] for piece in pieces]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("make_model", [llama, gpt2])
+@pytest.mark.parametrize("changes", [*TOGETHER.values(), *SEPARATE.values()], ids=[*TOGETHER, *SEPARATE])
+def test_the_models_loss_is_that_over_our_labels(tmp_path, rng, make_model, attention, changes):
+    dataset, model = samples_of(tmp_path, rng, **changes), make_model(attention)
+    with torch.no_grad():
+        outputs = model(**TransformersCollator(model)(dataset.__getitems__(ROWS)))
+    torch.testing.assert_close(outputs.loss, loss_over_our_labels(outputs.logits, dataset.batch(ROWS)))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("make_model", [llama, gpt2])
+@pytest.mark.parametrize("changes", SEPARATE.values(), ids=SEPARATE)
+def test_documents_do_not_see_each_other(tmp_path, rng, make_model, attention, changes):
+    dataset, model = samples_of(tmp_path, rng, **changes), make_model(attention)
+    with torch.no_grad():
+        found = model(**TransformersCollator(model)(dataset.__getitems__(ROWS))).logits
+        expected = logits_of_documents_alone(model, dataset.batch(ROWS))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER)
+def test_documents_see_each_other_where_nothing_else_was_asked(tmp_path, rng, changes):
+    dataset, model = samples_of(tmp_path, rng, **changes), llama()
+    with torch.no_grad():
+        found = model(**TransformersCollator(model)(dataset.__getitems__(ROWS))).logits
+        expected = model(input_ids=torch.from_numpy(dataset.batch(ROWS)["tokens"])).logits
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_who_resets_positions_says_whether_documents_see_each_other(tmp_path, rng, separate):
+    dataset, model = samples_of(tmp_path, rng, reset_position_ids=True), llama()
+    with pytest.raises(ConfigError, match="expected boundaries of documents") as caught:
+        TransformersCollator(model)(dataset.__getitems__(ROWS))
+    assert "`separate_documents`" in caught.value.hint
+    batch = TransformersCollator(model, separate_documents=separate)(dataset.__getitems__(ROWS))
+    ours = {name: torch.from_numpy(array) for name, array in dataset.batch(ROWS).items()}
+    with torch.no_grad():
+        alone = logits_of_documents_alone(model, dataset.batch(ROWS))
+        together = model(
+            input_ids=ours["tokens"],
+            position_ids=ours["position_ids"],
+            attention_mask=torch.ones_like(ours["tokens"]),
+        ).logits
+        torch.testing.assert_close(model(**batch).logits, alone if separate else together)
+    assert not torch.allclose(alone, together)
+
+
+def attention_by_boundaries(module, query, key, value, attention_mask, scaling, cu_seq_lens_q, max_length_q, **_):
+    """Returns what flash attention does for one row: each stretch between boundaries by itself, seen backwards only."""
+    assert query.shape[0] == 1
+    assert attention_mask is None
+    assert int(cu_seq_lens_q.diff().max()) == max_length_q
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    pieces = [
+        functional.scaled_dot_product_attention(
+            query[:, :, start:stop], key[:, :, start:stop], value[:, :, start:stop], is_causal=True, scale=scaling
+        )
+        for start, stop in zip(cu_seq_lens_q[:-1].tolist(), cu_seq_lens_q[1:].tolist(), strict=True)
+    ]
+    return torch.cat(pieces, dim=2).transpose(1, 2).contiguous(), None
+
+
+@pytest.mark.parametrize("changes", [SEPARATE["boundaries"], SEPARATE["packs"]])
+def test_one_row_tells_attention_its_boundaries(tmp_path, rng, changes):
+    transformers.AttentionInterface.register("by_boundaries", attention_by_boundaries)
+    dataset, model = samples_of(tmp_path, rng, **changes), llama("by_boundaries")
+    batch = TransformersCollator(model, one_row=True)(dataset.__getitems__(ROWS))
+    assert batch["input_ids"].shape == (1, len(ROWS) * SEQUENCE_LENGTH)
+    assert batch["cu_seq_lens_q"].dtype == torch.int32
+    with torch.no_grad():
+        outputs = model(**batch)
+        expected = logits_of_documents_alone(llama(), dataset.batch(ROWS))
+    torch.testing.assert_close(outputs.logits.reshape(expected.shape), expected)
+    torch.testing.assert_close(outputs.loss, loss_over_our_labels(expected, dataset.batch(ROWS)))
+
+
+@pytest.mark.parametrize(("attention", "one_row"), [("flash_attention_2", True), ("sdpa", False), ("eager", False)])
+def test_only_flash_attention_needs_one_row(attention, one_row):
+    assert TransformersCollator(transformers.LlamaConfig(attn_implementation=attention)).one_row == one_row
+    assert TransformersCollator().one_row is False
+
+
+def test_labels_alone_are_ours_moved_back(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng, eod_mask_loss=True)
+    ours, found = dataset.batch(ROWS), TransformersCollator()(dataset.__getitems__(ROWS))
+    with_loss = np.where(ours["loss_mask"] == 0, -100, ours["labels"])
+    assert found["shift_labels"].tolist() == with_loss.tolist()
+    assert found["labels"][:, 1:].tolist() == with_loss[:, :-1].tolist()
+    assert found["labels"][:, 0].tolist() == [-100] * len(ROWS)
+    assert found["input_ids"].tolist() == ours["tokens"].tolist()
+
+
+def test_samples_batches_and_lists_of_samples_give_the_same(tmp_path, rng):
+    dataset, collator = samples_of(tmp_path, rng, inter_document_masking=True), TransformersCollator()
+    [batch] = ThreadLoader(dataset, [ROWS], integer_dtype=np.int32)
+    ways = [collator(dataset.__getitems__(ROWS)), collator([dataset[row] for row in ROWS]), collator(batch)]
+    for found in ways[1:]:
+        assert list(found) == list(ways[0])
+        assert all(torch.equal(found[name], ways[0][name]) for name in found if torch.is_tensor(found[name]))
+    assert {found["shift_labels"].dtype for found in ways} == {torch.int64}
+
+
+def test_what_is_no_sample_of_tokens_is_refused():
+    with pytest.raises(
+        ConfigError, match="expected samples with 'tokens', 'labels', 'loss_mask', 'position_ids', found "
+    ):
+        TransformersCollator()([{"position_ids": torch.zeros(4)}])
+    with pytest.raises(ConfigError, match="expected samples of one length, named tensors each"):
+        TransformersCollator()([{"tokens": torch.zeros(4), "original_seq_len": 4}])
+
+
+class Recording(torch.nn.Module):
+    """Keeps the tokens of all batches that a model is trained with."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.seen = model, []
+        model.register_forward_pre_hook(self._see, with_kwargs=True)
+
+    def _see(self, module, args, kwargs):
+        self.seen.append(kwargs["input_ids"].tolist())
+
+
+def train(folder: Path, dataset: Any, *, resume_from: Path | None = None, **changes: Any) -> tuple[Any, list[Any]]:
+    """Trains for five steps of two batches each; returns the trainer, and the tokens of all batches."""
+    model = llama().train()
+    recording = Recording(model)
+    settings = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 5,
+        "save_steps": 2,
+        "logging_steps": 1,
+        "train_sampling_strategy": "sequential",
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": False,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        **changes,
+    }
+    trainer = transformers.Trainer(
+        model,
+        transformers.TrainingArguments(**settings),
+        train_dataset=dataset,
+        data_collator=TransformersCollator(model),
+    )
+    trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
+    return trainer, recording.seen
+
+
+def test_the_trainer_sees_every_position_in_order_and_goes_on_where_it_stopped(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng, inter_document_masking=True)
+    whole, seen = train(tmp_path / "whole", dataset)
+    assert seen == [[dataset[2 * step + row]["tokens"].tolist() for row in range(2)] for step in range(10)]
+    resumed, later = train(tmp_path / "again", dataset, resume_from=tmp_path / "whole" / "checkpoint-2")
+    assert later == seen[4:]
+    for mine, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_trainers_loss_is_that_over_the_labels_of_a_step(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng, eod_mask_loss=True)
+    trainer, _ = train(tmp_path, dataset, max_steps=1)
+    with torch.no_grad():
+        logits = llama()(input_ids=torch.from_numpy(dataset.batch(range(4))["tokens"])).logits
+    [logged] = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert logged == pytest.approx(float(loss_over_our_labels(logits, dataset.batch(range(4)))), abs=1e-3)
+
+
+def test_the_trainers_own_columns_are_refused_with_the_setting_that_keeps_ours(tmp_path, rng):
+    with pytest.raises(ConfigError) as caught:
+        train(tmp_path, samples_of(tmp_path, rng), remove_unused_columns=True)
+    assert caught.value.hint == "set `remove_unused_columns=False` in the arguments of the Trainer"
+
+
+def in_order(*, rank: int = 0, size: int = 1) -> MegatronPretrainingSampler:
+    return MegatronPretrainingSampler(NUM_SAMPLES, 0, 4, rank, size)
+
+
+@pytest.mark.parametrize("num_skipped", [0, 3, 10])
+@pytest.mark.parametrize("make", [ThreadLoader, build_dataloader])
+def test_accelerate_skips_first_batches(tmp_path, rng, make, num_skipped):
+    accelerate = library("accelerate")
+    dataset = samples_of(tmp_path, rng)
+    loader = make(dataset, in_order())
+    whole = tokens_of(loader)
+    assert len(whole) == 10
+    assert tokens_of(accelerate.skip_first_batches(loader, num_skipped)) == whole[num_skipped:]
+
+
+def test_accelerate_prepares_and_resumes_both_loaders(tmp_path, rng):
+    accelerator = library("accelerate").Accelerator(cpu=True)
+    dataset = samples_of(tmp_path, rng)
+    expected = expected_tokens(dataset, in_order())
+    for make in (ThreadLoader, build_dataloader):
+        loader = accelerator.prepare(make(dataset, in_order()))
+        assert tokens_of(loader) == expected
+        assert tokens_of(accelerator.skip_first_batches(loader, 4)) == expected[4:]
+
+
+def test_accelerate_deals_batches_to_ranks_as_our_samplers_do(tmp_path, rng):
+    prepare = library("accelerate.data_loader").prepare_data_loader
+    dataset = samples_of(tmp_path, rng)
+    for rank in range(2):
+        loader = build_dataloader(dataset, in_order())
+        found = prepare(loader, num_processes=2, process_index=rank, put_on_device=False)
+        assert tokens_of(found) == expected_tokens(dataset, in_order(rank=rank, size=2))
