@@ -29,6 +29,9 @@ SILENT_SECONDS = 5.0
 SECONDS_BETWEEN_LINES = 30.0
 """How often a log says how far work is, and what is still waited for."""
 
+NOTHING_WRITTEN = "nothing was written: run the same command again to begin anew"
+"""What is left of work that is written whole or not at all; see `if_stopped`."""
+
 
 class Task:
     """Work that may take long; advanced by whoever does it, from any thread. See `task`.
@@ -112,14 +115,16 @@ class Reporter(Protocol):
 
 
 @contextmanager
-def task(description: str, *, unit: str, total: int | None = None, done: int = 0) -> Iterator[Task]:
+def task(
+    description: str, *, unit: str, total: int | None = None, done: int = 0, num_tokens: int = 0
+) -> Iterator[Task]:
     """Opens a task for as long as the `with` block lasts; yields what advances it.
 
     Args:
         description: what is done, in a few words: "merge", "index of `data/wiki`".
         unit: what is counted: "bytes", or things in the plural, such as "documents".
         total: how much there is; None if that is not known.
-        done: how much of it was done before.
+        done, num_tokens: how much of it was done before, and how many tokens were made.
 
     Example:
         >>> with task("merge", unit="bytes", total=20) as advance:
@@ -127,7 +132,7 @@ def task(description: str, *, unit: str, total: int | None = None, done: int = 0
         ...     advance.amounts().done
         5
     """
-    opened = Task(description, Amounts(unit, done, total))
+    opened = Task(description, Amounts(unit, done, total, num_tokens))
     _board.open(opened)
     is_complete = False
     try:
@@ -135,6 +140,18 @@ def task(description: str, *, unit: str, total: int | None = None, done: int = 0
         is_complete = True
     finally:
         _board.close(opened, is_complete=is_complete)
+
+
+def also_told(advance: Task, told: Callable[[int], None] | None) -> Callable[[int], None]:
+    """Returns what advances a task, and tells a caller's function of it too, if there is one."""
+    if told is None:
+        return advance
+
+    def both(count: int) -> None:
+        advance(count)
+        told(count)
+
+    return both
 
 
 @contextmanager
@@ -157,7 +174,7 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
     """Adds what is done, and how to go on, to a Ctrl-C or another signal that ends the `with` block, as a note.
 
-    Of several around each other the outermost knows most, and the command line shows its words.
+    Of several around each other the innermost knows most: the others add nothing.
 
     Args:
         words: returns them: "6 of 11 shards are done: run the same command again to go on".
@@ -165,7 +182,8 @@ def if_stopped(words: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(words())
+        if not getattr(stop, "__notes__", None):
+            stop.add_note(words())
         raise
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenloom.cli.commands import COMMANDS
 from tokenloom.cli.parser import CommandParser
-from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised
+from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised, with_notes
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.storage.secrets import admit
 
@@ -61,18 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:  # after printing help
         _is_output_written()
         raise
+    from tokenloom.cli.progress_display import progress_shown  # help needs none of it
+
     try:
-        with signals_raised():
+        with signals_raised(), progress_shown():
             status: int = options.run(options)
             flush_output()
     except TokenloomError as error:
         say(f"error: {error}")
         status = 1
     except StoppedBySignal as stopped:
-        say(f"stopped by {stopped.name}")
+        say(with_notes(f"stopped by {stopped.name}", stopped))
         status = stopped.exit_status
-    except KeyboardInterrupt:
-        say("interrupted")
+    except KeyboardInterrupt as stopped:
+        say(with_notes("interrupted", stopped))
         status = 130
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
         status = 128 + signal.SIGPIPE

@@ -6,7 +6,6 @@ import argparse
 import time
 from typing import Any
 
-from tokenloom.cli import console
 from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chosen_prefixes, origin_words, result_of
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
@@ -30,16 +29,14 @@ def run(options: argparse.Namespace) -> int:
     prefixes = chosen_prefixes(options)
     notices: list[str] = []
     started = time.perf_counter()
-    with console.byte_progress(f"catalogue of {len(prefixes)} datasets", total=len(prefixes)) as advance:
-        dataset = build_catalogue(
-            prefixes,
-            options.output_prefix,
-            multimodal=options.multimodal,
-            overwrite=options.overwrite,
-            notice=notices.append,
-            progress=lambda _: advance(1),
-            verify=options.verify,
-        )
+    dataset = build_catalogue(
+        prefixes,
+        options.output_prefix,
+        multimodal=options.multimodal,
+        overwrite=options.overwrite,
+        notice=notices.append,
+        verify=options.verify,
+    )
     seconds = time.perf_counter() - started
     if options.json:
         beside = {"num_pairs": len(dataset.sections), "seconds": seconds, "notices": notices}

@@ -6,7 +6,6 @@ import argparse
 import time
 from typing import Any
 
-from tokenloom.cli import console
 from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chosen_prefixes, origin_words, result_of
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import byte_count
@@ -45,18 +44,16 @@ def run(options: argparse.Namespace) -> int:
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
     notices: list[str] = []
     started = time.perf_counter()
-    with console.byte_progress(f"merge {len(prefixes)} datasets", total=total) as advance:
-        merged = merge_datasets(
-            prefixes,
-            options.output_prefix,
-            multimodal=options.multimodal,
-            part_bytes=options.part_bytes,
-            advance=advance,
-            verify=options.verify,
-            durable=not options.no_sync,
-            overwrite=options.overwrite,
-            notice=notices.append,
-        )
+    merged = merge_datasets(
+        prefixes,
+        options.output_prefix,
+        multimodal=options.multimodal,
+        part_bytes=options.part_bytes,
+        verify=options.verify,
+        durable=not options.no_sync,
+        overwrite=options.overwrite,
+        notice=notices.append,
+    )
     seconds = time.perf_counter() - started
     datasets = [merged] if isinstance(merged, IndexedDataset) else merged
     if options.json:

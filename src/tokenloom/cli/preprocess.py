@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
@@ -24,7 +23,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 
 if TYPE_CHECKING:
-    from tokenloom.corpus.progress import CorpusProgress
     from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
     from tokenloom.preprocess.preview import DocumentPreview
@@ -162,27 +160,12 @@ def run(options: argparse.Namespace) -> int:
         return _show_documents(options, settings, tokenizer)
     if options.find_optimal_workers:
         return _show_trials(options, settings, tokenizer)
-    with console.token_progress("preprocess") as show:
-        summary = preprocess_corpus(
-            options.inputs,
-            options.output_prefix,
-            tokenizer,
-            settings,
-            **job_of(options),
-            progress=None if show is None else partial(_show_progress, show),
-        )
+    summary = preprocess_corpus(options.inputs, options.output_prefix, tokenizer, settings, **job_of(options))
     if options.json:
         print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
     else:
         _print_summary(summary, _listed(options.inputs))
     return 0
-
-
-def _show_progress(show: Callable[[int, int, int, str], None], at: CorpusProgress) -> None:
-    counts = at.counts
-    note = f"{counts.num_documents:,} documents, {counts.num_rejected:,} rejected, "
-    note += f"shards {at.num_shards_done:,}/{at.num_shards:,}"
-    show(counts.num_file_bytes, at.total_file_bytes, counts.num_tokens, note)
 
 
 def _settings(options: argparse.Namespace) -> CorpusSettings:

@@ -65,25 +65,23 @@ def run(options: argparse.Namespace) -> int:
 
     tokenizer = tokenizer_of(options)
     say_without_effect(options)
-    with console.token_progress("preprocess-chat") as show:
-        summary = preprocess_chat(
-            options.input,
-            options.output_prefix,
-            tokenizer,
-            chat_template=options.chat_template,
-            schema=options.schema,
-            engine=options.engine,
-            skip_bad_lines=options.skip_bad_lines,
-            render_limits=RenderLimits(
-                max_rendered_bytes=options.max_rendered_bytes, max_render_steps=options.max_render_steps
-            ),
-            read_limits=read_limits_of(options),
-            shard_bytes=options.shard_size,
-            origins=not options.no_origins,
-            document_hashes=options.document_hashes,
-            **job_of(options),
-            progress=None if show is None else lambda done, total, tokens: show(done, total, tokens, ""),
-        )
+    summary = preprocess_chat(
+        options.input,
+        options.output_prefix,
+        tokenizer,
+        chat_template=options.chat_template,
+        schema=options.schema,
+        engine=options.engine,
+        skip_bad_lines=options.skip_bad_lines,
+        render_limits=RenderLimits(
+            max_rendered_bytes=options.max_rendered_bytes, max_render_steps=options.max_render_steps
+        ),
+        read_limits=read_limits_of(options),
+        shard_bytes=options.shard_size,
+        origins=not options.no_origins,
+        document_hashes=options.document_hashes,
+        **job_of(options),
+    )
     if options.json:
         print_json(summary)
         return 0

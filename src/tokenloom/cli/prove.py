@@ -6,9 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-import numpy as np
-
-from tokenloom.cli import console
 from tokenloom.cli.check_proof import described, in_words
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import (
@@ -22,7 +19,6 @@ from tokenloom.cli.run_common import (
 )
 from tokenloom.cli.values import whole_number
 from tokenloom.run.audit.commitment import read_commitment
-from tokenloom.run.audit.document_reading import own_pair
 from tokenloom.run.audit.proof import proof_bytes, prove
 from tokenloom.run.audit.proof_check import check_proof
 from tokenloom.run.denial_settings import parse_denied
@@ -63,18 +59,16 @@ def run(options: argparse.Namespace) -> int:
     commitment = read_commitment(options.commitment or commitment_path(options.run_path))
     source, document = parse_denied(options.document, [source.name for source in lock.sources])
     begin, end = _range_of(options, lock)
-    with console.byte_progress("hashing", total=_num_bytes(lock, source, document)) as advance:
-        proof = prove(
-            lock,
-            commitment,
-            source=source,
-            document=document,
-            begin=begin,
-            end=end,
-            with_tokens=options.with_tokens,
-            tree_file=options.tree_file,
-            progress=advance,
-        )
+    proof = prove(
+        lock,
+        commitment,
+        source=source,
+        document=document,
+        begin=begin,
+        end=end,
+        with_tokens=options.with_tokens,
+        tree_file=options.tree_file,
+    )
     proven = check_proof(proof, commitment.root)
     data = proof_bytes(proof)
     with open_pending(options.output) as file:
@@ -104,9 +98,3 @@ def _range_of(options: argparse.Namespace, lock: RunLock) -> tuple[int, int]:
     if begin >= end:
         refuse_usage(options, f"expected a range of positions, found those from {begin} up to before {end}")
     return begin, end
-
-
-def _num_bytes(lock: RunLock, source: str, document: int) -> int:
-    locked = next(each for each in lock.sources if each.name == source)
-    pair = locked.pairs[own_pair(locked, document)[0]]
-    return pair.num_tokens * np.dtype(pair.dtype).itemsize

@@ -7,9 +7,6 @@ import dataclasses
 import sys
 from typing import Any
 
-import numpy as np
-
-from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_run_path
 from tokenloom.rendering.words import counted
@@ -35,11 +32,7 @@ def run(options: argparse.Namespace) -> int:
     opened = Run.open(options.run_path)
     lock = opened.lock
     num_pairs = sum(len(source.pairs) for source in lock.sources)
-    num_bytes = sum(
-        pair.num_tokens * np.dtype(pair.dtype).itemsize + pair.idx_bytes for each in lock.sources for pair in each.pairs
-    )
-    with console.byte_progress("checking", total=num_bytes if options.full else None) as advance:
-        problems = check_sources(lock, full=options.full, progress=advance)
+    problems = check_sources(lock, full=options.full)
     wrong = [problem for problem in problems if not problem.is_unknown]
     unknown = len(problems) - len(wrong)
     if options.json:

@@ -6,9 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-import numpy as np
-
-from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_run_path, commitment_path, lock_at
 from tokenloom.rendering.words import counted
@@ -37,15 +34,7 @@ def run(options: argparse.Namespace) -> int:
     lock = lock_at(options.run_path)
     check_committable(lock)
     path = commitment_path(options.run_path) if options.output is None else options.output
-    num_bytes = sum(pair.num_tokens * np.dtype(pair.dtype).itemsize for each in lock.sources for pair in each.pairs)
-    checked = sum(
-        pair.num_tokens * np.dtype(pair.dtype).itemsize * (pair.tokens_crc32 is not None)
-        + pair.idx_bytes * (pair.index_crc32 is not None)
-        for each in lock.sources
-        for pair in each.pairs
-    )
-    with console.byte_progress("hashing", total=num_bytes + checked) as advance:
-        commitment = commit(lock, progress=advance)
+    commitment = commit(lock)
     write_commitment(path, commitment)
     if are_packs(lock):
         print("samples are packs: what a run reads is committed to, but no document can be proven", file=sys.stderr)

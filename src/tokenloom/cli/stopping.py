@@ -65,6 +65,11 @@ def say(message: str) -> None:
         print(printable(redacted(message)), file=sys.stderr)
 
 
+def with_notes(words: str, stop: KeyboardInterrupt) -> str:
+    """Returns the words for a stop, with what is done and how to go on, as whoever was stopped noted it."""
+    return "; ".join([words, *getattr(stop, "__notes__", ())])
+
+
 def flush_output() -> None:
     """Hands on what was printed, so that it fails here, where it can be told, and not as the interpreter ends.
 

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 from typing import Any
 
-from tokenloom.cli import console
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
@@ -34,13 +33,7 @@ def run(options: argparse.Namespace) -> int:
     found = []
     for prefix in options.prefixes:
         try:
-            with console.byte_progress(f"verify {prefix}") as progress:
-                report = verify_dataset(
-                    prefix,
-                    multimodal=options.multimodal,
-                    vocab_size=options.vocab_size,
-                    progress=progress,
-                )
+            report = verify_dataset(prefix, multimodal=options.multimodal, vocab_size=options.vocab_size)
         except (DatasetFormatError, DatasetNotFoundError) as error:  # the datasets after it are still checked
             nothing = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
             found.append((prefix, nothing))

@@ -16,13 +16,14 @@ from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.parts import damaged_parts
 from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.processes import work_in_processes
-from tokenloom.corpus.progress import CorpusProgress, ProgressBook
+from tokenloom.corpus.progress import CorpusProgress, Counts, ProgressBook
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
 from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.threads import usable_processors
+from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -71,7 +72,31 @@ def run_job(
     Raises:
         TokenloomError: see `preprocess_corpus`.
     """
-    run = runner or local_runner(plan, num_processes=num_processes, num_workers=num_workers)
+    book = ProgressBook(plan.shards, progress)
+    with if_stopped(lambda: book.done_words):
+        return _run_job(
+            plan,
+            book,
+            run=runner or local_runner(plan, num_processes=num_processes, num_workers=num_workers),
+            work_folder=work_folder,
+            restart=restart,
+            overwrite=overwrite,
+            makes_again=makes_again,
+            started=started,
+        )
+
+
+def _run_job(
+    plan: JobPlan,
+    book: ProgressBook,
+    *,
+    run: Runner,
+    work_folder: str | os.PathLike[str] | None,
+    restart: bool,
+    overwrite: bool,
+    makes_again: bool,
+    started: float,
+) -> JobResult:
     _check_output_folder(plan)
     makes_again = makes_again or plan.recipe.compares_bytes
     folder = JobFolder(_folder_path(plan, work_folder), plan)
@@ -84,12 +109,13 @@ def run_job(
     require_own_outputs(plan, overwrite=overwrite)
     try:
         with folder.joined():
-            num_reused = sum(_is_reusable(plan, folder, shard) for shard in plan.shards)
+            num_reused = sum(_is_reusable(plan, folder, shard, book) for shard in plan.shards)
             # Somebody may have finished the job between the first look and joining.
             if not (num_reused or restart or makes_again) and (found := _finished(plan, started)):
                 return found
             _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
-            done = _work(plan, folder, run, ProgressBook(plan.shards, progress), overwrite=overwrite)
+            with book.shown():
+                done = _work(plan, folder, run, book, overwrite=overwrite)
         return _result(plan, *done, num_reused=num_reused, seconds=time.monotonic() - started)
     except FolderGoneError as error:
         found = _finished(plan, started)
@@ -99,16 +125,26 @@ def run_job(
         if found is None:
             message = f"`{folder.path}` was removed while this job was working in it"
             raise StorageError(message, hint="run the same command again") from error
-    return run_job(  # finished by others, who told too little of it to say what they did
-        plan, runner=run, work_folder=work_folder, overwrite=overwrite, progress=progress, started=started
+    return _run_job(  # finished by others, who told too little of it to say what they did
+        plan,
+        book,
+        run=run,
+        work_folder=work_folder,
+        restart=False,
+        overwrite=overwrite,
+        makes_again=False,
+        started=started,
     )
 
 
-def _is_reusable(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> bool:
+def _is_reusable(plan: JobPlan, folder: JobFolder, shard: PlannedShard, book: ProgressBook) -> bool:
     """Whether a shard is done, of what its records lead to now; if they led to something else, it will be done anew."""
     report = folder.report(shard)
-    if report is None or plan.recipe.is_current(shard.slices, report.numbers):
-        return report is not None
+    if report is None:
+        return False
+    if plan.recipe.is_current(shard.slices, report.numbers):
+        book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
+        return True
     _LOGGER.warning("shard %d is done again: what its records lead to has changed", shard.number)
     folder.forget(shard)
     return False

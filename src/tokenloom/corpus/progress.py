@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Self
 
 from tokenloom.corpus.plan import PlannedShard
 from tokenloom.corpus.report import ShardReport
+from tokenloom.progress import NOTHING_WRITTEN, Task, task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,18 @@ class ProgressBook:
         self._of_shards: dict[int, Counts] = {}
         self._sum = Counts()
         self._done: set[int] = set()
+        self._task: Task | None = None
+
+    @property
+    def done_words(self) -> str:
+        """How many shards are done, and what that means to somebody who stops the job here."""
+        done, total = len(self._done), self._num_shards
+        if done == total:
+            return f"all {total:,} shards are done: run the same command again to put them together"
+        if done:
+            are = "is" if done == 1 else "are"
+            return f"{done:,} of {total:,} shards {are} done: run the same command again to go on"
+        return NOTHING_WRITTEN
 
     def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         """Notes how far the shard of a number is; what was told of it before is forgotten."""
@@ -87,6 +101,8 @@ class ProgressBook:
         self._of_shards[number] = counts
         if is_done:
             self._done.add(number)
+        if self._task is not None:
+            self._tell_task(self._task)
         if self._show is not None:
             self._show(
                 CorpusProgress(
@@ -96,3 +112,21 @@ class ProgressBook:
                     num_shards=self._num_shards,
                 )
             )
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Shows to whoever looks on how far the job is, for as long as the `with` block lasts; what was told before is
+        what was done before."""
+        begun = self._sum
+        total = self._total_file_bytes or None
+        done = {"done": begun.num_file_bytes, "num_tokens": begun.num_tokens}
+        with task("preprocess", unit="bytes", total=total, **done) as self._task:
+            self._tell_task(self._task)
+            yield
+
+    def _tell_task(self, task: Task) -> None:
+        notes = [f"{self._sum.num_rejected:,} rejected"]
+        if self._num_shards > 1:
+            notes.append(f"shards {len(self._done):,} of {self._num_shards:,}")
+        total = self._total_file_bytes or None
+        task.tell(self._sum.num_file_bytes, total=total, num_tokens=self._sum.num_tokens, notes=notes)

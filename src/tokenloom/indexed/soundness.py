@@ -20,6 +20,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Index, bin_path, idx_path
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import FileChecksum
+from tokenloom.progress import also_told, task
 
 _ROWS = 1 << 20
 _BYTES = 16 << 20
@@ -87,12 +88,14 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
     if (manifest := manifest_of(dataset)) is None:
         return False
     num_bytes = crc32 = 0
-    for section in dataset.sections:
-        for begin in range(section.start, section.start + section.num_bytes, _BYTES):
-            data = dataset.byte_source.read(begin, min(_BYTES, section.start + section.num_bytes - begin))
-            num_bytes, crc32 = num_bytes + len(data), kernels.crc32(data, crc32)
-            if progress is not None:
-                progress(len(data))
+    total = sum(section.num_bytes for section in dataset.sections)
+    with task(f"checking {dataset.path_prefix}", unit="bytes", total=total) as advance:
+        tell = also_told(advance, progress)
+        for section in dataset.sections:
+            for begin in range(section.start, section.start + section.num_bytes, _BYTES):
+                data = dataset.byte_source.read(begin, min(_BYTES, section.start + section.num_bytes - begin))
+                num_bytes, crc32 = num_bytes + len(data), kernels.crc32(data, crc32)
+                tell(len(data))
     found = FileChecksum(num_bytes=num_bytes, crc32=crc32)
     if problem := checksum_problem(bin_path(dataset.path_prefix), manifest.pair.tokens, found):
         raise DatasetFormatError(problem, hint=damaged_hint(dataset))

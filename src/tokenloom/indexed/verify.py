@@ -9,6 +9,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.audit import ManifestAudit
 from tokenloom.indexed.sidecars import sidecar_problems
 from tokenloom.indexed.soundness import index_problems
+from tokenloom.progress import also_told, task
 from tokenloom.storage.extents import ExtentSource
 
 _BYTES = 16 << 20
@@ -74,21 +75,23 @@ def verify_dataset(
     smallest: int | float | None = None
     largest: int | float | None = None
     itemsize = dataset.dtype.itemsize
-    for section in dataset.sections if not lost else []:
-        if odd := section.num_bytes % itemsize:
-            found = f"found {section.num_bytes} bytes"
-            problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found}")
-        stop = section.start + section.num_bytes - odd
-        for begin in range(section.start, stop, _BYTES):
-            count = min(_BYTES, stop - begin)
-            tokens = dataset.byte_source.read(begin, count).view(dataset.dtype)
-            audit.add_tokens(tokens)
-            low, high = tokens.min().item(), tokens.max().item()
-            smallest = low if smallest is None else min(smallest, low)
-            largest = high if largest is None else max(largest, high)
-            dataset.check_tokens(begin, count)
-            if progress is not None:
-                progress(count)
+    sections = [] if lost else list(dataset.sections)
+    with task(f"verify {prefix}", unit="bytes", total=sum(each.num_bytes for each in sections)) as advance:
+        tell = also_told(advance, progress)
+        for section in sections:
+            if odd := section.num_bytes % itemsize:
+                found = f"found {section.num_bytes} bytes"
+                problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found}")
+            stop = section.start + section.num_bytes - odd
+            for begin in range(section.start, stop, _BYTES):
+                count = min(_BYTES, stop - begin)
+                tokens = dataset.byte_source.read(begin, count).view(dataset.dtype)
+                audit.add_tokens(tokens)
+                low, high = tokens.min().item(), tokens.max().item()
+                smallest = low if smallest is None else min(smallest, low)
+                largest = high if largest is None else max(largest, high)
+                dataset.check_tokens(begin, count)
+                tell(count)
     problems += [] if lost else audit.problems()
     problems += sidecar_problems(dataset, audit.facts)
     vocab_size = audit.vocab_size if vocab_size is None else vocab_size

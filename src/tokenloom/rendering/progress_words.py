@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ _WINDOW_SECONDS = 30.0
 
 _MOST_BAR = 24
 _LEAST_BAR = 8
+_SHARE = re.compile(r"([0-9]) of ([0-9])")
 _LONGEST_SECONDS = 1e8
 _GAP = 2
 """Columns between the parts of a line for a terminal."""
 
 _SCALES = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
 _SCALES_OF_TOKENS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
+_MOST_DIGITS = 10**5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,20 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} days {whole % 86400 // 3600} h"
 
 
+def clock(seconds: float) -> str:
+    """Returns a time in few columns, as a clock has it from a minute on.
+
+    Example:
+        >>> clock(0.4), clock(59.4), clock(62), clock(3700), clock(200_000)
+        ('1 s', '59 s', '1:02', '1:01:40', '55:33:20')
+    """
+    whole = max(1, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    if not minutes:
+        return f"{whole} s"
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
 def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, inner: str = "") -> str:
     """Returns a line for a log.
 
@@ -144,8 +161,8 @@ def fitted_line(description: str, amounts: Amounts, speed: Speed, width: int, *,
     parts = {"name": name_of(description, width=max(8, width // 3))}
     parts |= {"percent": f"{_percent(amounts)} %" if amounts.total else "", "bar": "", "much": _done_of_total(amounts)}
     parts |= {f"rate {number}": rate for number, rate in enumerate(_rates(amounts, speed))}
-    parts |= {f"note {number}": note.replace(" of ", "/") for number, note in enumerate(amounts.notes)}
-    parts["time"] = "" if left is None else duration(left)
+    parts |= {f"note {number}": _SHARE.sub(r"\1/\2", note) for number, note in enumerate(amounts.notes)}
+    parts["time"] = "" if left is None else clock(left)
     kept: dict[str, str] = {}
     for key in ("name", "percent", *([] if amounts.total else ["much"]), "time", "rate 0"):
         _keep(kept, key, parts, width)
@@ -231,4 +248,4 @@ def _scaled(number: float, scales: tuple[tuple[str, int], ...], after: str) -> s
     for letter, power in scales:
         if number >= power:
             return f"{number / power:.3g} {letter}{after}"
-    return f"{number:,.0f} "
+    return f"{number:,.0f} " if number < _MOST_DIGITS else f"{number / 1000:.3g} k{after}"

@@ -13,6 +13,7 @@ from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.tally import FileTally
 from tokenloom.kernels import Watch
+from tokenloom.progress import also_told, task
 from tokenloom.run.find_pairs import NUM_THREADS
 from tokenloom.run.lock import LockedPair, RunLock
 from tokenloom.run.sources import Difference, changed_data, difference, lock_pair
@@ -54,9 +55,26 @@ def check_sources(
         num_threads: threads that look at pairs at the same time.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
-    with ThreadPoolExecutor(num_threads) as executor:
-        found = executor.map(lambda each: list(_problems(*each, full=full, progress=progress or _ignore)), pairs)
-        return list(chain.from_iterable(found))
+    total = sum(_num_checked(pair) for _, pair in pairs) if full else len(pairs)
+    with (
+        task("check", unit="bytes" if full else "pairs", total=total) as advance,
+        ThreadPoolExecutor(num_threads) as executor,
+    ):
+        tell = also_told(advance, progress)
+
+        def look(named: tuple[str, LockedPair]) -> list[Problem]:
+            problems = list(_problems(*named, full=full, progress=tell))
+            if not full:
+                advance()
+            return problems
+
+        return list(chain.from_iterable(executor.map(look, pairs)))
+
+
+def _num_checked(pair: LockedPair) -> int:
+    """Returns how many bytes of a pair are read in full: those of which a checksum is known."""
+    num_bytes = pair.num_token_bytes * (pair.tokens_crc32 is not None)
+    return num_bytes + pair.idx_bytes * (pair.index_crc32 is not None)
 
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
@@ -119,7 +137,3 @@ def _crc32_of(file: ByteSource, progress: Callable[[int], None]) -> int:
 
 def _problem(source: str, changed: Difference) -> Problem:
     return Problem(source=source, path=changed.path, message=changed_data(changed).message)
-
-
-def _ignore(_: int) -> None:
-    pass

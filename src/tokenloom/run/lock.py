@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32
 
 VERSION = 1
@@ -60,6 +62,11 @@ class LockedPair:
     held_tokens: int = field(default=0, metadata=MAY_BE_MISSING)
     packs: tuple[tuple[int, int], ...] = field(default=(), metadata=MAY_BE_MISSING)
     since: int = field(default=0, metadata=MAY_BE_MISSING)
+
+    @property
+    def num_token_bytes(self) -> int:
+        """Size of its tokens in bytes."""
+        return self.num_tokens * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,8 @@ def publish_together(
         _finish_all(exchanges)
     except OSError as failure:  # the new files are there: what is left of the old ones costs space only
         _LOGGER.warning("the files that were replaced at `%s` remain: %s", first.key, failure)
-    except BaseException:  # an interruption comes too late
+    except BaseException as error:  # an interruption comes too late
+        error.add_note(f"`{first.key}` was complete already")
         with suppress(OSError):
             _finish_all(exchanges)
         raise

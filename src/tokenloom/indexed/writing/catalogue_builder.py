@@ -21,6 +21,7 @@ from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
 from tokenloom.indexed.writing.outputs import PendingDataset, has_same_sidecars, is_published, publish_datasets
+from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
@@ -82,7 +83,7 @@ def build_catalogue(
     if exists(bin_path(target)):
         message = f"a catalogue `{target}` would take the place of `{bin_path(target)}`, which is there"
         raise ConfigError(message, hint="choose another output prefix, or remove the pair")
-    with OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
         pending = _write(prefixes, target, multimodal=multimodal, progress=progress, verify=verify)
         if not overwrite and is_published(pending) and has_same_sidecars(target, pending.sidecars):
             pending.discard()
@@ -152,17 +153,19 @@ def _record(
     """Returns the pairs that each dataset consists of, after checking all, and the dtype code of their tokens."""
     recorded: dict[str, list[CataloguePart]] = {}
     code = 0
-    for dataset in checked_inputs(prefixes, multimodal=multimodal, tokens=verify):
-        code = DType.code_from_dtype(dataset.dtype)
-        recorded[dataset.path_prefix] = parts = []
-        for number, section in enumerate(dataset.sections):
-            file = record_file(section.path, version=dataset.version_of_section(number))
-            if file.num_bytes != section.num_bytes:
-                message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
-                raise StorageError(message, hint="the file changed while it was recorded")
-            parts.append(
-                CataloguePart(file=file, num_sequences=len(section.rows), num_documents=len(section.documents))
-            )
-        if progress is not None:
-            progress(dataset.path_prefix)
+    with task("catalogue", unit="datasets", total=len(prefixes)) as advance:
+        for dataset in checked_inputs(prefixes, multimodal=multimodal, tokens=verify):
+            code = DType.code_from_dtype(dataset.dtype)
+            recorded[dataset.path_prefix] = parts = []
+            for number, section in enumerate(dataset.sections):
+                file = record_file(section.path, version=dataset.version_of_section(number))
+                if file.num_bytes != section.num_bytes:
+                    message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
+                    raise StorageError(message, hint="the file changed while it was recorded")
+                parts.append(
+                    CataloguePart(file=file, num_sequences=len(section.rows), num_documents=len(section.documents))
+                )
+            advance()
+            if progress is not None:
+                progress(dataset.path_prefix)
     return recorded, code

@@ -31,6 +31,7 @@ from tokenloom.indexed.writing.outputs import (
     is_same_file,
     publish_datasets,
 )
+from tokenloom.progress import NOTHING_WRITTEN, also_told, if_stopped, task
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
@@ -103,7 +104,7 @@ def write_concatenated(
     prefixes = [part.prefix for part in parts]
     check_output(output_prefix, prefixes)
     target = prefix_of(output_prefix)
-    with OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
         dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
         if not overwrite and is_there(parts, target, dtype=dtype, multimodal=multimodal):
             tell_nothing_to_do(notice, target)
@@ -151,7 +152,7 @@ def is_there(parts: Sequence[ConcatenatedPart], target: str, *, dtype: np.dtype[
     index = open_pending(idx_path(target), durable=False)
     try:
         _write_rows(parts, index, header, multimodal=multimodal)
-        is_same = is_same_file(index) and holds(found.byte_source, _contents(parts))
+        is_same = is_same_file(index) and holds(found.byte_source, _compared(parts, target, num_bytes))
         if is_same:
             joined = joining.write(len(found), found.byte_source, found.index_source())
             try:
@@ -198,8 +199,12 @@ def write_pending(
         index = open_pending(idx_path(target), durable=durable)
         stack.callback(index.discard)
 
+        total = sum(_num_bytes(part, multimodal=multimodal) for part in parts)
+        copied = stack.enter_context(task(f"writing {target}", unit="bytes", total=total))
+        tell = also_told(copied, advance)
+
         def copy(part: ConcatenatedPart, piece: Piece) -> None:
-            put_piece(piece, tokens, advance=advance)
+            put_piece(piece, tokens, advance=tell)
             if tally is not None and not part.is_whole:
                 _tally_piece(tally, piece)
 
@@ -215,7 +220,7 @@ def write_pending(
         tokens.sync()
         _check_size(tokens, num_bytes)
         if verify:
-            _compare(tokens, parts)
+            _compare(tokens, parts, target, num_bytes)
         pending = PendingDataset(prefix=target, tokens=tokens, index=index)
         written_index = MappedFile(index.readable_path)
         joined = joining.write(header.num_sequences, MappedFile(tokens.readable_path), written_index)
@@ -309,12 +314,22 @@ def _check_size(tokens: PendingFile | PendingObject, expected: int) -> None:
         raise StorageError(message, hint="an input changed while it was read")
 
 
-def _compare(tokens: PendingFile | PendingObject, parts: Sequence[ConcatenatedPart]) -> None:
+def _compare(
+    tokens: PendingFile | PendingObject, parts: Sequence[ConcatenatedPart], target: str, num_bytes: int
+) -> None:
     """Compares what was written with the inputs."""
-    wrong = first_difference(tokens.readable_path, _contents(parts))
+    wrong = first_difference(tokens.readable_path, _compared(parts, target, num_bytes))
     if wrong is not None:
         message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
         raise StorageError(message, hint="the disk or the memory is faulty, or an input changed while it was read")
+
+
+def _compared(parts: Sequence[ConcatenatedPart], target: str, num_bytes: int) -> Iterator[memoryview]:
+    """Yields the bytes that parts are made of, in order, and shows how many of them were compared."""
+    with task(f"comparing {target}", unit="bytes", total=num_bytes) as advance:
+        for data in _contents(parts):
+            yield data
+            advance(len(data))
 
 
 def _contents(parts: Sequence[ConcatenatedPart]) -> Iterator[memoryview]:

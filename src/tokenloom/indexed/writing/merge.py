@@ -24,6 +24,7 @@ from tokenloom.indexed.writing.concatenate import (
 )
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
+from tokenloom.progress import NOTHING_WRITTEN, also_told, if_stopped, task
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.resolve import is_missing, names_in
@@ -135,6 +136,9 @@ def merge_datasets(
         _check_no_others(prefix_of(output_prefix), outputs)
         combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
         with ExitStack() as stack:
+            stack.enter_context(if_stopped(lambda: NOTHING_WRITTEN))
+            total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in chosen)
+            merged = stack.enter_context(task("merge", unit="bytes", total=total))
             locks = [stack.enter_context(OutputLock(idx_path(output))) for output in outputs[:MOST_LOCKED]]
             new: list[PendingDataset] = []
             for parts, output in zip(pairs, outputs, strict=True):
@@ -147,7 +151,7 @@ def merge_datasets(
                     dtype=dtype,
                     multimodal=multimodal,
                     progress=progress,
-                    advance=advance,
+                    advance=also_told(merged, advance),
                     verify=verify,
                     durable=durable,
                     manifest=_manifest(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.computed_keys import source_key
+from tokenloom.progress import task
 from tokenloom.run.audit.committed_data import HashedPair, PairRoots, hash_pair
 from tokenloom.run.audit.merkle import leaf_hash, root_of
 from tokenloom.run.check import check_opened, check_sources
@@ -73,14 +74,11 @@ class Commitment:
     version: int = VERSION
 
 
-def commit(
-    lock: RunLock, *, progress: Callable[[int], None] | None = None, num_threads: int = NUM_THREADS
-) -> Commitment:
+def commit(lock: RunLock, *, num_threads: int = NUM_THREADS) -> Commitment:
     """Returns the commitment to a run; reads all of its data, twice where the lock has checksums of them.
 
     Args:
         lock: the run.
-        progress: called with the bytes read since the last call, by several threads.
         num_threads: threads that hash at the same time.
 
     Raises:
@@ -88,13 +86,16 @@ def commit(
         DatasetFormatError, DatasetNotFoundError, StorageError: data are not what was locked, or not there.
     """
     check_committable(lock)
-    problems = check_sources(lock, full=True, progress=progress, num_threads=num_threads)
+    problems = check_sources(lock, full=True, num_threads=num_threads)
     if wrong := [problem for problem in problems if not problem.is_unknown]:
         raise DatasetFormatError(wrong[0].message, hint="what is committed to is what was locked; restore the data")
     pairs = []
-    for source, locked in enumerate(lock.sources):
-        for number in range(len(locked.pairs)):
-            roots = hash_locked_pair(lock, source, number, progress=progress, num_threads=num_threads).roots
+    every = [(source, number) for source, locked in enumerate(lock.sources) for number in range(len(locked.pairs))]
+    total = sum(lock.sources[source].pairs[number].num_token_bytes for source, number in every)
+    with task("hashing", unit="bytes", total=total) as advance:
+        for source, number in every:
+            locked = lock.sources[source]
+            roots = hash_locked_pair(lock, source, number, progress=advance, num_threads=num_threads).roots
             pairs.append(CommittedPair(source=locked.name, number=number, blocks=roots.blocks, sums=roots.sums))
     found = Commitment(root="", run=run_identity(lock), pairs=tuple(pairs))
     return dataclasses.replace(found, root=root_of_run(lock, found))
@@ -113,7 +114,7 @@ def check_committable(lock: RunLock) -> None:
 
 
 def hash_locked_pair(
-    lock: RunLock, source: int, number: int, *, progress: Callable[[int], None] | None, num_threads: int
+    lock: RunLock, source: int, number: int, *, progress: Callable[[int], None], num_threads: int
 ) -> HashedPair:
     """Returns the hashes of a pair of a run; reads all of it.
 

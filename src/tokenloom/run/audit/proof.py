@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.progress import also_told, task
 from tokenloom.run.audit.commitment import (
     NUM_THREADS,
     Commitment,
@@ -168,7 +169,10 @@ def prove(
     roots = tuple(pair.roots for pair in commitment.pairs if pair.source == source)
     hashed = None if tree_file is None else read_tree(tree_file)
     if hashed is None:
-        hashed = hash_locked_pair(lock, number, owner, progress=progress, num_threads=num_threads)
+        with task("hashing", unit="bytes", total=locked.num_token_bytes) as advance:
+            hashed = hash_locked_pair(
+                lock, number, owner, progress=also_told(advance, progress), num_threads=num_threads
+            )
         _check_same(hashed.roots, roots[owner], locked.prefix)
         if tree_file is not None:
             write_tree(tree_file, hashed)
