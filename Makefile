@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt
 PYTHON ?= python3
 
-.PHONY: demo test adapters peer-newest simulate lint types bench stub sanitize fuzz fuzz-repro kill-loop peer-suite clean
+.PHONY: demo test adapters peer-newest simulate lint types docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite clean
 
 demo: $(STAMP)
 	$(BIN)/tokenloom demo
@@ -36,6 +36,19 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+# The site in build/site, from pages that lie in docs/ and those that follow from the code; links are checked. The builder
+# has an environment of its own.
+DOCS := build/docs-env
+docs: $(STAMP) $(DOCS)/.installed
+	$(BIN)/python -m docs_site.gather build/pages
+	$(DOCS)/bin/zensical build --clean --strict
+	$(BIN)/python -m docs_site.check build/site
+
+$(DOCS)/.installed: docs_site/requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install -q -r docs_site/requirements.txt
+	touch $@
 
 # Half an hour; `make bench BENCH=quick` takes minutes. Peers are installed into environments of their own.
 BENCH ?= full

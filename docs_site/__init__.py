@@ -1,0 +1,1 @@
+"""Pages of the documentation that follow from the code, and all of them gathered for the site."""
