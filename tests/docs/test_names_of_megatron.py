@@ -1,0 +1,87 @@
+"""What Megatron calls things and we do: all names of its modules are there, and what is named of ours exists."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import pytest
+from docs_site.command_line import options_of
+from docs_site.names import namespaces, public_names
+from tests.docs.pages import ROOT
+
+import tokenloom
+from tokenloom.cli import build_parser
+from tokenloom.megatron.module_names import OURS
+
+TEXT = (ROOT / "docs" / "guides" / "names-of-megatron.md").read_text()
+NOT_ABOUT_DATA = {"get_args", "log_single_rank", "logger"}
+ROWS = [(first, last) for first, last in re.findall(r"^\| (.*?) \| (.*) \|$", TEXT, re.MULTILINE) if first != "---"]
+
+
+def in_backticks(text):
+    return re.findall(r"`([^`]+)`", text)
+
+
+def section(title):
+    return TEXT.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def names_of_megatron():
+    found = set()
+    for ours in OURS.values():
+        module = import_module(ours)
+        names = getattr(module, "__all__", None) or [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith("tokenloom")
+        ]
+        found |= set(names)
+    return found - NOT_ABOUT_DATA
+
+
+def test_every_name_of_its_modules_is_on_the_page():
+    assert sorted(name for name in names_of_megatron() if not name.startswith("_") and f"`{name}`" not in TEXT) == []
+
+
+def test_names_that_are_the_same_are_public_there():
+    for names, namespace in re.findall(r"^\| (`.*?) \| `tokenloom\.(\w+)` \|$", section("The same name"), re.MULTILINE):
+        assert sorted(set(in_backticks(names)) - set(public_names(namespace))) == []
+
+
+def test_other_names_are_in_the_modules_of_the_reference_here():
+    modules = [*map(import_module, OURS.values()), import_module("tokenloom.megatron.described")]
+    listed = [name for names, _ in re.findall(r"^\| (`.*?) \| (.*) \|$", section("Another name"), re.MULTILINE)
+              for name in in_backticks(names)]  # fmt: skip
+    assert len(listed) > 50
+    assert [name for name in listed if not any(hasattr(module, name) for module in modules)] == []
+
+
+@pytest.mark.parametrize("dotted", sorted(set(re.findall(r"`(tokenloom\.[\w.]+)`", TEXT))))
+def test_what_it_is_here_is_there(dotted):
+    _, *names = dotted.split(".")
+    if names[0] == "megatron":
+        import_module(dotted)
+        return
+    value = tokenloom
+    for name in names:
+        value = getattr(value, name)
+    assert names[-1] in namespaces() or value is not None
+
+
+@pytest.mark.parametrize(("command", "words"), re.findall(r"`tokenloom ([a-z-]+)( [^`]*)?`", TEXT))
+def test_commands_take_the_options_that_are_named(command, words):
+    parser = build_parser([command])._commands.choices[command]
+    known = {name for action in options_of(parser) for name in action.option_strings}
+    assert set(re.findall(r"--[a-z-]+", words)) <= known
+
+
+def test_settings_that_are_named_of_a_class_are_of_that_class():
+    named = re.findall(r"((?:`\w+`(?:, | and )?)+) of `tokenloom\.(\w+)`", TEXT)
+    assert len(named) >= 7
+    for settings, kind in named:
+        annotations = {
+            name for base in getattr(tokenloom, kind).__mro__ for name in getattr(base, "__annotations__", {})
+        }
+        annotations |= set(getattr(getattr(tokenloom, kind).__init__, "__annotations__", {}))
+        assert set(in_backticks(settings)) <= annotations
