@@ -50,6 +50,7 @@ def batches(options: argparse.Namespace, consumed_samples: int) -> Iterator[dict
         tokenizer=tokenloom.load_tokenizer(options.tokenizer),
         reset_position_ids=True,
         reset_attention_mask=True,
+        create_attention_mask=True,
         eod_mask_loss=False,
     )
     train, _, _ = tokenloom.BlendedMegatronDatasetBuilder(

@@ -39,6 +39,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Walks the path and prints what happens."""
+    for sentence in demo.missing_parts():
+        print(sentence)
     folder = options.output
     corpus, prefix = os.path.join(folder, "stdlib.jsonl"), os.path.join(folder, "stdlib")
     with storage_errors("create", folder):
@@ -48,16 +50,19 @@ def run(options: argparse.Namespace) -> int:
     num_bytes = demo.write_corpus(corpus)
     print(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
 
-    print(f"2. Tokenizer: byte-level BPE with {options.vocab_size} ids, trained on some of it")
-    tokenizer = demo.train_tokenizer(os.path.join(folder, "tokenizer.json"), vocab_size=options.vocab_size)
+    print(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
+    path = os.path.join(folder, "tokenizer.json")
+    tokenizer = demo.train_tokenizer(path, vocab_size=options.vocab_size)
+    print(f"   {path}")
 
     print("3. Preprocess: text to .bin/.idx")
     summary = preprocess_corpus(
         corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True, overwrite=True
     )
     data = f"{prefix}_text_document"
+    print(f"   {data}.bin/.idx")
     print(
-        f"   {data}.bin/.idx: {summary.num_documents} documents, {summary.num_tokens} tokens of {summary.dtype}, "
+        f"   {summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}, "
         f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine}"
     )
 
@@ -66,23 +71,26 @@ def run(options: argparse.Namespace) -> int:
         data, tokenizer, sequence_length=options.sequence_length, path_to_cache=os.path.join(folder, "cache")
     )
     for dataset in datasets:
-        print(f"   {dataset.index_split.name}: {len(dataset)} samples of {options.sequence_length} tokens")
+        print(f"   {dataset.index_split.name}: {len(dataset):,} samples of {options.sequence_length:,} tokens")
     train = datasets[0]
 
     number = demo.first_sample_of_several_documents(train)
-    print(f"5. What a training step sees: sample {number}, decoded, with its document boundaries\n")
+    print(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
     print_shown(shown_sample(train, number, tokenizer), short_look(_MOST_TOKENS))
 
-    print("\n6. One epoch through the data loader")
-    report = demo.stream_epoch(train, micro_batch_size=options.micro_batch_size)
+    print(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
+    report = demo.stream(train, micro_batch_size=options.micro_batch_size)
+    kind = "torch tensors, its import included" if report.tensors == "torch" else "NumPy arrays"
+    print(f"   start-up:  {report.startup_seconds:.2f} s to the first batch of {kind}")
     print(
-        f"   {report.num_batches} batches, {report.num_tokens} tokens in {report.seconds:.2f} s: "
-        f"{report.num_tokens / report.seconds:,.0f} tokens/s"
+        f"   streaming: {report.num_tokens / report.seconds:,.0f} tokens/s, "
+        f"{report.num_batches:,} batches in {report.seconds:.2f} s"
     )
     print(
         "\nLook further:\n"
         f"   tokenloom info {data}\n"
         f"   tokenloom verify {data}\n"
-        f"   tokenloom show {data} --document 3 --tokenizer {os.path.join(folder, 'tokenizer.json')}"
+        f"   tokenloom show {data} --sample {number}\n"
+        f"   tokenloom report {data} -o report.html"
     )
     return 0
