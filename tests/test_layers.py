@@ -43,6 +43,7 @@ LAYERS = [
     "web",
     "report",
     "explorer",
+    "doctor",
     "demo",
     "cli",
     "preprocessing",

@@ -117,6 +117,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "ledger": (*RUN, "--until-position", 20),
     "replay": (*RUN, "--to-position", 8),
     "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
+    "doctor": ("--no-speed", "F"),
     "verify-resume": ("F/loaders.py:make", "--batches", 3, "--world-sizes", "1", "--kill-at", 1, "--seed", 1),
 }
 
@@ -149,7 +150,10 @@ def folder(tmp_path_factory):
 
 def _words(command, words, folder):
     prefix = str(folder / "data" / "code")
-    given = [prefix if word == "P" else str(word).replace("F/", f"{folder}/") for word in words]
+    given = [
+        prefix if word == "P" else str(folder) if word == "F" else str(word).replace("F/", f"{folder}/")
+        for word in words
+    ]
     return [*command.split(), *given]
 
 

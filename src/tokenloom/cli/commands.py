@@ -39,6 +39,7 @@ COMMANDS: Groups = {
         "check-proof": "check what `tokenloom prove` wrote, without the data",
     },
     "this program": {
+        "doctor": "whether this machine, its disks and buckets are fit",
         "explain": "what an error means, and what to do",
         "demo": "text to batches, on the sources of Python's library",
     },
