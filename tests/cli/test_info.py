@@ -84,7 +84,7 @@ def test_a_path_is_shown_as_it_is(capsys, tmp_path):
 
 def test_modes_are_wanted_only_when_asked_for(capsys, tmp_path, prefix):
     assert cli.main(["info", "--multimodal", prefix]) == 1
-    assert "open it with `multimodal=False`" in capsys.readouterr().err
+    assert "open it without `--multimodal`" in capsys.readouterr().err
     assert cli.main(["info", "--multimodal", write_pair(tmp_path / "modes", CORPUS, multimodal=True)]) == 0
 
 
@@ -95,6 +95,7 @@ def test_a_missing_prefix_is_reported(capsys, tmp_path):
     assert err == (
         f"error: no file `{tmp_path}/absent.idx` and `{tmp_path}/absent.bin`\n"
         "hint: a prefix is the path without `.bin` or `.idx`\n"
+        "more: tokenloom explain DatasetNotFoundError\n"
     )
 
 

@@ -82,7 +82,8 @@ def test_a_global_batch_is_drawn(capsys, tmp_path):
     status, _, err = run(capsys, *arguments, 21)
     assert (status, err) == (
         1,
-        "error: expected a global batch of at most 20 sequences, as many as have tokens, found 21\n",
+        "error: expected a global batch of at most 20 sequences, as many as have tokens, found 21\n"
+        "more: tokenloom explain ConfigError\n",
     )
 
 

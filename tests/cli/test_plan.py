@@ -83,7 +83,7 @@ def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path)
     assert [line.split()[-1] for line in out.splitlines() if prefixes[0] in line] == ["short"]
     assert err == (
         f"problem: train takes 2 samples from `{prefixes[0]}`, which has 1\n"
-        "hint: set `extend_short_datasets=True` to take further epochs, or `mid_level_dataset_surplus="
+        "hint: set `--extend-short-datasets` to take further epochs, or `--mid-level-dataset-surplus "
         "1.1102230246251568e-16` or more, or lower the weight\n"
     )
     assert run(capsys, *arguments, "--mid-level-dataset-surplus", "1.1102230246251568e-16")[0] == 0
@@ -93,9 +93,13 @@ def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path)
 def test_sizes_are_given_once(capsys, prefixes):
     status, out, err = run(capsys, "--data-path", prefixes[0], "--sizes", "1,1,1", "--test-samples", 3)
     assert (status, out) == (1, "")
-    assert err == "error: --sizes and the samples of single splits exclude each other, found both\n"
+    assert err == (
+        "error: --sizes and the samples of single splits exclude each other, found both\n"
+        "more: tokenloom explain ConfigError\n"
+    )
     status, _, err = run(capsys, "--data-path", prefixes[0], "--sizes", "1,1")
-    assert (status, err) == (1, "error: expected 3 sizes (train, valid, test), found 2\n")
+    assert status == 1
+    assert err == "error: expected 3 sizes (train, valid, test), found 2\nmore: tokenloom explain ConfigError\n"
 
 
 def test_a_missing_prefix_is_reported(capsys, tmp_path, prefixes):

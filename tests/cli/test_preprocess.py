@@ -262,7 +262,7 @@ def test_command_begins_documents_and_splits_sentences(folder: Path, capsys: pyt
     assert documents_of(f"{prefix}_text_sentence") == [[[258, *b"Rain falls.\n"], [*b"Snow melts."]]]
     assert "doubled" not in capsys.readouterr().out
     assert main([*words, "--keep-newlines"]) == 1
-    assert "expected `split_sentences` with `keep_newlines`, found none" in capsys.readouterr().err
+    assert "expected `--split-sentences` with `--keep-newlines`, found none" in capsys.readouterr().err
 
 
 def small_inputs(folder: Path) -> list[str]:

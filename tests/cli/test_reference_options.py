@@ -70,7 +70,7 @@ def test_the_exact_name_can_be_asked_for(folder, capsys):
     )
     assert {path.name for path in folder.glob("my*")} == {"my.bin", "my.idx", "my.manifest.json"}
     assert preprocess(f"{line} --json-keys text title", "two") == 1
-    assert "expected one key with `exact_prefix`, found 2" in capsys.readouterr().err
+    assert "expected one key with `--exact-prefix`, found 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,7 @@ def test_samples_need_a_tokenizer_and_say_what_became_of_that_of_the_manifest(ca
     assert capsys.readouterr().err == (
         f"`{tmp_path}/tokenizer.json` is not the tokenizer of the manifest any more\n"
         "error: samples need a tokenizer, found none\nhint: name it with --tokenizer\n"
+        "more: tokenloom explain ConfigError\n"
     )
 
 

@@ -85,4 +85,4 @@ def test_a_blend_has_a_total_and_a_block_shuffle_its_mixing(bucket, run, prefix)
 def test_a_split_without_data_is_refused(run, prefix):
     status, lines, errors = run("--data-path", prefix, "--from", "test")
     assert (status, lines) == (1, [])
-    assert errors == "error: expected one dataset for test, found none\n"
+    assert errors == "error: expected one dataset for test, found none\nmore: tokenloom explain ConfigError\n"

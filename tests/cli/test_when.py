@@ -162,7 +162,8 @@ def test_a_text_that_cannot_be_read(path, tmp_path, capsys):
     status, _, err = run(capsys, "when", path, "--text-file", tmp_path)
     assert (status, err) == (
         1,
-        f"error: `{tmp_path}`: expected a text in UTF-8, which cannot be read: Is a directory\n",
+        f"error: `{tmp_path}`: expected a text in UTF-8, which cannot be read: Is a directory\n"
+        "more: tokenloom explain ConfigError\n",
     )
 
 

@@ -56,20 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [_admitted(word) for word in words]
         options = build_parser(()).parse_args(words)
     except ConfigError as error:
-        say(f"error: {error}")
-        return 1
+        return _refused(error, CommandParser(prog="tokenloom"))
     except SystemExit:  # after printing help
         _is_output_written()
         raise
-    from tokenloom.cli.progress_display import progress_shown  # help needs none of it
+    from tokenloom.cli.hints import warnings_in_options  # help needs none of these
+    from tokenloom.cli.progress_display import progress_shown
 
     try:
-        with signals_raised(), progress_shown():
+        with signals_raised(), warnings_in_options(options.parser), progress_shown():
             status: int = options.run(options)
             flush_output()
     except TokenloomError as error:
-        say(f"error: {error}")
-        status = 1
+        status = _refused(error, options.parser)
     except StoppedBySignal as stopped:
         say(with_notes(f"stopped by {stopped.name}", stopped))
         status = stopped.exit_status
@@ -92,6 +91,13 @@ def _admitted(word: str) -> str:
     if word.startswith("--") and "://" in value:
         return option + equals + admit(value)
     return admit(word)
+
+
+def _refused(error: TokenloomError, parser: CommandParser) -> int:
+    from tokenloom.cli.hints import error_lines
+
+    say(error_lines(error, parser))
+    return 1
 
 
 def _is_output_written() -> bool:

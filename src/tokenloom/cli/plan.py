@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenloom.blending.plan import BuildPlan, Problem, SplitPlan, plan_build
 from tokenloom.cli import console
+from tokenloom.cli.hints import hint_in_options
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.cli.values import count
@@ -53,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
         if resonance is not None:
             print(f"warning: {name.name}: {resonance}\nhint: {REMEDY}", file=sys.stderr)
     for problem in plan.problems:
-        print(f"problem: {_what_is_wrong(problem)}\nhint: {problem.remedy}", file=sys.stderr)
+        hint = hint_in_options(problem.remedy, options.parser)
+        print(f"problem: {_what_is_wrong(problem)}\nhint: {hint}", file=sys.stderr)
     return 1 if plan.problems else 0
 
 

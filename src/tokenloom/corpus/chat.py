@@ -227,7 +227,7 @@ def _require_same_bad_records(plan: JobPlan, *, skips: bool) -> None:
         raise exists_error(path)
     if not exists(lost := rejected_path(output.prefix)):
         message = f"`{lost}` is gone, where the bad records are that `{path}` was made without"
-        raise OutputExistsError(message, hint="make both again: `--overwrite`, `overwrite=True`")
+        raise OutputExistsError(message, hint="make both again with `overwrite=True`")
 
 
 def _num_answer_tokens(prefix: str) -> int:

@@ -85,7 +85,7 @@ def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummar
         return None
     if plan.settings.origins and not all(manifest.pair.origins for manifest in manifests):
         _LOGGER.warning(
-            "`%s` was made without origins and stays so: another run writes them with `overwrite` and `restart`",
+            "`%s` was made without origins and stays so: `overwrite=True` with `restart=True` writes them",
             output.datasets[0].prefix,
         )
     if manifests[0].ledger.num_rejected and not exists(rejected_path(output.prefix)):

@@ -144,7 +144,7 @@ class JobFolder:
         Raises:
             ConfigError: it has other settings, or an input that this job does not have.
         """
-        hint = "finish that job as it was, or give it up with `restart`, which removes what it has done"
+        hint = "finish that job as it was, or give it up with `restart=True`, which removes what it has done"
         if found["settings"] != expected["settings"]:
             names = differences_of(found["settings"], expected["settings"])
             message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
@@ -217,7 +217,7 @@ class JobFolder:
                 self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
             except BlockingIOError as error:
                 message = f"`{self.path}`: another process is working on this job"
-                raise ConfigError(message, hint="end it first, or leave out `restart` to share its work") from error
+                raise ConfigError(message, hint="end it first, or leave out `restart=True`") from error
             self.remove()
 
     def remove(self) -> None:

@@ -227,4 +227,4 @@ def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
 def exists_error(path: str) -> OutputExistsError:
     """Returns the error for an output that is there and is not to be replaced."""
     message = f"`{path}` exists, and was not made by this very job"
-    return OutputExistsError(message, hint="choose another output, or replace it: `--overwrite`, `overwrite=True`")
+    return OutputExistsError(message, hint="choose another output, or replace it with `overwrite=True`")

@@ -1,0 +1,154 @@
+"""What errors and warnings say, in the words of the command line.
+
+The rooms below name settings as Python has them: `` `restart=True` ``, `` `memory_bytes` ``. Here these become options
+of the command that runs. An alternative that it has no option for is left out, if there is another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tokenloom.cli.stopping import say
+from tokenloom.rendering.plain import printable
+from tokenloom.storage.secrets import redacted
+
+if TYPE_CHECKING:
+    from tokenloom.errors import TokenloomError
+
+_OTHER_NAMES = {
+    "bad_records": "max_bad_records",
+    "keys": "json_keys",
+    "load_tokenizer": "tokenizer",
+    "max_record_bytes": "max_record_size",
+    "max_seqlen_per_dp_cp_rank": "max_tokens",
+    "max_window_bytes": "max_window",
+    "memory_bytes": "memory",
+    "num_processes": "processes",
+    "num_workers": "workers",
+    "overwrite": "force",
+    "record_timeout_seconds": "record_timeout",
+    "sequences_per_dataset": "per_dataset_sequences_path",
+    "shard_bytes": "shard_size",
+    "special_tokens": "tokenizer_special_tokens",
+    "template": "chat_template",
+    "worker_timeout_seconds": "worker_timeout",
+}
+"""Settings that an option stands for under another name; where a command has the setting's own name, that counts."""
+
+_ELSEWHERE = {
+    "append_eod": "`tokenloom preprocess --append-eod`",
+    "split_sentences": "`tokenloom preprocess --split-sentences`",
+}
+"""Settings of another command than the one that speaks of them."""
+
+_SETTING = re.compile(r"(\bwith )?`(?:\w+\(\w+, )?([a-z]\w*)(=[^`()]*)?\)?`")
+"""A setting, a setting with a value, or a call with such: `IndexedDataset(prefix, multimodal=True)`."""
+
+_ALTERNATIVES = re.compile(r"(; |, or (?:else )?)")
+
+
+def in_options(text: str, parser: argparse.ArgumentParser) -> str:
+    """Returns a text with the options of a command in place of settings; those it has no option for stay."""
+
+    def option(found: re.Match[str]) -> str:
+        with_, setting, value = found[1] or "", found[2], found[3]
+        if (typed := _option_of(parser, setting, value)) is None:
+            return found[0]
+        return f"without {typed}" if with_ and value == "=False" and "`--no-" not in typed else f"{with_}{typed}"
+
+    return _SETTING.sub(option, text)
+
+
+def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
+    """Returns a hint for a command; None if all of it is about settings that it has no options for.
+
+    Args:
+        hint: a hint of the rooms below.
+        parser: parser of the command.
+    """
+    parts = _ALTERNATIVES.split(hint)
+    kept = ""
+    for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
+        told = in_options(part, parser)
+        if not any(found[3] for found in _SETTING.finditer(told)):
+            kept = f"{kept}{between}{told}" if kept else told
+    return kept or None
+
+
+def error_lines(error: TokenloomError, parser: argparse.ArgumentParser) -> str:
+    """Returns what is said of an error: what is wrong, what to do, and where more stands about errors of its class."""
+    lines = [f"error: {in_options(error.message, parser)}"]
+    if error.hint is not None and (hint := hint_in_options(error.hint, parser)) is not None:
+        lines.append(f"hint: {hint}")
+    lines.append(f"more: tokenloom explain {_page_of(type(error))}")
+    return "\n".join(lines)
+
+
+@contextmanager
+def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Prints warnings as lines that begin with `warning:`, without file and source, while the block lasts."""
+
+    def line_of(message: Warning | str, *_: object, **__: object) -> str:
+        return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
+
+    handler, logger = _SayWarnings(parser), logging.getLogger("tokenloom")
+    before = warnings.formatwarning
+    warnings.formatwarning = line_of
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        warnings.formatwarning = before
+
+
+class _SayWarnings(logging.Handler):
+    """Prints what is logged as a warning in the same way."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__(logging.WARNING)
+        self._parser = parser
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"warning: {in_options(record.getMessage(), self._parser)}")
+
+
+def _page_of(kind: type[BaseException]) -> str:
+    """Returns the name that explains an error: of its class, or of the nearest above it that users are told of."""
+    from tokenloom import errors
+
+    return str(next(each.__name__ for each in kind.__mro__ if vars(errors).get(each.__name__) is each))
+
+
+def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
+    """Returns a setting as it is typed on the command line, in backticks; None if it cannot be."""
+    if value is None and "_" not in setting:
+        return None  # a word like any other: a file, or a key of run.toml
+    if value is None and any(action.dest == "run_path" for action in parser._actions):
+        return None  # what lies above these commands is run.toml, and its keys are called like settings
+    for dest in (setting, _OTHER_NAMES.get(setting)):
+        for action in parser._actions:
+            if action.dest == dest and action.option_strings:
+                return _typed(action, (value or "").removeprefix("="))
+    if setting in _ELSEWHERE:
+        return _ELSEWHERE[setting]
+    if value is not None and any(action.dest == "settings" for action in parser._actions):
+        return f"`--set {setting}={_plain(value.removeprefix('=')).lower()}`"
+    return None
+
+
+def _typed(action: argparse.Action, value: str) -> str:
+    name = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])
+    if value in ("", "True", "False", "...", "…") or action.nargs == 0:
+        return f"`{name}`"
+    return f"`{name} {_plain(value)}`"
+
+
+def _plain(value: str) -> str:
+    return value.strip("'\"")
