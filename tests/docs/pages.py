@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if not options.pages:
         print(count(all_pages()))
-    for page in options.pages:
+    for page in map(Path.resolve, options.pages):
         if options.nothing_missing:
             python = (options.programs or Path(sys.executable).parent) / "python"
             missing = [name for block in blocks_of(page) for name in block.needs if not _has(python, name)]
