@@ -22,7 +22,13 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.check import manifest_head_of
 from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, fingerprint_of, identity_of, optional_number
+from tokenloom.indexed.manifest.tokenizer_identity import (
+    SpecialToken,
+    fingerprint_of,
+    identity_of,
+    optional_attribute,
+    optional_number,
+)
 from tokenloom.indexed.roles import SequenceRoles
 from tokenloom.storage.addresses import is_remote
 
@@ -100,7 +106,7 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)
-    if made_by.sha256 is not None and sha256 is not None:
+    if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or _knows_its_file(tokenizer)):
         if sha256 != made_by.sha256:
             return identity_of(tokenizer, eod=shown_eod).describe()
     elif head.largest_token is not None:
@@ -110,6 +116,11 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
     if made_by.eod is not None and eod is not None and eod != made_by.eod.id:
         return identity_of(tokenizer, eod=shown_eod).describe()
     return None
+
+
+def _knows_its_file(tokenizer: Any) -> bool:
+    """Whether its fingerprint is that of a file; of an object another one says nothing, see `HuggingFaceTokenizer`."""
+    return optional_attribute(tokenizer, "knows_its_file") is not False
 
 
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
@@ -142,6 +153,8 @@ def check_roles_tokenizer(roles: SequenceRoles, config: BlendedMegatronDatasetCo
     """
     made_by, given = roles.tokenizer_sha256, getattr(config.tokenizer, "sha256", None)
     if made_by is None or given is None or made_by == given or config.allow_tokenizer_mismatch:
+        return
+    if not _knows_its_file(config.tokenizer):
         return
     message = f"{name} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
     raise TokenizerError(message, hint="tokenize the conversations again, or use that tokenizer")

@@ -23,7 +23,7 @@ from tokenloom.numbers import finite_or_none
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.load import as_tokenizer
 from tokenloom.tokenizers.recorded import recorded_tokenizer
 
 _SEED = 1234
@@ -128,7 +128,7 @@ def _of_run(path: str, tokenizer: Any, path_to_cache: Any, given: Mapping[str, A
             raise ConfigError(message, hint=f"change it in `{path}`")
     settings = {name: value for name, value in given.items() if value is not None}
     if tokenizer is not None:
-        settings["tokenizer"] = _loaded(tokenizer)
+        settings["tokenizer"] = as_tokenizer(tokenizer)
     return Run.open(path, path_to_cache=path_to_cache, **settings).dataset()
 
 
@@ -206,7 +206,7 @@ def _sizes_of(
 def _tokenizer_of(tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None) -> Any:
     """Returns the tokenizer that is named, else that of the first manifest."""
     if tokenizer is not None:
-        return _loaded(tokenizer)
+        return as_tokenizer(tokenizer)
     hint = 'name the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
     for prefix in prefixes:
         pair = IndexedDataset(prefix_of(prefix), object_storage=object_storage, mmap=not is_remote(prefix))
@@ -219,8 +219,3 @@ def _tokenizer_of(tokenizer: Any, prefixes: Sequence[str], object_storage: Objec
             raise TokenizerError(message, hint=hint) from error
     message = f"expected `tokenizer`, found none, and no manifest beside `{prefixes[0]}` that names one"
     raise TokenizerError(message, hint=hint)
-
-
-def _loaded(tokenizer: Any) -> Any:
-    """Returns a tokenizer that is given by its path, or itself."""
-    return load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer

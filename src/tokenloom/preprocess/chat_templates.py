@@ -72,7 +72,7 @@ def load_chat_template(
         return JinjaTemplate(template, _read(template), tokenizer, limits=limits)
     folder = os.path.dirname(tokenizer.path)
     path = os.path.join(folder, _TEMPLATE_FILE)
-    if os.path.isfile(path):
+    if tokenizer.knows_its_file and os.path.isfile(path):
         return JinjaTemplate(path, _read(path), tokenizer, limits=limits)
     source = _chosen(tokenizer.config.get("chat_template"))
     if source is None:

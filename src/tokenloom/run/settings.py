@@ -26,6 +26,7 @@ from tokenloom.run.toml_file import Table, TomlFile, listed, read_toml, shown
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
+from tokenloom.tokenizers.local_names import local_file
 
 NEWEST_ORDER = 1
 """The newest version of the order that is known here."""
@@ -169,7 +170,8 @@ def located_tokenizer(name: str, folder: str) -> str:
         folder: the folder of that file; empty for the working directory.
     """
     is_file = not any(kind.is_specified_by(name) for kind in TOKENIZER_KINDS.values())
-    return _located(name, folder) if is_file else name
+    located = _located(name, folder) if is_file else name
+    return name if not os.path.exists(located) and local_file(name) is not None else located
 
 
 def _located(name: str, folder: str) -> str:

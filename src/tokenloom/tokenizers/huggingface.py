@@ -59,6 +59,9 @@ class HuggingFaceTokenizer(TokenRoles):
         path: path of the `tokenizer.json`, for messages and identity.
         data: its bytes.
         eod_token, bos_token: see `load_tokenizer`.
+        config: what `tokenizer_config.json` would say; None to read the one beside the tokenizer.
+        knows_its_file: whether the bytes are those of a file. Of an object they are what the library writes, so that an
+            equal fingerprint tells that two tokenizers are the same, and another one does not tell that they differ.
 
     Raises:
         TokenizerError: the data is no tokenizer, or it does not know one of the tokens.
@@ -69,11 +72,21 @@ class HuggingFaceTokenizer(TokenRoles):
     engine_name = "tokenizers"
     bytes_per_text_byte = 250  # measured: 150 for source code, 235 for random characters
 
-    def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        eod_token: str | None = None,
+        bos_token: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        knows_its_file: bool = True,
+    ) -> None:
         super().__init__(path, hashlib.sha256(data).hexdigest(), {})
         self.data = data
+        self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
-        self.config: Mapping[str, Any] = _read_config(path)
+        self.config: Mapping[str, Any] = _read_config(path) if config is None else config
         self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
         self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
         self._eod = self._choose_eod(eod_token)
@@ -206,7 +219,7 @@ class HuggingFaceTokenizer(TokenRoles):
 
     def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
         """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
-        named = config.get("additional_special_tokens") or []
+        named = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
         spellings = [token.get("content") if isinstance(token, dict) else token for token in named]
         ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
         if ids:

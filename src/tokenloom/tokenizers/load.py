@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
+from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _WHAT_NOTHING_TELLS = "huggingface"
+_NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
 
 
 def load_tokenizer(
-    path_or_spec: str | os.PathLike[str],
+    path_or_spec: str | os.PathLike[str] | Any,
     *,
     kind: str = "auto",
     eod_token: str | None = None,
@@ -21,7 +24,7 @@ def load_tokenizer(
     pattern: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> TextTokenizer:
-    """Returns a tokenizer of a file, or of a folder with one; or one that needs no file. Nothing is ever downloaded.
+    """Returns a tokenizer of a file, a folder with one, a name or an object. Nothing is ever downloaded.
 
     - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens. Of GPT-2, its
       `vocab.json` with the `merges.txt` beside; of BERT, its `vocab.txt`.
@@ -29,9 +32,14 @@ def load_tokenizer(
     - tiktoken: a rank file. `NAME.json` or `NAME.toml` beside it, NAME being the whole name of the file, holds what
       `TiktokenDescription` lists; the rank files that OpenAI publishes are known by their content.
     - `byte`: bytes are ids. `null:N`: a text is a list of ids below N. A file of that name is `./byte`.
+    - A name such as `gpt2` or `cl100k_base`, where no file has it: what Hugging Face's libraries or `tiktoken` have
+      downloaded before, into their caches on this machine.
+    - An object: `tokenizers.Tokenizer`, a fast tokenizer of `transformers`, `tiktoken.Encoding`,
+      `sentencepiece.SentencePieceProcessor`. It has the fingerprint of its file where that is found, and else what
+      `tokenizers` would write.
 
     Args:
-        path_or_spec: path of the file, or of its folder; or `byte`, or `null:N`.
+        path_or_spec: path of the file, or of its folder; or `byte`, or `null:N`; or a name; or an object.
         kind: one of `KINDS`; `auto` tells it from the content of the file, or from its name.
         eod_token: the token that ends a document; if None, what the files say, else the only well-known one.
         bos_token: the token that begins a document, likewise.
@@ -41,12 +49,14 @@ def load_tokenizer(
 
     Raises:
         TokenizerError: the file is missing, unreadable or not of its kind, or does not know one of the tokens.
-        ConfigError: an option is not one of this kind of tokenizer.
+        ConfigError: an option is not one of this kind of tokenizer, or an object is none.
         MissingExtraError: the library is not installed.
 
     >>> load_tokenizer("null:100").tokenize("5 99")
     [5, 99]
     """
+    if not isinstance(path_or_spec, (str, os.PathLike)):
+        return _of_object(path_or_spec, kind, eod_token, bos_token, pattern, special_tokens)
     name = os.fspath(path_or_spec)
     if kind not in ("auto", *KINDS):
         message = f"expected a kind of tokenizer out of auto, {', '.join(KINDS)}, got {kind!r}"
@@ -63,6 +73,50 @@ def load_tokenizer(
     return KINDS[found].load(file, data, options)
 
 
+def as_tokenizer(given: Any, *, name: str = "tokenizer") -> Any:
+    """Returns what a setting takes for a tokenizer as datasets see one: loaded from its path, or wrapped, or as it is.
+
+    Args:
+        given: what `load_tokenizer` takes, or any object with what datasets ask of a tokenizer; None for none.
+        name: name of the setting, for the message.
+
+    Raises:
+        ConfigError: it is certainly none, such as a number.
+        TokenizerError: it cannot be loaded.
+    """
+    if given is None:
+        return None
+    if isinstance(given, (str, os.PathLike)):
+        return load_tokenizer(given)
+    if isinstance(given, _NO_TOKENIZERS):
+        raise _not_a_tokenizer(given, name)
+    from tokenloom.tokenizers.objects import tokenizer_of_object  # which knows all libraries
+
+    found = tokenizer_of_object(given)
+    return given if found is None else found
+
+
+def _not_a_tokenizer(given: Any, name: str) -> ConfigError:
+    message = f"expected a tokenizer as `{name}`, found {given!r}"
+    hint = 'the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` '
+    return ConfigError(message, hint=hint + "has loaded")
+
+
+def _of_object(given: Any, kind: str, eod_token: str | None, bos_token: str | None, *others: Any) -> TextTokenizer:
+    from tokenloom.tokenizers.objects import tokenizer_of_object
+
+    if kind != "auto" or others != (None, None):
+        message = f"expected no `kind`, `pattern` and `special_tokens` beside a {type(given).__name__}"
+        raise ConfigError(message, hint="they belong to files")
+    found = tokenizer_of_object(given, eod_token=eod_token, bos_token=bos_token)
+    if found is not None:
+        return found
+    if hasattr(given, "encode_texts") and hasattr(given, "sha256"):
+        tokenizer: TextTokenizer = given
+        return tokenizer
+    raise _not_a_tokenizer(given, "path_or_spec")
+
+
 def _kind_without_file(name: str, kind: str) -> str | None:
     """Returns the kind that a specification is of; None for the name of a file."""
     if kind == "auto":
@@ -77,9 +131,9 @@ def _kind_without_file(name: str, kind: str) -> str | None:
 
 
 def _file_of(name: str) -> str:
-    """Returns the file of a folder that holds one, else the name."""
+    """Returns the file of a folder that holds one, or that a name stands for in a cache, else the name."""
     if not os.path.isdir(name):
-        return name
+        return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
     found = sorted(each for each in os.listdir(name) if os.path.splitext(each)[1] in suffixes)
     usual = [os.path.join(name, kind.file_name) for kind in KINDS.values() if kind.file_name]
@@ -103,6 +157,8 @@ def _read(file: str) -> bytes:
         hint = (
             f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded"
         )
+        if (sought := where_sought(file)) is not None:
+            hint += f", and {sought}"
         raise TokenizerError(message, hint=hint) from error
 
 

@@ -1,0 +1,100 @@
+"""Names of tokenizers, found in caches of this machine."""
+
+from __future__ import annotations
+
+import pytest
+from tests.preprocess.corpus import byte_level_json
+
+from tokenloom.errors import TokenizerError
+from tokenloom.tokenizers import local_names
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.local_names import local_file
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "TIKTOKEN_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    return tmp_path / "hub"
+
+
+def keep(hub, name, *, file="tokenizer.json", revision="abc"):
+    """Puts a model into the cache as `huggingface_hub` does."""
+    folder = hub / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(revision)
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    path = folder / "snapshots" / "abc" / file
+    path.write_text(byte_level_json())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [
+        ("gpt2", "gpt2"),
+        ("openai-community/gpt2", "gpt2"),
+        ("openai-community/gpt2-xl", "gpt2-xl"),
+        ("google-bert/bert-base-uncased", "bert-base-uncased"),
+        ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+    ],
+)
+def test_a_model_is_found_by_its_name(hub, kept, asked):
+    path = keep(hub, kept)
+    assert local_file(asked) == path
+    assert load_tokenizer(asked).path == path
+
+
+@pytest.mark.parametrize("name", ["other/gpt2", "../gpt2", "gpt2/", "/gpt2", "a/b/c", "", "gpt 2", "tokenizer.json"])
+def test_other_names_are_none(hub, name):
+    keep(hub, "gpt2")
+    assert local_file(name) is None
+
+
+def test_a_model_without_its_snapshot_or_tokenizer_is_none(hub):
+    keep(hub, "gpt2", revision="another")
+    keep(hub, "mine/model", file="config.json")
+    assert (local_file("gpt2"), local_file("mine/model")) == (None, None)
+
+
+def test_a_file_of_that_name_goes_before(hub, tmp_path, monkeypatch):
+    keep(hub, "gpt2")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2").write_text(byte_level_json())
+    assert load_tokenizer("gpt2").path == "gpt2"
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
+def test_the_variables_of_the_hub_count(hub, tmp_path, monkeypatch, variable):
+    path = keep(tmp_path / "elsewhere", "gpt2")
+    monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
+    assert local_file("gpt2") == path
+
+
+def test_rank_files_of_tiktoken_are_found(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    assert local_file("cl100k_base") is None
+    path = tmp_path / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # as the library calls it
+    path.write_bytes(b"IQ== 0\n")
+    assert local_file("cl100k_base") == str(path)
+    assert local_file("cl100k") is None
+
+
+def test_what_is_not_there_is_said(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TokenizerError) as caught:
+        load_tokenizer("gpt2")
+    assert caught.value.message == "cannot read tokenizer `gpt2`: No such file or directory"
+    assert caught.value.hint.endswith(f"nothing is downloaded, and no tokenizer of that name lies in `{hub}` either")
+    with pytest.raises(TokenizerError) as caught:
+        load_tokenizer("tokenizer.json")
+    assert caught.value.hint.endswith("nothing is downloaded")
+
+
+def test_the_cache_is_in_the_home_folder(hub, monkeypatch):
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert local_names.where_sought("gpt2") == (
+        "no tokenizer of that name lies in `/home/me/.cache/huggingface/hub` either"
+    )
