@@ -48,7 +48,7 @@ def refusal(call, *arguments, **settings):
         ("0,0", "expected at least one weight above 0 in the split, found '0,0'"),
         ("1,2,3,4", "expected 1 to 3 weights in the split, found 4 in '1,2,3,4'"),
         ("", "expected 1 to 3 weights in the split, found 0 in ''"),
-        ([99, 1], "expected a text such as '99,1,0' as the split, found [99, 1]"),
+        ([99, "1"], "expected the weights of train, valid and test as the split, found [99, '1']"),
     ],
 )
 def test_a_split_names_its_fault(text, message):
@@ -170,11 +170,11 @@ def test_pairs_are_a_blend():
         ({"mid_level_dataset_surplus": float("nan")}, "expected mid_level_dataset_surplus of at least 0, found nan"),
         ({"reset_position_ids": "False"}, "expected reset_position_ids to be True or False, found 'False'"),
         ({"num_dataset_builder_threads": 0}, "expected num_dataset_builder_threads of at least 1, found 0"),
-        ({"split": [99, 1]}, "expected a text as split, found [99, 1]"),
+        ({"split": 99}, "expected the weights of train, valid and test as the split, found 99"),
         ({"blend": (["a"], [True])}, "expected a finite weight above 0 for `a` in `blend`, found True"),
         ({"blend": (["a"], ["1"])}, "expected a finite weight above 0 for `a` in `blend`, found '1'"),
-        ({"blend": ["a", "b"]}, "expected (prefixes, weights or None) as `blend`, found ['a', 'b']"),
-        ({"blend": "a"}, "expected (prefixes, weights or None) as `blend`, found 'a'"),
+        ({"blend": ["a", None, 3]}, "expected data as `blend`, found ['a', None, 3]"),
+        ({"blend": 3}, "expected data as `blend`, found 3"),
         ({"path_to_cache": "s3:/x"}, "expected a local folder as path_to_cache, found the address 's3:/x'"),
         ({"path_to_cache": ""}, "expected a local folder as path_to_cache, found an empty text"),
     ],

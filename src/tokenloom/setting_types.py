@@ -64,10 +64,7 @@ def _check_text(name: str, value: object) -> None:
     if isinstance(value, str) or (isinstance(value, os.PathLike) and "path" in name):
         return
     message = f"expected a text as {name}, found {value!r}"
-    hint = None
-    if isinstance(value, (list, tuple)) and name == "split":
-        hint = f"write {','.join(map(str, value))!r}"
-    raise ConfigError(message, hint=hint)
+    raise ConfigError(message)
 
 
 @cache

@@ -230,7 +230,7 @@ def draw_blend(rng, prefixes):
 
 
 @pytest.mark.parametrize("turn", range(30))
-@pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning")
+@pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning", "ignore::tokenloom.DuplicateDataWarning")
 def test_random_builds_do_what_their_plan_said(tmp_path, seed, turn):
     rng = np.random.default_rng([seed, turn])
     prefixes = [

@@ -38,6 +38,7 @@ def test_each_split_has_a_row_of_bars(tmp_path):
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
+@pytest.mark.filterwarnings("ignore::tokenloom.DuplicateDataWarning")
 def test_what_runs_short_is_said_beside_its_bar(tmp_path):
     blend = (corpora(tmp_path, 1) * 2, [3.0, 1.0])
     train = plan_build(make_config(None, blend=blend, split="1,0,0"), [8, None, None]).splits[0]
@@ -50,6 +51,7 @@ def _problem(train):
     return Problem(split=train.split, dataset=1, name="x", owed=9, available=1, surplus=None, remedy="")
 
 
+@pytest.mark.filterwarnings("ignore::tokenloom.DuplicateDataWarning")
 def test_of_200_datasets_the_largest_are_drawn(tmp_path):
     prefixes = corpora(tmp_path, 1) * 200
     config = make_config(None, blend=(prefixes, [float(number + 1) for number in range(200)]), split="1,0,0")

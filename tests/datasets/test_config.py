@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
+from tests import support
 from tests.support import StandInTokenizer, make_config
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, DuplicateDataWarning
 
 BLEND = (["a"], None)
+FORMS = 'such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])'
 
 WRONG = [
     ({"random_seed": -1}, "expected random_seed in [0, 2**32), found -1"),
@@ -28,9 +32,16 @@ WRONG = [
     ),
     ({"blend": BLEND}, 'expected `split` beside `blend`, found none\nhint: such as split="99,1,0"'),
     ({"blend": ([], None), "split": "1"}, "expected at least one prefix in `blend`, found none"),
+    ({"blend": 5, "split": "1"}, f"expected data as `blend`, found 5\nhint: {FORMS}"),
+    ({"blend": [], "split": "1"}, f"expected data as `blend`, found []\nhint: {FORMS}"),
+    ({"blend": "", "split": "1"}, f"expected prefixes in `blend`, found ''\nhint: {FORMS}"),
+    ({"blend": [3], "split": "1"}, f"expected prefixes in `blend`, found 3\nhint: {FORMS}"),
+    ({"blend": [["a"], 5], "split": "1"}, f"expected data as `blend`, found [['a'], 5]\nhint: {FORMS}"),
+    ({"blend": {"a": "much"}, "split": "1"}, "expected a finite weight above 0 for `a` in `blend`, found 'much'"),
     (
-        {"blend": ("path", None), "split": "1"},
-        "expected a list of prefixes in `blend`, found the string 'path'\nhint: write (['path'], None)",
+        {"blend": ["30", "a", "b", "c"], "split": "1"},
+        "expected weights and prefixes by turns in `blend`, or prefixes only, found the number '30' at entry 1 and no "
+        "number, 'b', at entry 3",
     ),
     (
         {"blend": (["a", "b"], [1.0]), "split": "1"},
@@ -60,7 +71,22 @@ WRONG = [
     ({"blend": BLEND, "split": ""}, "expected 1 to 3 weights in the split, found 0 in ''"),
     ({"blend": BLEND, "split": "1,2,3,4"}, "expected 1 to 3 weights in the split, found 4 in '1,2,3,4'"),
     ({"blend": BLEND, "split": "1.2.3"}, "split '1.2.3': item 1 '1.2.3' at column 1 is no number"),
-    ({"tokenizer": None}, "expected `tokenizer`, found none\nhint: load one with `load_tokenizer`"),
+    (
+        {"tokenizer": None},
+        'expected `tokenizer`, found none\nhint: the one that made the data, such as `tokenizer="tokenizer.json"`',
+    ),
+    (
+        {"tokenizer": 5},
+        "expected a tokenizer as `tokenizer`, found 5\n"
+        'hint: the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` '
+        "has loaded",
+    ),
+    (
+        {"blend": BLEND, "split": {"train": 1}},
+        "expected the weights of train, valid and test as the split, found {'train': 1}\n"
+        'hint: such as "98,1,1" or (98, 1, 1)',
+    ),
+    ({"blend": BLEND, "split": (1, -1)}, "expected weights of at least 0 in the split, found a minus sign in '1,-1'"),
     ({"reset_position_ids": None}, "expected `reset_position_ids` to be True or False, found None"),
     ({"reset_attention_mask": None}, "expected `reset_attention_mask` to be True or False, found None"),
     ({"eod_mask_loss": None}, "expected `eod_mask_loss` to be True or False, found None"),
@@ -95,6 +121,46 @@ def test_what_the_tokenizer_must_have_for_cache_keys(tmp_path):
         "expected `unique_identifiers` on Anonymous, found none\n"
         "hint: they tell one tokenizer from another in the names of cached indices"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ("a", (["a"], None)),
+        (Path("a"), (["a"], None)),
+        (("a", None), (["a"], None)),
+        (["a", "b", "c"], (["a", "b", "c"], None)),
+        (("a", "b"), (["a", "b"], None)),
+        ([Path("a"), "b"], (["a", "b"], None)),
+        (["30", "a", "70", "b"], (["a", "b"], [30.0, 70.0])),
+        ([30, "a", 70, "b"], (["a", "b"], [30.0, 70.0])),
+        ([[0.3, "a"], (0.7, Path("b"))], (["a", "b"], [0.3, 0.7])),
+        ({"a": 3, Path("b"): 7}, (["a", "b"], [3, 7])),
+        ((("a", "b"), np.array([1.0, 2.0])), (["a", "b"], [1.0, 2.0])),
+    ],
+)
+def test_a_blend_is_held_as_prefixes_and_weights(given, held):
+    assert make_config(None, blend=given, split="1").blend == held
+    config = make_config(None, blend_per_split=(given, None, None))
+    assert (config.blend_per_split, config.blends) == ([held, None, None], [held, None, None])
+
+
+@pytest.mark.parametrize("given", ["98,1,0.5", (98, 1, 0.5), [98, 1.0, 0.5], np.array([98, 1, 0.5])])
+def test_a_split_is_held_as_a_text(given):
+    assert make_config(None, blend=BLEND, split=given).split == "98,1,0.5"
+
+
+def test_a_tokenizer_may_be_named():
+    assert make_config(None, tokenizer="null:70").tokenizer.vocab_size == 71  # and the end of a document
+
+
+def test_data_that_are_named_twice_are_a_warning_where_they_are_named():
+    with pytest.warns(DuplicateDataWarning, match=r"^the data of `twice.bin` are twice in `blend`$") as said:
+        make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")
+    assert said[0].filename == support.__file__  # where the settings are made
+    with pytest.warns(DuplicateDataWarning, match=r"^the data of `both` are twice in `blend_per_split\[1\]`$"):
+        make_config(None, blend_per_split=["both", ["both", "other", "both"], None])
+    make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")  # said once
 
 
 def test_without_data_everything_is_made_up():

@@ -184,12 +184,15 @@ def test_what_is_wrong_is_said(pairs, changes, message, hint):
     assert caught.value.hint is None if hint is None else caught.value.hint.startswith(hint)
 
 
-def test_a_blend_by_weights_needs_a_size(pairs):
-    weighted = dict.fromkeys(pairs, 1)
-    with pytest.raises(ConfigError, match="expected `num_samples` for a blend by weights, found none\nhint: such as"):
-        load(weighted, sequence_length=8, tokenizer=TOKENIZER)
-    with pytest.raises(ConfigError, match="expected three numbers as `num_samples` for a blend by weights in splits"):
-        load(weighted, sequence_length=8, tokenizer=TOKENIZER, split="9,1", num_samples=50)
+def test_a_blend_by_weights_ends_where_data_would_be_read_twice(pairs):
+    lengths = [len(built(([prefix], None))) for prefix in pairs]
+    found = load({pairs[0]: 3, pairs[1]: 1}, sequence_length=8, tokenizer=TOKENIZER)
+    assert lengths[0] / 0.75 - 2 < len(found) <= lengths[0] / 0.75 + 2
+    train, valid, test = load(dict.fromkeys(pairs, 1), sequence_length=8, tokenizer=TOKENIZER, split="9,1")
+    assert [isinstance(each, BlendedDataset) for each in (train, valid)] == [True, True]
+    assert test is None
+    fewer, _, _ = load(dict.fromkeys(pairs, 1), sequence_length=8, tokenizer=TOKENIZER, split="9,1", num_samples=10)
+    assert len(fewer) == 10
 
 
 def test_data_that_are_not_there_are_named(tmp_path):

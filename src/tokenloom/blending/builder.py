@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.description import describe_data, describe_settings, name_of_data
 from tokenloom.blending.plan import remedy_for, smallest_surplus
-from tokenloom.blending.quota import Quota, Sizes, quotas
+from tokenloom.blending.quota import Quota, Sizes, quotas, three_sizes
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -22,7 +22,7 @@ from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, build_together
 from tokenloom.distributed.sameness import Description
-from tokenloom.errors import OversampledError
+from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.overrides import Uncalled, class_overrides, refuse_uncalled
@@ -47,14 +47,15 @@ class BlendedMegatronDatasetBuilder:
 
     Args:
         cls: the dataset class, such as `GPTDataset`.
-        sizes: samples wanted at least from train, valid and test; None for one epoch. `full_validation` makes it
-            one epoch for valid.
-        is_built_on_rank: whether this process needs the datasets.
+        sizes: samples wanted at least from train, valid and test; None for one epoch. One number is that of train, and
+            the others are one epoch. `full_validation` makes it one epoch for valid.
+        is_built_on_rank: whether this process needs the datasets; None where every process does.
         config: the settings.
         builders: who builds under `torch.distributed`, see `build_together`.
 
     Raises:
-        ConfigError: the sizes are not three, weights come without a size, or a subclass overrides what nothing calls.
+        ConfigError: an argument is of another type, weights come without a size, or a subclass overrides what nothing
+            calls.
     """
 
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
@@ -66,19 +67,22 @@ class BlendedMegatronDatasetBuilder:
     def __init__(
         self,
         cls: type[MegatronDataset],
-        sizes: Sizes,
-        is_built_on_rank: Callable[[], bool],
-        config: BlendedMegatronDatasetConfig,
+        sizes: Sizes | int | None = None,
+        is_built_on_rank: Callable[[], bool] | None = None,
+        config: BlendedMegatronDatasetConfig | None = None,
         *,
         builders: Builders = "auto",
     ) -> None:
         refuse_uncalled(self, self.uncalled_hooks)
+        if config is None or not (is_built_on_rank is None or callable(is_built_on_rank)):
+            raise _misplaced(is_built_on_rank, config)
+        sizes = three_sizes(sizes)
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
         self.sizes: list[int | None] = list(sizes)
         if config.full_validation:
             self.sizes[Split.valid.value] = None
-        self.is_built_on_rank = is_built_on_rank
+        self.is_built_on_rank = _on_all_ranks if is_built_on_rank is None else is_built_on_rank
         self.config = config
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}
@@ -258,3 +262,19 @@ class BlendedMegatronDatasetBuilder:
             )
             for dataset, count in zip(datasets, quota.owed([len(dataset) for dataset in datasets]), strict=True)
         ]
+
+
+def _on_all_ranks() -> bool:
+    return True
+
+
+def _misplaced(is_built_on_rank: Any, config: Any) -> ConfigError:
+    """Returns the error for settings that are missing, or stand where a function is expected."""
+    if isinstance(is_built_on_rank, BlendedMegatronDatasetConfig):
+        message = "expected a function as `is_built_on_rank`, found the settings"
+        return ConfigError(message, hint="write `config=…`, or `lambda: True` before them")
+    if config is None:
+        message = "expected settings as `config`, found none"
+        return ConfigError(message, hint="such as a `GPTDatasetConfig`")
+    message = f"expected a function as `is_built_on_rank`, found {is_built_on_rank!r}"
+    return ConfigError(message, hint="leave it out, or write `lambda: True`, where every process needs the datasets")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifest.contents import index_start_crc32
@@ -77,8 +77,8 @@ def name_of_data(prefix: str | None) -> str:
     return prefix if is_remote(prefix) else os.path.basename(prefix)
 
 
-def _describe_blend(blend: Blend) -> list[str]:
-    prefixes, weights = blend
+def _describe_blend(blend: Any) -> list[str]:
+    prefixes, weights = blend  # as settings hold it
     names = [name_of_data(prefix) for prefix in prefixes]
     return names if weights is None else [f"{name} x {weight!r}" for name, weight in zip(names, weights, strict=True)]
 

@@ -6,13 +6,15 @@ import bisect
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.blending.quota import Quota, Sizes, quotas, with_surplus
+from tokenloom.blending.quota import Quota, Sizes, normalize, quotas, with_surplus
+from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.splits import Split, split_range
@@ -347,6 +349,29 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
         surplus=surplus,
         remedy=remedy,
     )
+
+
+def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
+    """Returns how many samples of a blend by weight each split has until a dataset would be read twice.
+
+    Reads indices only.
+
+    Args:
+        config: settings of GPT samples, with a `blend` that has weights.
+    """
+    prefixes, weights = cast(Blend, config.blend)
+    assert weights is not None
+    shares = normalize(weights)
+    unweighted = copy(config)
+    unweighted.blend = prefixes, None
+    sizes: list[int | None] = []
+    for split in plan_build(unweighted, [None] * len(Split)).splits:
+        if split is None:
+            sizes.append(None)
+            continue
+        lengths = [dataset.num_samples_built for dataset in split.datasets]
+        sizes.append(max(1, int(min(length / share for length, share in zip(lengths, shares, strict=True)))))
+    return sizes
 
 
 def remedy_for(surplus: float | None) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.datasets.config import Blend, BlendedMegatronDatasetConfig
+from tokenloom.datasets.blends import Blend
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 
 Sizes = Sequence[int | None]
+"""Samples of train, valid and test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +76,34 @@ class Quota:
         return list(lengths) if size is None else blend_counts(weights, size).tolist()
 
 
-def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes) -> list[Quota | None]:
+def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
+    """Returns the samples of train, valid and test: as they are, or of train alone, where others are one epoch.
+
+    Raises:
+        ConfigError: they are neither a number nor three.
+    """
+    if sizes is None or isinstance(sizes, (int, np.integer)):
+        return [sizes if sizes is None else checked_integer(name, sizes), None, None]
+    if isinstance(sizes, (str, bytes, Mapping)) or not hasattr(sizes, "__len__"):
+        message = f"expected {len(Split)} sizes (train, valid, test) as `{name}`, or one for train, found {sizes!r}"
+        raise ConfigError(message, hint="such as [100_000, 1000, 1000], with None for one epoch")
+    if len(sizes) != len(Split):
+        message = f"expected {len(Split)} sizes (train, valid, test), found {len(sizes)}"
+        raise ConfigError(message)
+    return sizes
+
+
+def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> list[Quota | None]:
     """Returns what train, valid and test are made of; None for a split without data.
 
     Args:
         config: the settings.
-        sizes: samples wanted at least from train, valid and test; None for one epoch.
+        sizes: samples wanted at least from train, valid and test, see `three_sizes`; None for one epoch.
 
     Raises:
         ConfigError: the sizes are not three, weights come without a size, or a weight vanishes beside the others.
     """
-    if len(sizes) != len(Split):
-        message = f"expected {len(Split)} sizes (train, valid, test), found {len(sizes)}"
-        raise ConfigError(message)
+    sizes = three_sizes(sizes)
     for split, size in zip(Split, sizes, strict=True):
         if size is not None and checked_integer(f"the size for {split.name}", size) < 0:
             message = f"expected a size of at least 0 for {split.name}, found {size!r}"
@@ -102,10 +119,10 @@ def _quota(config: BlendedMegatronDatasetConfig, split: Split, size: int | None)
     bounds: tuple[float, float] | None
     if per_split:
         assert config.blend_per_split is not None
-        blend, bounds = config.blend_per_split[split.value], (0.0, 1.0)
+        blend, bounds = cast(Blend | None, config.blend_per_split[split.value]), (0.0, 1.0)
     else:
         assert config.split_matrix is not None
-        blend, bounds = config.blend, config.split_matrix[split.value]
+        blend, bounds = cast(Blend | None, config.blend), config.split_matrix[split.value]
         if bounds is None:
             return None
     if config.mock:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import glob
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from tokenloom.datasets.config import Blend, check_weight
+from tokenloom.datasets.blends import (
+    Blend,
+    BlendLike,
+    by_turns,
+    entries_of,
+    flat_entries,
+    warn_of_duplicates,
+    weight_of,
+)
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import ConfigError, DatasetNotFoundError, DuplicateDataWarning
+from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.prefixes import check_mixture, prefixes_matching
-from tokenloom.numbers import finite_or_none, number_or_none, quoted
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.resolve import names_in
 from tokenloom.storage.secrets import admit
 
 StrPath = str | os.PathLike[str]
-
-_PAIRS = 'such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]'
 
 
 class BlendSettings(TypedDict):
@@ -34,7 +38,7 @@ class BlendSettings(TypedDict):
 
 
 def parse_blend(
-    entries: Sequence[Any] | None = None,
+    entries: BlendLike | None = None,
     *,
     per_split: StrPath | Mapping[str, Sequence[Any] | None] | None = None,
     args_file: StrPath | None = None,
@@ -62,7 +66,8 @@ def parse_blend(
         Then `GPTDatasetConfig(..., **parse_blend([...]))`.
 
     Args:
-        entries: prefixes, or weights and prefixes by turns, or in pairs, see `get_blend_from_list`.
+        entries: one entry, a list of them, or of weights and entries by turns or in pairs, see `get_blend_from_list`;
+            or {entry: weight}, or (entries, weights or None).
         per_split: {"train": entries, "valid": entries, "test": entries}, or the path of a JSON file with that; None or
             absent for a split without data.
         args_file: the path of a text file with the entries, separated by white space.
@@ -82,7 +87,7 @@ def parse_blend(
         entries = _read_text(args_file).split()
     assert entries is not None
     blend = _parse_entries(entries, where)
-    _warn_of_duplicates([(where, blend)])
+    warn_of_duplicates([(where, blend)], same=_real_path, again=True)
     return {"blend": blend}
 
 
@@ -105,65 +110,7 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
     Raises:
         ConfigError: some of those entries are numbers and some are not, or a weight is not a finite number above 0.
     """
-    return None if blend is None else _by_turns(_flat(blend, "the blend"), "the blend")
-
-
-def _flat(entries: Sequence[Any], where: str) -> list[str]:
-    """Returns entries as texts, weights and prefixes by turns, whether they are given so or as pairs."""
-    if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
-        kind = "string" if isinstance(entries, str) else type(entries).__name__
-        message = f"expected a list of entries in {where}, found the {kind} {entries!r}"
-        raise ConfigError(message)
-    pairs = [entry for entry in entries if isinstance(entry, (list, tuple))]
-    if pairs and len(pairs) == len(entries):
-        for number, pair in enumerate(pairs, 1):
-            if len(pair) != 2 or (isinstance(pair[0], str) and number_or_none(pair[0], f"pair {number}") is None):
-                message = f"expected prefixes and weights in {where}, found {pair!r}"
-                raise ConfigError(message, hint=_PAIRS)
-        entries = [part for pair in pairs for part in pair]
-    return [_as_text(entry, where) for entry in entries]
-
-
-def _as_text(entry: object, where: str) -> str:
-    if isinstance(entry, (str, os.PathLike)):
-        return os.fspath(entry)
-    if type(entry) in (int, float):
-        return str(entry)
-    if (number := finite_or_none(entry)) is None:
-        message = f"expected prefixes and weights in {where}, found {entry!r}"
-        raise ConfigError(message, hint=_PAIRS)
-    return repr(number)
-
-
-def _by_turns(entries: Sequence[str], where: str) -> Blend:
-    if not entries:
-        message = f"expected at least one entry in {where}, found none"
-        raise ConfigError(message)
-    prefixes, weights = list(entries), None
-    if len(entries) % 2 == 0:
-        numbers = [_weight(entry, row, where) for row, entry in enumerate(entries) if row % 2 == 0]
-        known = [number for number in numbers if number is not None]
-        if len(known) == len(numbers):
-            prefixes, weights = list(entries[1::2]), known
-        elif known:
-            number, name = numbers.index(known[0]), numbers.index(None)
-            message = (
-                f"expected weights and prefixes by turns in {where}, or prefixes only, found the number "
-                f"{entries[2 * number]!r} at entry {2 * number + 1} and no number, {entries[2 * name]!r}, "
-                f"at entry {2 * name + 1}"
-            )
-            raise ConfigError(message)
-    prefixes = [prefix.strip() for prefix in prefixes]
-    if "" in prefixes:
-        message = f"expected prefixes in {where}, found an empty one"
-        raise ConfigError(message)
-    for prefix, weight in zip(prefixes, weights or [], strict=False):
-        check_weight(weight, f"`{prefix}` in {where}")
-    return prefixes, weights
-
-
-def _weight(entry: str, row: int, where: str) -> float | None:
-    return number_or_none(entry, f"entry {row + 1} {quoted(entry)} in {where}")
+    return None if blend is None else by_turns(flat_entries(blend, "the blend"), "the blend")
 
 
 def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> list[Blend | None]:
@@ -192,7 +139,8 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
     if not any(blends):
         message = f"expected data for at least one split in {where}, found none"
         raise ConfigError(message)
-    _warn_of_duplicates([(name, blend) for name, blend in zip(names, blends, strict=True) if blend is not None])
+    named = [(name, blend) for name, blend in zip(names, blends, strict=True) if blend is not None]
+    warn_of_duplicates(named, same=_real_path, again=True)
     return blends
 
 
@@ -205,9 +153,9 @@ def _read_text(path: StrPath) -> str:
         raise ConfigError(message) from error
 
 
-def _parse_entries(given: Sequence[Any], where: str) -> Blend:
-    entries = _flat(given, where)
-    written, shared = _by_turns(entries, where)
+def _parse_entries(given: Any, where: str) -> Blend:
+    entries = flat_entries(entries_of(given, where), where)
+    written, shared = by_turns(entries, where)
     prefixes: list[str] = []
     weights: list[float] = []
     for number, entry in enumerate(written):
@@ -238,7 +186,7 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
             _check_pair(pair, f"{entry!r} matches `{pair}`")
         return found
     hint = None
-    if any(_weight(text, row, where) is not None for row, text in enumerate(entries)):
+    if any(weight_of(text, row, where) is not None for row, text in enumerate(entries)):
         hint = f"{where} has {len(entries)} entries: weights and prefixes by turns begin with a weight, and are even"
     _check_pair(prefix, f"{entry!r} in {where}", hint=hint)
     return [prefix]
@@ -290,20 +238,14 @@ def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
     return [weight * count / total for count in tokens]
 
 
+def _real_path(prefix: str) -> str:
+    """Returns what two names of the same data have in common."""
+    return prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
+
+
 def _check_halves(written: Sequence[str]) -> None:
     """Refuses both files of one pair, which an unquoted glob of a shell gives."""
     for entry in written:
         if entry.endswith(".bin") and idx_path(prefix_of(entry)) in written:
             message = f"expected one entry per pair, found `{entry}` and `{idx_path(prefix_of(entry))}`"
             raise ConfigError(message, hint="quote a glob, so that the shell leaves it as it is")
-
-
-def _warn_of_duplicates(blends: Sequence[tuple[str, Blend]]) -> None:
-    seen: dict[str, str] = {}
-    for where, (prefixes, _) in blends:
-        for prefix in prefixes:
-            same = prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
-            if same in seen:
-                place = f"twice in {where}" if seen[same] == where else f"in {seen[same]} and in {where}"
-                warnings.warn(f"the data of `{prefix}` are {place}", DuplicateDataWarning, stacklevel=3)
-            seen[same] = where

@@ -7,22 +7,20 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix
-from tokenloom.datasets.tokenizer import TokenizerLike
+from tokenloom.datasets.blends import Blend, BlendLike, checked_blend, warn_of_duplicates
+from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix, split_text
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
-from tokenloom.numbers import checked_integer, checked_number, finite_or_none
+from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.order.bucket_cache import check_cache_folder
 from tokenloom.order.policies import OrderPolicy, SampleShape, policy_of
 from tokenloom.setting_types import check_local_folder, check_types
-from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.secrets import admit, redacted
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.tokenizers.load import as_tokenizer
 
 VerifyMode = Literal["quick", "full"]
 _USUAL_STORAGE = ObjectStorageSettings()
-Blend = tuple[list[str], list[float] | None]
 
 
 @dataclass
@@ -32,11 +30,13 @@ class BlendedMegatronDatasetConfig:
     Attributes:
         random_seed: seed of all shuffles, in [0, 2**32).
         sequence_length: tokens per sample.
-        blend: (prefixes, weights or None) that `split` divides; not together with `blend_per_split`.
+        blend: the data that `split` divides; not together with `blend_per_split`. (prefixes, weights or None), one
+            prefix, a list of prefixes or of weights and prefixes by turns, [[weight, prefix], …], or {prefix: weight}.
+            It is held in the first form.
         blend_per_split: one blend or None for train, valid and test each.
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
         full_validation: validate on one whole epoch.
-        split: weights of train, valid and test, such as "99,1,0".
+        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). It is held as a text.
         split_matrix: the interval of each split, computed from `split`.
         num_dataset_builder_threads: datasets built at once.
         path_to_cache: folder of the index cache, or the address of one in a bucket (`s3://bucket/indices`): who builds
@@ -44,7 +44,8 @@ class BlendedMegatronDatasetConfig:
             the local folder of `object_storage`.
         mmap_bin_files: map `.bin` files into memory, or read them by position.
         mock: no data was named, so it is made up; computed.
-        tokenizer: tokenizer of the data.
+        tokenizer: tokenizer of the data: what `load_tokenizer` takes (a path, a name, or what another library has
+            loaded), or any object with what datasets ask of one, see `TokenizerLike`.
         mid_level_dataset_surplus: share of samples built beyond what a blend needs of each dataset.
         allow_ambiguous_pad_tokens: let a pad id that is also another special token mask that token.
         fast_cache_load: trust that all caches exist.
@@ -64,17 +65,17 @@ class BlendedMegatronDatasetConfig:
 
     random_seed: int
     sequence_length: int
-    blend: Blend | None = None
-    blend_per_split: list[Blend | None] | None = None
+    blend: BlendLike | None = None
+    blend_per_split: Sequence[BlendLike | None] | None = None
     multiple_validation_sets: bool | None = None
     full_validation: bool | None = None
-    split: str | None = None
+    split: str | Sequence[float] | None = None
     split_matrix: SplitMatrix | None = field(init=False, default=None)
     num_dataset_builder_threads: int = 1
     path_to_cache: str | None = None
     mmap_bin_files: bool = True
     mock: bool = field(init=False, default=False)
-    tokenizer: TokenizerLike | None = None
+    tokenizer: Any = None
     mid_level_dataset_surplus: float = 0.005
     allow_ambiguous_pad_tokens: bool | None = False
     fast_cache_load: bool = False
@@ -95,6 +96,9 @@ class BlendedMegatronDatasetConfig:
     def __post_init__(self) -> None:
         """Checks the settings and computes `mock` and `split_matrix`."""
         check_types(self)
+        if self.split is not None:
+            self.split = split_text(self.split)
+        self.tokenizer = as_tokenizer(self.tokenizer)
         checked_integer("random_seed", self.random_seed, at_least=0, below=2**32)
         checked_integer("sequence_length", self.sequence_length, at_least=1)
         checked_integer("num_dataset_builder_threads", self.num_dataset_builder_threads, at_least=1)
@@ -107,6 +111,16 @@ class BlendedMegatronDatasetConfig:
             raise ConfigError(message)
         self._check_cache_options()
         self._check_data()
+        for number, blend in enumerate(self.blends):
+            name = "`blend`" if self.blend is not None else f"`blend_per_split[{number}]`"
+            if blend is not None:
+                warn_of_duplicates([(name, blend)])
+
+    @property
+    def blends(self) -> list[Blend | None]:
+        """The blends as they are held: the one that is split, or those of train, valid and test."""
+        found: Any = self.blend_per_split or [None] * len(Split) if self.blend is None else [self.blend]
+        return list(found)
 
     def _check_data(self) -> None:
         """Checks what names the data and their splits, and computes `mock` and `split_matrix`."""
@@ -121,7 +135,7 @@ class BlendedMegatronDatasetConfig:
             if self.split is None:
                 message = "expected `split` beside `blend`, found none"
                 raise ConfigError(message, hint='such as split="99,1,0"')
-        assert self.split is not None
+        assert isinstance(self.split, str)
         self.split_matrix = self._matrix_of(self.split)
 
     @staticmethod
@@ -143,7 +157,7 @@ class BlendedMegatronDatasetConfig:
                 message = f"expected `path_to_cache` with `{name}`, found none"
                 raise ConfigError(message, hint="name the folder in which the indices were built")
 
-    def _check_blend_per_split(self, blends: list[Blend | None]) -> None:
+    def _check_blend_per_split(self, blends: Sequence[BlendLike | None]) -> None:
         for name in ("blend", "split"):
             if getattr(self, name) is not None:
                 message = f"`{name}` and `blend_per_split` exclude each other, found both"
@@ -155,69 +169,6 @@ class BlendedMegatronDatasetConfig:
             None if blend is None else self._checked_blend(blend, f"blend_per_split[{number}]")
             for number, blend in enumerate(blends)
         ]
-
-
-def checked_blend(blend: Any, name: str) -> Blend:
-    """Returns a blend as (prefixes, weights or None); it may be given as pairs `[[weight, prefix], …]` too.
-
-    Raises:
-        ConfigError: it is neither, holds no prefix, or a weight that no blend can use.
-    """
-    if isinstance(blend, str) or not isinstance(blend, Sequence) or not blend:
-        message = f"expected (prefixes, weights or None) as `{name}`, found {redacted(repr(blend))}"
-        raise ConfigError(message, hint='such as (["books", "web"], [0.3, 0.7])')
-    if is_pairs(blend):
-        blend = [prefix for _, prefix in blend], [weight for weight, _ in blend]
-    if len(blend) != 2 or isinstance(blend[1], str):
-        message = f"expected (prefixes, weights or None) as `{name}`, found {redacted(repr(blend))}"
-        raise ConfigError(message, hint="`get_blend_from_list` takes weights and prefixes by turns")
-    prefixes, weights = blend
-    if isinstance(prefixes, str):
-        message = f"expected a list of prefixes in `{name}`, found the string {redacted(repr(prefixes))}"
-        raise ConfigError(message, hint=f"write ([{redacted(repr(prefixes))}], None)")
-    for values, what in ((prefixes, "prefixes"), (weights, "weights")):
-        if not hasattr(values, "__len__") and not (values is None and what == "weights"):
-            message = f"expected a list of {what} in `{name}`, found {values!r}"
-            raise ConfigError(message)
-    if not len(prefixes):
-        message = f"expected at least one prefix in `{name}`, found none"
-        raise ConfigError(message)
-    for prefix in prefixes:
-        if not isinstance(prefix, (str, os.PathLike)) or not os.fspath(prefix).strip():
-            message = f"expected prefixes in `{name}`, found {prefix!r}"
-            raise ConfigError(message)
-    prefixes = [admit(prefix) if isinstance(prefix, str) and is_remote(prefix) else prefix for prefix in prefixes]
-    if weights is None:
-        return prefixes, None
-    if len(prefixes) != len(weights):
-        message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
-        raise ConfigError(message)
-    for prefix, weight in zip(prefixes, weights, strict=True):
-        check_weight(weight, f"`{prefix}` in `{name}`")
-    return prefixes, list(weights)
-
-
-def is_pairs(entries: Sequence[Any]) -> bool:
-    """Whether entries are pairs [weight, prefix], each with a number before a text: no other form of a blend is."""
-    return bool(len(entries)) and all(
-        isinstance(entry, (list, tuple))
-        and len(entry) == 2
-        and (finite_or_none(entry[0]) is not None or isinstance(entry[0], float))
-        and isinstance(entry[1], str)
-        for entry in entries
-    )
-
-
-def check_weight(weight: float, name: str) -> None:
-    """Checks that a blend can use a weight.
-
-    Raises:
-        ConfigError: it is not a number, not finite, or not above 0.
-    """
-    number = finite_or_none(weight)
-    if number is None or not number > 0:
-        message = f"expected a finite weight above 0 for {name}, found {weight!r}"
-        raise ConfigError(message, hint="leave the dataset out" if number == 0 else None)
 
 
 @dataclass
@@ -304,7 +255,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         self.policy_of(Split.train)
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"
-            raise ConfigError(message, hint="load one with `load_tokenizer`")
+            raise ConfigError(message, hint='the one that made the data, such as `tokenizer="tokenizer.json"`')
         if self.block_shuffle is not None and self.mock:
             message = "expected data for `block_shuffle`, found none"
             raise ConfigError(message, hint="made-up data has no blocks")

@@ -57,11 +57,12 @@ def split_text(split: str | Sequence[float]) -> str:
     return ",".join(np.format_float_positional(weight or 0.0, trim="-") for weight in weights)
 
 
-def parse_and_normalize_split(split: str) -> list[float]:
+def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     """Returns the shares of train, valid and test, adding up to 1.
 
-    Weights are digits with at most one dot, separated by commas, slashes or blanks; a comma at the end says nothing.
-    Whatever else there is, the reference's rule (every run of digits and dots is a weight) would guess at.
+    Weights are numbers, or a text: digits with at most one dot, separated by commas, slashes or blanks; a comma at the
+    end says nothing. Whatever else there is, the reference's rule (every run of digits and dots is a weight) would
+    guess at.
 
     Example:
         >>> parse_and_normalize_split("3, 1")
@@ -70,9 +71,7 @@ def parse_and_normalize_split(split: str) -> list[float]:
     Raises:
         ConfigError: the string holds no weight, more than three, a malformed or a negative one, or only zeros.
     """
-    if not isinstance(split, str):
-        message = f"expected a text such as '99,1,0' as the split, found {split!r}"
-        raise ConfigError(message)
+    split = split_text(split)
     if "-" in split:
         message = f"expected weights of at least 0 in the split, found a minus sign in {split!r}"
         raise ConfigError(message)

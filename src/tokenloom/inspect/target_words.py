@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tokenloom.blending.spec import parse_blend
 from tokenloom.corpus.folder_contents import JOB
-from tokenloom.datasets.config import Blend
+from tokenloom.datasets.blends import Blend
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.storage.addresses import is_remote

@@ -9,9 +9,12 @@ from dataclasses import fields
 from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.plan import sizes_read_once
+from tokenloom.blending.quota import three_sizes
 from tokenloom.blending.spec import parse_blend
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.config import Blend, GPTDatasetConfig, checked_blend
+from tokenloom.datasets.blends import BlendLike
+from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_text
 from tokenloom.errors import ConfigError, TokenizerError
@@ -19,7 +22,6 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.check import manifest_head_of
 from tokenloom.indexed.roles import roles_path
-from tokenloom.numbers import finite_or_none
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -37,7 +39,7 @@ _ALL = "1,0,0"
 
 
 def load(
-    data: Any,
+    data: BlendLike,
     *,
     sequence_length: int | None = None,
     tokenizer: Any = None,
@@ -80,8 +82,9 @@ def load(
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0): then three datasets are returned, None
             for those without data. None for one dataset of all documents.
         seed: seed of the shuffles.
-        num_samples: samples wanted at least, in as many epochs as that takes; None for one epoch. A blend by weights
-            needs it. With `split`, of train, while valid and test are one epoch; or (train, valid, test).
+        num_samples: samples wanted at least, in as many epochs as that takes; None for one epoch, of a blend by
+            weights until a dataset would be read twice. With `split` it is said of train, or of all: (train, valid,
+            test).
         path_to_cache: folder of the index cache, or the address of one in a bucket; None for beside the data.
         settings: what else `GPTDatasetConfig` takes, or `SFTDatasetConfig` of conversations. A blend takes further
             epochs of what it reads most, unless `extend_short_datasets=False`.
@@ -99,11 +102,11 @@ def load(
     if sequence_length is None:
         message = "expected `sequence_length`, found none"
         raise ConfigError(message, hint="the tokens of a sample, such as `sequence_length=4096`")
-    blend = _blend_of(data)
+    blend = parse_blend(data)["blend"]
     object_storage = settings.get("object_storage")
     dataset_class, config_class = _classes_of(blend[0], object_storage)
     _check_names(settings, config_class)
-    sizes = _sizes_of(num_samples, blend, has_splits=split is not None)
+    _check_size(num_samples, has_splits=split is not None)
     config = config_class(
         random_seed=seed,
         sequence_length=sequence_length,
@@ -113,6 +116,7 @@ def load(
         path_to_cache=None if path_to_cache is None else os.fspath(path_to_cache),
         **{"extend_short_datasets": True, **settings},
     )
+    sizes = _sizes_of(num_samples, config, weighted=blend[1] is not None and dataset_class is GPTDataset)
     datasets = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
     return datasets[Split.train.value] if split is None else datasets
 
@@ -130,31 +134,6 @@ def _of_run(path: str, tokenizer: Any, path_to_cache: Any, given: Mapping[str, A
     if tokenizer is not None:
         settings["tokenizer"] = as_tokenizer(tokenizer)
     return Run.open(path, path_to_cache=path_to_cache, **settings).dataset()
-
-
-def _blend_of(data: Any) -> Blend:
-    """Returns prefixes and weights of data as users name them."""
-    if isinstance(data, Mapping):
-        data = [[weight, prefix] for prefix, weight in data.items()]
-    elif isinstance(data, (str, os.PathLike)):
-        data = [data]
-    elif _is_prefixes_and_weights(data):
-        prefixes, weights = checked_blend(data, "data")
-        data = (
-            prefixes
-            if weights is None
-            else [[weight, prefix] for prefix, weight in zip(prefixes, weights, strict=True)]
-        )
-    return parse_blend(data)["blend"]
-
-
-def _is_prefixes_and_weights(data: Any) -> bool:
-    """Whether these are a list of prefixes and one of numbers, or None, as configurations take them."""
-    if not isinstance(data, Sequence) or len(data) != 2 or not isinstance(data[0], Sequence):
-        return False
-    if isinstance(data[0], str) or not all(isinstance(each, (str, os.PathLike)) for each in data[0]):
-        return False
-    return data[1] is None or all(finite_or_none(each) is not None for each in data[1])
 
 
 def _classes_of(
@@ -184,23 +163,20 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
         raise ConfigError(message, hint=_OTHER_NAMES.get(name) or (f"did you mean `{near[0]}`?" if near else None))
 
 
+def _check_size(num_samples: int | Sequence[int | None] | None, *, has_splits: bool) -> None:
+    if isinstance(num_samples, Sequence) and not has_splits:
+        message = f"expected an integer as `num_samples` without `split`, found {num_samples!r}"
+        raise ConfigError(message, hint='name the shares of train, valid and test, such as `split="98,1,1"`')
+
+
 def _sizes_of(
-    num_samples: int | Sequence[int | None] | None, blend: Blend, *, has_splits: bool
+    num_samples: int | Sequence[int | None] | None, config: GPTDatasetConfig, *, weighted: bool
 ) -> Sequence[int | None]:
-    """Returns the samples of train, valid and test."""
-    _, weights = blend
-    if weights is not None and num_samples is None:
-        message = "expected `num_samples` for a blend by weights, found none"
-        raise ConfigError(message, hint="such as `num_samples=100_000`; without weights, one epoch of all is read")
-    if isinstance(num_samples, Sequence):
-        if not has_splits:
-            message = f"expected an integer as `num_samples` without `split`, found {num_samples!r}"
-            raise ConfigError(message, hint='name the shares of train, valid and test, such as `split="98,1,1"`')
-        return num_samples
-    if not has_splits or weights is None:
-        return [num_samples, None, None]
-    message = f"expected three numbers as `num_samples` for a blend by weights in splits, found {num_samples!r}"
-    raise ConfigError(message, hint=f"such as `num_samples=({num_samples}, 1000, 1000)`")
+    """Returns the samples of train, valid and test; of a blend by weight none of them may be left open."""
+    sizes = three_sizes(num_samples, name="num_samples")
+    if not weighted or None not in sizes:
+        return sizes
+    return [once if size is None else size for size, once in zip(sizes, sizes_read_once(config), strict=True)]
 
 
 def _tokenizer_of(tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tokenloom.datasets.config import Blend
+from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.utils import get_blend_from_list

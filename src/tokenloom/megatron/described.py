@@ -10,16 +10,15 @@ Megatron's place, as the reference knows neither. The other names are those of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder as _Builder
-from tokenloom.blending.plan import plan_build
-from tokenloom.blending.quota import normalize
+from tokenloom.blending.plan import sizes_read_once
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset
+from tokenloom.datasets.blends import checked_blend
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.masked import MaskedWordPieceDataset
@@ -31,7 +30,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import redacted
-from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.recorded import recorded_tokenizer
 
 BertDataset = BERTMaskedWordPieceDataset
 T5Dataset = T5MaskedWordPieceDataset
@@ -184,32 +183,25 @@ class BlendedMegatronDatasetBuilder:
 
     def _one_epoch(self) -> int | None:
         """Returns the samples of a blend by weight, until a dataset would be read twice; None for other data."""
-        blend = self._config.blend
+        (blend,) = self._config.blends if self._config.blend is not None else (None,)
         if blend is None or blend[1] is None or len(blend[0]) == 1:
             return None
         if not issubclass(self._cls, GPTDataset):
             message = f"expected `sizes` for a blend by weight of {self._cls.__name__}, found none"
             raise ConfigError(message, hint="such as sizes=[100_000, 0, 0]")
-        unweighted = copy(self._config)
-        unweighted.blend = blend[0], None
-        (train, *_) = plan_build(unweighted, [None, None, None]).splits
-        assert train is not None  # there are data
-        lengths = [dataset.num_samples_built for dataset in train.datasets]
-        return max(1, int(min(length / share for length, share in zip(lengths, normalize(blend[1]), strict=True))))
+        return sizes_read_once(self._config)[Split.train.value]
 
 
 def _tokenizer_of(config: BlendedMegatronDatasetConfig) -> Any:
     """Returns the tokenizer that the manifest of the first local data names, if it is the same; else ids alone."""
-    blends = [config.blend] if config.blend is not None else config.blend_per_split or []
-    prefixes = [prefix for blend in blends if blend is not None for prefix in blend[0]]
+    blends = [checked_blend(blend, "blend") for blend in config.blends if blend is not None]
+    prefixes = [prefix for blend in blends for prefix in blend[0]]
     if not prefixes or is_remote(prefixes[0]):
         return _IdsAlone()
     manifest = read_manifest(prefix_of(prefixes[0]))
-    if manifest is None or (path := manifest.tokenizer.path) is None:
+    if manifest is None or manifest.tokenizer.path is None:
         return _IdsAlone()
-    made_by = manifest.tokenizer
-    tokenizer = load_tokenizer(path, eod_token=None if made_by.eod is None else made_by.eod.text)
-    if tokenizer.sha256 != made_by.sha256:
-        message = f"`{path}` is not the tokenizer any more that made `{prefixes[0]}`"
-        raise TokenizerError(message, hint="give the configuration a `tokenizer`")
-    return tokenizer
+    try:
+        return recorded_tokenizer(manifest.tokenizer, prefix=prefixes[0])
+    except TokenizerError as error:
+        raise TokenizerError(error.message, hint="give the configuration a `tokenizer`") from error

@@ -131,7 +131,7 @@ def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) ->
 
 
 def _made(kind: type[GPTDatasetConfig], settings: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    return kind(random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **settings)  # type: ignore[arg-type]  # a stand-in
+    return kind(random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **settings)
 
 
 def _check(table: Table, kind: type[GPTDatasetConfig], settings: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ import torch
 from tokenloom.blending import builder
 from tokenloom.blending.quota import Quota
 from tokenloom.datasets.splits import split_indices
+from tokenloom.distributed.building import Builders
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
@@ -64,6 +65,17 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
+
+    def __init__(
+        self,
+        cls: type[MegatronDataset],
+        sizes: Sequence[int | None],
+        is_built_on_rank: Callable[[], bool],
+        config: BlendedMegatronDatasetConfig,
+        *,
+        builders: Builders = "auto",
+    ) -> None:
+        super().__init__(cls, sizes, is_built_on_rank, config, builders=builders)
 
     def build(self) -> list[Any]:
         """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenloom.datasets import config
-from tokenloom.datasets.config import Blend, checked_blend, is_pairs
+from tokenloom.datasets.blends import Blend, checked_blend, is_pairs
 from tokenloom.datasets.splits import SplitMatrix
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize

@@ -1,0 +1,240 @@
+"""A blend as settings take it: prefixes and weights, in whatever form a program has them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tokenloom.errors import ConfigError, DuplicateDataWarning
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.numbers import finite_or_none, number_or_none, quoted
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.secrets import admit, redacted
+
+Blend = tuple[list[str], list[float] | None]
+"""Prefixes, and their weights or None."""
+
+BlendLike = Blend | str | os.PathLike[str] | Sequence[Any] | Mapping[str, float]
+"""What is taken for a blend, see `checked_blend`."""
+
+_PAIRS = 'such as ["0.3", "books", "0.7", "web"], or [[0.3, "books"], [0.7, "web"]]'
+_FORMS = 'such as "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])'
+
+_SAID: set[int] = set()
+"""Hashes of the prefixes that a warning was about."""
+
+
+def checked_blend(blend: Any, name: str) -> Blend:
+    """Returns a blend as (prefixes, weights or None).
+
+    It may be that, one prefix, a list of prefixes or of weights and prefixes by turns, pairs `[[weight, prefix], …]`,
+    or {prefix: weight}.
+
+    Raises:
+        ConfigError: it is nothing of that, holds no prefix, or a weight that no blend can use.
+    """
+    prefixes, weights = _parts(blend, name)
+    for values, what in ((prefixes, "prefixes"), (weights, "weights")):
+        if not hasattr(values, "__len__") and not (values is None and what == "weights"):
+            message = f"expected a list of {what} in `{name}`, found {values!r}"
+            raise ConfigError(message)
+    if not len(prefixes):
+        message = f"expected at least one prefix in `{name}`, found none"
+        raise ConfigError(message)
+    for prefix in prefixes:
+        if not isinstance(prefix, (str, os.PathLike)) or not os.fspath(prefix).strip():
+            message = f"expected prefixes in `{name}`, found {prefix!r}"
+            raise ConfigError(message, hint=_FORMS)
+    prefixes = [admit(text) if is_remote(text) else text for text in map(os.fspath, prefixes)]
+    if weights is None:
+        return prefixes, None
+    if len(prefixes) != len(weights):
+        message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
+        raise ConfigError(message)
+    for prefix, weight in zip(prefixes, weights, strict=True):
+        check_weight(weight, f"`{prefix}` in `{name}`")
+    return prefixes, list(weights)
+
+
+def entries_of(given: Any, where: str) -> Any:
+    """Returns entries of a blend as a list, of whatever else `checked_blend` takes.
+
+    Raises:
+        ConfigError: prefixes and weights do not fit together.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        return [given]
+    if isinstance(given, Mapping):
+        return [[weight, prefix] for prefix, weight in given.items()]
+    if not _is_prefixes_and_weights(given):
+        return given
+    prefixes, weights = given
+    if weights is None:
+        return prefixes
+    if len(prefixes) != len(weights):
+        message = f"expected as many weights as prefixes in {where}, found {len(weights)} for {len(prefixes)}"
+        raise ConfigError(message)
+    return [[weight, prefix] for prefix, weight in zip(prefixes, weights, strict=True)]
+
+
+def is_pairs(entries: Sequence[Any]) -> bool:
+    """Whether entries are pairs [weight, prefix], each with a number before a text: no other form of a blend is."""
+    return bool(len(entries)) and all(
+        isinstance(entry, (list, tuple))
+        and len(entry) == 2
+        and (finite_or_none(entry[0]) is not None or isinstance(entry[0], float))
+        and isinstance(entry[1], (str, os.PathLike))
+        for entry in entries
+    )
+
+
+def check_weight(weight: float, name: str) -> None:
+    """Checks that a blend can use a weight.
+
+    Raises:
+        ConfigError: it is not a number, not finite, or not above 0.
+    """
+    number = finite_or_none(weight)
+    if number is None or not number > 0:
+        message = f"expected a finite weight above 0 for {name}, found {weight!r}"
+        raise ConfigError(message, hint="leave the dataset out" if number == 0 else None)
+
+
+def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
+    """Returns entries as texts, weights and prefixes by turns, whether they are given so or as pairs.
+
+    Raises:
+        ConfigError: they are no list of these.
+    """
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
+        kind = "string" if isinstance(entries, str) else type(entries).__name__
+        message = f"expected a list of entries in {where}, found the {kind} {entries!r}"
+        raise ConfigError(message)
+    pairs = [entry for entry in entries if isinstance(entry, (list, tuple))]
+    if pairs and len(pairs) == len(entries):
+        for number, pair in enumerate(pairs, 1):
+            if len(pair) != 2 or (isinstance(pair[0], str) and number_or_none(pair[0], f"pair {number}") is None):
+                message = f"expected prefixes and weights in {where}, found {pair!r}"
+                raise ConfigError(message, hint=_PAIRS)
+        entries = [part for pair in pairs for part in pair]
+    return [_as_text(entry, where) for entry in entries]
+
+
+def by_turns(entries: Sequence[str], where: str) -> Blend:
+    """Returns (prefixes, weights or None) of weights and prefixes by turns, or of prefixes alone; the reference's rule.
+
+    Raises:
+        ConfigError: some of the first, third, … entries are numbers and some are not, or a weight is unusable.
+    """
+    if not entries:
+        message = f"expected at least one entry in {where}, found none"
+        raise ConfigError(message)
+    prefixes, weights = list(entries), None
+    if len(entries) % 2 == 0:
+        numbers = [weight_of(entry, row, where) for row, entry in enumerate(entries) if row % 2 == 0]
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(numbers):
+            prefixes, weights = list(entries[1::2]), known
+        elif known:
+            number, name = numbers.index(known[0]), numbers.index(None)
+            message = (
+                f"expected weights and prefixes by turns in {where}, or prefixes only, found the number "
+                f"{entries[2 * number]!r} at entry {2 * number + 1} and no number, {entries[2 * name]!r}, "
+                f"at entry {2 * name + 1}"
+            )
+            raise ConfigError(message)
+    prefixes = [prefix.strip() for prefix in prefixes]
+    if "" in prefixes:
+        message = f"expected prefixes in {where}, found an empty one"
+        raise ConfigError(message)
+    for prefix, weight in zip(prefixes, weights or [], strict=False):
+        check_weight(weight, f"`{prefix}` in {where}")
+    return prefixes, weights
+
+
+def weight_of(entry: str, row: int, where: str) -> float | None:
+    """Returns the weight that an entry is; None for a prefix."""
+    return number_or_none(entry, f"entry {row + 1} {quoted(entry)} in {where}")
+
+
+def warn_of_duplicates(
+    blends: Sequence[tuple[str, Blend]], *, same: Callable[[str], str] = prefix_of, again: bool = False
+) -> None:
+    """Warns of data that are named twice, at the line outside of this package that names them.
+
+    Args:
+        blends: what each blend is called, and the blend.
+        same: what is equal for two names of the same data.
+        again: whether to say it of blends of which it was said before.
+    """
+    seen: dict[str, str] = {}
+    marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}
+    for where, (prefixes, _) in blends:
+        for prefix in prefixes:
+            name = same(prefix)
+            if name in seen and (again or not marks <= _SAID):
+                place = f"twice in {where}" if seen[name] == where else f"in {seen[name]} and in {where}"
+                message = f"the data of `{redacted(prefix)}` are {place}"
+                warnings.warn(message, DuplicateDataWarning, stacklevel=_level_outside())
+            seen[name] = where
+    if len(seen) < sum(len(prefixes) for _, (prefixes, _) in blends):
+        _SAID.update(marks)
+
+
+def _parts(blend: Any, name: str) -> tuple[Any, Any]:
+    """Returns prefixes and weights, neither of them checked."""
+    if isinstance(blend, (str, os.PathLike)):
+        return [blend], None
+    if isinstance(blend, Mapping):
+        return list(blend), list(blend.values())
+    if isinstance(blend, bytes) or not isinstance(blend, Sequence) or not blend:
+        message = f"expected data as `{name}`, found {redacted(repr(blend))}"
+        raise ConfigError(message, hint=_FORMS)
+    if is_pairs(blend):
+        return [prefix for _, prefix in blend], [weight for weight, _ in blend]
+    if len(blend) == 2 and (blend[1] is None or _is_list(blend[1])):
+        prefixes, weights = blend
+        return [prefixes] if isinstance(prefixes, (str, os.PathLike)) else prefixes, weights
+    if not all(isinstance(entry, (str, os.PathLike)) or finite_or_none(entry) is not None for entry in blend):
+        message = f"expected data as `{name}`, found {redacted(repr(blend))}"
+        raise ConfigError(message, hint=_FORMS)
+    prefixes, weights = by_turns(flat_entries(blend, f"`{name}`"), f"`{name}`")
+    if weights is None:
+        return list(blend), None  # a number among them is refused
+    return prefixes, weights
+
+
+def _is_list(values: Any) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping))
+
+
+def _is_prefixes_and_weights(given: Any) -> bool:
+    """Whether these are a list of prefixes, and one of numbers or None."""
+    if not isinstance(given, Sequence) or len(given) != 2 or not _is_list(given[0]):
+        return False
+    if not all(isinstance(prefix, (str, os.PathLike)) for prefix in given[0]):
+        return False
+    return given[1] is None or (_is_list(given[1]) and all(finite_or_none(weight) is not None for weight in given[1]))
+
+
+def _as_text(entry: object, where: str) -> str:
+    if isinstance(entry, (str, os.PathLike)):
+        return os.fspath(entry)
+    if type(entry) in (int, float):
+        return str(entry)
+    if (number := finite_or_none(entry)) is None:
+        message = f"expected prefixes and weights in {where}, found {entry!r}"
+        raise ConfigError(message, hint=_PAIRS)
+    return repr(number)
+
+
+def _level_outside() -> int:
+    """Returns how many calls lie between the caller and the first line outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    package = __name__.partition(".")[0]
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    return level
