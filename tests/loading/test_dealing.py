@@ -61,7 +61,12 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
     [
         ("corpus", None, {}, "expected a dataset, found the text 'corpus'\nhint: open it with `tokenloom.load`"),
         (None, None, {}, "expected a dataset, found None\nhint: what is built is None for a split without data, and"),
-        (7, None, {}, "expected a dataset, which has `__getitem__`, found int\nhint: make one with `tokenloom.load`"),
+        (
+            7,
+            None,
+            {},
+            "expected a dataset, which has `__len__` and `__getitem__`, found int\nhint: make one with",
+        ),
         (range(9), None, {}, "expected `batch_size` or a sampler, found neither\nhint: such as `batch_size=8`"),
         (
             range(9),

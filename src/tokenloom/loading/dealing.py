@@ -6,22 +6,23 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tokenloom.datasets.protocols import Batches, Samples
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.numbers import checked_integer
 
-Batches = Iterable[Sequence[int | None]]
+Sampler = Iterable[Sequence[int | None]]
 
 
 def batches_of(
     dataset: Any,
-    sampler: Batches | None,
+    sampler: Sampler | None,
     *,
     batch_size: int | None,
     data_parallel_rank: int | None,
     data_parallel_size: int | None,
-) -> Batches:
+) -> Sampler:
     """Returns the sampler of a loader: the one that is given, else the dataset's positions in order.
 
     Args:
@@ -88,8 +89,8 @@ def check_dataset(dataset: Any) -> None:
     if dataset is None:
         message = "expected a dataset, found None"
         raise ConfigError(message, hint="what is built is None for a split without data, and on ranks without it")
-    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "batch"):
-        message = f"expected a dataset, which has `__getitem__`, found {type(dataset).__name__}"
+    if not isinstance(dataset, (Samples, Batches)):
+        message = f"expected a dataset, which has `__len__` and `__getitem__`, found {type(dataset).__name__}"
         raise ConfigError(message, hint="make one with `tokenloom.load`")
 
 
