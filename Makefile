@@ -83,7 +83,7 @@ peer-suite: $(STAMP)
 
 # The committed stub of the compiled module; a test fails when it is out of date.
 stub: $(STAMP)
-	$(BIN)/python -m nanobind.stubgen -m tokenloom._native -o src/tokenloom/_native.pyi
+	$(BIN)/python native/make_stub.py src/tokenloom/_native.pyi
 
 # torch is named with its version: the newest one would bring gigabytes of CUDA packages.
 $(STAMP): pyproject.toml $(NATIVE)

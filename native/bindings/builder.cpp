@@ -13,6 +13,7 @@
 #include "../builder.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
+#include "sequences.hpp"
 
 namespace tokenloom {
 namespace {
@@ -157,15 +158,16 @@ class RecordBuilder {
   std::size_t append_tokens(nb::handle tokens) {
     std::size_t count = 0;
     if (PyList_CheckExact(tokens.ptr()) || PyTuple_CheckExact(tokens.ptr())) {
-      count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(tokens.ptr()));
-      PyObject** items = PySequence_Fast_ITEMS(tokens.ptr());
+      const Items items(tokens);
+      count = static_cast<std::size_t>(items.size());
       with_token_type(dtype_code_, [&](auto zero) {
         using Token = decltype(zero);
         auto* out = reinterpret_cast<Token*>(records_.reserve(count));
         for (std::size_t i = 0; i < count; ++i) {
           // Only real ints: converting anything else runs Python code, which may change the list under our feet.
-          if (!PyLong_CheckExact(items[i])) throw nb::type_error("tokens must be integers");
-          out[i] = checked_token<Token>(to_integer(items[i]));
+          PyObject* item = items[static_cast<Py_ssize_t>(i)];
+          if (!PyLong_CheckExact(item)) throw nb::type_error("tokens must be integers");
+          out[i] = checked_token<Token>(to_integer(item));
         }
       });
       return count;
@@ -213,8 +215,9 @@ class RecordBuilder {
     const nb::object fast = nb::steal(PySequence_Fast(source.ptr(), wording.c_str()));
     if (!fast.is_valid()) throw nb::python_error();
     // Size and item are read anew at every step: PyNumber_Index may run Python code that changes the sequence.
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.ptr()); ++i) {
-      const nb::object item = nb::borrow(PySequence_Fast_GET_ITEM(fast.ptr(), i));
+    const Items items(fast);
+    for (Py_ssize_t i = 0; i < items.size(); ++i) {
+      const nb::object item = nb::borrow(items[i]);
       if (PyLong_CheckExact(item.ptr())) {
         out.push_back(to_integer(item.ptr()));
       } else {

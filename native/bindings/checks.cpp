@@ -7,6 +7,7 @@
 #include "../sample_digest.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
+#include "sequences.hpp"
 #include "without_lock.hpp"
 
 namespace tokenloom {
@@ -53,13 +54,14 @@ class DigestSums {
   void add(nb::handle positions, const Matrix<const std::uint64_t>& digests) {
     const nb::object known = nb::steal(PySequence_Fast(positions.ptr(), "expected a sequence of positions"));
     if (!known.is_valid()) throw nb::python_error();
-    const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(known.ptr()));
+    const Items items(known);
+    const auto count = static_cast<std::size_t>(items.size());
     if (count != digests.shape(0) || digests.shape(1) != 2)
       throw nb::value_error("expected two numbers for each position");
     SampleDigest sum;
     std::int64_t num_samples = 0;
     for (std::size_t row = 0; row < count; ++row) {
-      PyObject* item = PySequence_Fast_GET_ITEM(known.ptr(), static_cast<Py_ssize_t>(row));
+      PyObject* item = items[static_cast<Py_ssize_t>(row)];
       if (item == Py_None) continue;
       const long long position = PyLong_AsLongLong(item);
       if (position == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();

@@ -3,6 +3,7 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "Compiled kernels of tokenloom. Import tokenloom.kernels instead: it checks what it passes.";
+  module.def("version", [] { return TOKENLOOM_VERSION; }, "The version of the Python files that this was built with.");
   nanobind::set_leak_warnings(false);
   tokenloom::bind_order(module);
   tokenloom::bind_storage(module);

@@ -22,6 +22,13 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
+from tokenloom.supported import check_native, check_python
+
+__version__ = "0.1.0"
+
+check_python()
+check_native(__version__)
+
 if TYPE_CHECKING:
     from tokenloom.adapters import *
     from tokenloom.blending import *
@@ -38,8 +45,6 @@ if TYPE_CHECKING:
     from tokenloom.storage import *
     from tokenloom.testing import *
     from tokenloom.tokenizers import *
-
-    __version__: str
 
 __all__ = [
     "BERTMaskedWordPieceDataset",
@@ -118,8 +123,6 @@ if not TYPE_CHECKING:  # with it, type checkers would take any name
 def _find(name: str) -> Any:
     if name in _NAMESPACES:
         return import_module(f"{__name__}.{name}")
-    if name == "__version__":
-        return import_module("importlib.metadata").version(__name__)
     is_module = PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None  # `from tokenloom import kernels`
     if not name.startswith("_") and not is_module:
         for namespace in _NAMESPACES:
@@ -131,4 +134,4 @@ def _find(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_NAMESPACES, "__version__", *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_NAMESPACES, *(name for name in globals() if name.startswith("__"))})

@@ -45,9 +45,9 @@ class Task:
     __slots__ = ("__weakref__", "_done", "_lock", "_notes", "_num_tokens", "_total", "before", "description", "started")
 
     def __init__(self, description: str, before: Amounts) -> None:
-        self.description = description
-        self.before = before
-        self.started = time.monotonic()
+        self.description: str = description
+        self.before: Amounts = before
+        self.started: float = time.monotonic()
         self._lock = threading.Lock()
         self._done, self._total = before.done, before.total
         self._num_tokens, self._notes = before.num_tokens, before.notes
@@ -87,10 +87,10 @@ class Wait:
     __slots__ = ("note", "setting", "started", "what")
 
     def __init__(self, what: str, setting: str | None) -> None:
-        self.what = what
-        self.setting = setting
-        self.note = ""
-        self.started = time.monotonic()
+        self.what: str = what
+        self.setting: str | None = setting
+        self.note: str = ""
+        self.started: float = time.monotonic()
 
     def line(self, seconds: float) -> str:
         """Returns it in words, of that it has lasted so long."""
@@ -258,7 +258,7 @@ class LineReporter:
         silent_seconds: float = SILENT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.seconds_between_looks = min(1.0, silent_seconds / 5, seconds_between_lines / 5)
+        self.seconds_between_looks: float = min(1.0, silent_seconds / 5, seconds_between_lines / 5)
         self._say, self._warn = say, warn
         self._seconds_between_lines = seconds_between_lines
         self._clock = clock

@@ -54,7 +54,7 @@ class TransformersCollator:
     ) -> None:
         implementation = getattr(getattr(model, "config", model), "_attn_implementation", None)
         self.separate_documents = separate_documents
-        self.one_row = "flash" in str(implementation) if one_row is None else one_row
+        self.one_row: bool = "flash" in str(implementation) if one_row is None else one_row
 
     def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
         """Returns the keyword arguments of a model for samples, or for a batch of them; new tensors but for tokens.

@@ -19,7 +19,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.roles import text_roles
+from tokenloom.indexed.roles import SequenceRoles, text_roles
 from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.conversation_order import SingleSamples
 
@@ -151,7 +151,7 @@ class MockVarlenLowLevelDataset:
             message = f"the settings of made-up data do not fit the mode {mode!r}: {error}"
             raise ConfigError(message) from error
         self.sequence_lengths: NDArray[np.int32] = np.maximum(lengths, 2).astype(np.int32)
-        self.roles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
+        self.roles: SequenceRoles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
 
     def _lognormal(
         self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,7 @@ class PackPlan:
             for name in ("ids", "pack_offsets", "packs", "cp_sizes")
         )
 
-    __hash__ = None  # type: ignore[assignment]  # arrays can change
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # arrays can change
 
     def _repr_html_(self) -> str:
         from tokenloom.packing.card import pack_plan_card

@@ -162,10 +162,10 @@ class DelimitedReader:
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, format_: DelimitedFormat) -> None:
-        self.block_bytes = options.block_bytes
-        self.num_text_bytes = 0
-        self.num_rows = 0
-        self.num_bytes = slice_.file.num_bytes
+        self.block_bytes: int = options.block_bytes
+        self.num_text_bytes: int = 0
+        self.num_rows: int = 0
+        self.num_bytes: int = slice_.file.num_bytes
         self._path = slice_.file.path
         self._max_record_bytes = options.max_record_bytes
         self._grammar = grammar_of(format_.delimiter)

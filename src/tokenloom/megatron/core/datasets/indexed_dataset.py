@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -124,7 +124,11 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
         ConfigError: objects are to be mapped.
     """
 
-    opened_names = plain.IndexedDataset.opened_names - {"byte_source"} | {"_reader", "_source", "_asked"}
+    opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names - {"byte_source"} | {
+        "_reader",
+        "_source",
+        "_asked",
+    }
 
     if TYPE_CHECKING:
         index: Any

@@ -216,7 +216,7 @@ class MockSFTLowLevelDataset:
     """
 
     seed = 0
-    size = 1_000_000
+    size: int = 1_000_000
 
     def __init__(self, mode: str, **kwargs: Any) -> None:
         self.format: Any = kwargs.get("format", "thd")
