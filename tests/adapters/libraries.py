@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from types import ModuleType
 
 import pytest
@@ -13,4 +14,6 @@ MUST_BE_THERE = os.environ.get("TOKENLOOM_ADAPTERS") == "all"
 
 def library(module: str) -> ModuleType:
     """Returns an imported module; the tests that ask are skipped where it is missing, and may be."""
-    return importlib.import_module(module) if MUST_BE_THERE else pytest.importorskip(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module) if MUST_BE_THERE else pytest.importorskip(module)

@@ -16,7 +16,6 @@ from tokenloom import ConfigError, MegatronPretrainingSampler, ThreadLoader, bui
 from tokenloom.adapters import TransformersCollator
 
 transformers = library("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 ROWS = [0, 1, 2]
 SEPARATE = {

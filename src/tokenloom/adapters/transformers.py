@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokenloom.adapters.labels import IGNORED, labels_with_loss
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
-
-IGNORED = -100
-"""The label without loss, in transformers as in torch's cross entropy."""
 
 _NEEDED = ("tokens", "labels", "loss_mask", "position_ids")
 
@@ -67,7 +65,7 @@ class TransformersCollator:
             message = f"expected samples with {', '.join(map(repr, _NEEDED))}, found {', '.join(map(repr, batch))}"
             hint = "set `remove_unused_columns=False` in the arguments of the Trainer" if "tokens" in missing else None
             raise ConfigError(message, hint=hint)
-        shifted = batch["labels"].long().masked_fill(batch["loss_mask"] == 0, IGNORED)
+        shifted = labels_with_loss(batch)
         labels = shifted.roll(1, dims=-1)
         labels[..., 0] = IGNORED
         found = {"input_ids": batch["tokens"], "labels": labels, "shift_labels": shifted}

@@ -46,22 +46,43 @@ def build_dataloader(
         MissingExtraError: torch is not installed.
     """
     torch = require("torch", extra="torch")
+    return torch.utils.data.DataLoader(
+        **loader_arguments(
+            dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
+        ),
+        persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
+        prefetch_factor=prefetch_factor,
+        multiprocessing_context=multiprocessing_context,
+    )
+
+
+def loader_arguments(
+    dataset: Any,
+    sampler: Iterable[Sequence[int | None]],
+    *,
+    num_workers: int = 0,
+    pin_memory: bool | None = None,
+    read_ahead_batches: int | None = None,
+) -> dict[str, Any]:
+    """Returns what torch's DataLoader, or one that is made as it is, takes for a dataset and a sampler.
+
+    Args:
+        dataset, sampler, num_workers, pin_memory, read_ahead_batches: as `build_dataloader` takes them.
+    """
+    torch = require("torch", extra="torch")
     warn_of_resonance(dataset, sampler)
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
     elif overrides(dataset, "__getitems__") and hook_of(dataset, ITEMS) is not None:
         dataset = _OneByOne(dataset)  # that of a class which another one has changed since
-    return torch.utils.data.DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        num_workers=num_workers,
-        collate_fn=collate,
-        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
-        persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
-        prefetch_factor=prefetch_factor,
-        multiprocessing_context=multiprocessing_context,
-    )
+    return {
+        "dataset": dataset,
+        "batch_sampler": sampler,
+        "num_workers": num_workers,
+        "collate_fn": collate,
+        "pin_memory": torch.cuda.is_available() if pin_memory is None else pin_memory,
+    }
 
 
 class _OneByOne:

@@ -1,0 +1,100 @@
+"""Batches as torch's `IterableDataset`, for frameworks that take nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.loading.buffers import BatchBuffers
+from tokenloom.loading.read_ahead import announce_ahead
+from tokenloom.numbers import checked_integer
+from tokenloom.optional import require
+
+_VERSION = 1
+
+
+def iterable_dataset(dataset: Any, sampler: Iterable[Sequence[int | None]]) -> Any:
+    """Returns a `torch.utils.data.IterableDataset` of the batches of a sampler, as dicts of torch tensors.
+
+    A loader takes it with `batch_size=None`, since it has whole batches already. With W worker processes, worker w
+    yields every W-th batch from the w-th on; as loaders take batches of their workers by turns, they come in the
+    sampler's order, each of them once.
+
+    `state_dict` and `load_state_dict` are those that torchdata's `StatefulDataLoader` asks for: it goes on after the
+    last batch that it handed out, with as many workers.
+
+    Prefer `ThreadLoader` or `build_dataloader` where a framework takes them.
+
+    Example:
+        >>> import torch
+        >>> from torch.utils.data import DataLoader
+        >>> batches = iterable_dataset([{"tokens": torch.tensor([k])} for k in range(6)], [[0, 1], [2, 3], [4, 5]])
+        >>> [batch["tokens"].flatten().tolist() for batch in DataLoader(batches, batch_size=None)]
+        [[0, 1], [2, 3], [4, 5]]
+
+    Args:
+        dataset: gives samples by number, such as `GPTDataset`.
+        sampler: yields the positions of one batch after the other, of this rank.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    return _torchs_class()(dataset, sampler)
+
+
+class BatchStream:
+    """The batches of a sampler, of all workers or of this one."""
+
+    def __init__(self, dataset: Any, sampler: Iterable[Sequence[int | None]]) -> None:
+        self.dataset = dataset
+        self.sampler = sampler
+        self._num_yielded = 0
+        self._num_to_skip = 0
+
+    def __len__(self) -> int:
+        """Batches of all workers, as far as the sampler knows."""
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the batches of this worker, from the first one, or from where a loaded state says."""
+        worker = require("torch.utils.data", extra="torch").get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        self._num_yielded, self._num_to_skip = self._num_to_skip, 0
+        buffers = BatchBuffers(self.dataset, tensors="torch", pin_memory=False, integer_dtype=np.int64)
+        batches = itertools.islice(self.sampler, first + self._num_yielded * step, None, step)
+        for positions in announce_ahead(self.dataset, batches):
+            batch = buffers.fill(self._num_yielded, positions)
+            self._num_yielded += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns how many batches this worker has yielded."""
+        return {"version": _VERSION, "num_yielded": self._num_yielded}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on, with the next iteration, after the last batch that was yielded when the state was taken.
+
+        Raises:
+            ConfigError: it is no such state.
+        """
+        if state.get("version") != _VERSION:
+            message = f"expected the state of an iterable dataset, version {_VERSION}, found {dict(state)!r}"
+            raise ConfigError(message)
+        self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
+
+
+@cache
+def _torchs_class() -> Any:
+    """Returns the same as torch's loaders know it: they ask for its class."""
+    base = require("torch.utils.data", extra="torch").IterableDataset
+    return type("IterableBatches", (BatchStream, base), {"__reduce__": _reduce, "__doc__": BatchStream.__doc__})
+
+
+def _reduce(stream: BatchStream) -> Any:
+    """A class that was made at run time is pickled as what makes it."""
+    return iterable_dataset, (stream.dataset, stream.sampler), vars(stream)

@@ -1,0 +1,96 @@
+"""Lightning: a `DataModule` whose loaders read what the trainer's ranks say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from tokenloom.datasets.protocols import Samples
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.optional import require
+
+
+def lightning_data_module(
+    datasets: Any | Sequence[Any] | Callable[[], Any], *, batch_size: int, **settings: Any
+) -> Any:
+    """Returns a `lightning.pytorch.LightningDataModule` of datasets for train, valid and test.
+
+    Its loaders are `ThreadLoader`s over the samples in order, dealt to the ranks of the trainer's strategy. Lightning
+    keeps their states in its checkpoints: `trainer.fit(…, ckpt_path=…)` goes on with the batch after the last one that
+    was trained with, on as many ranks; over a run, on any number of them. Lightning adds no sampler to them.
+
+    Args:
+        datasets: train, valid and test, as `tokenloom.load(…, split=…)` returns them, None for those without data; or
+            one dataset to train with; or a function that returns either, which every rank calls once the trainer has
+            its ranks, so that one of them builds the indices for all.
+        batch_size: samples per batch and rank.
+        settings: what else `ThreadLoader` takes, such as `num_threads`.
+
+    Raises:
+        ConfigError: there are no such datasets.
+        MissingExtraError: lightning is not installed.
+    """
+    return _lightnings_class()(datasets, batch_size, settings)
+
+
+class Loaders:
+    """What a `DataModule` does: one loader for each of train, valid and test."""
+
+    trainer: Any = None
+    """The trainer that it belongs to, which Lightning sets."""
+
+    def __init__(self, datasets: Any, batch_size: int, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        self._settings = settings
+        self._given = datasets
+        self._datasets: Sequence[Any] | None = None if _is_function(datasets) else _three(datasets)
+
+    def setup(self, stage: str) -> None:
+        """Makes the datasets, where a function does that."""
+        if self._datasets is None:
+            self._datasets = _three(self._given())
+
+    def train_dataloader(self) -> Any:
+        """Returns the loader of this rank for training."""
+        return self._loader(Split.train)
+
+    def val_dataloader(self) -> Any:
+        """Returns that for validation; an empty list where there are no data for it."""
+        return self._loader(Split.valid)
+
+    def test_dataloader(self) -> Any:
+        """Returns that for testing; an empty list where there are no data for it."""
+        return self._loader(Split.test)
+
+    def _loader(self, split: Split) -> Any:
+        assert self._datasets is not None, "Lightning calls `setup` first"
+        if (dataset := self._datasets[split.value]) is None:
+            return []
+        ranks = None if self.trainer is None else self.trainer.distributed_sampler_kwargs
+        place = {"data_parallel_rank": ranks["rank"], "data_parallel_size": ranks["num_replicas"]} if ranks else {}
+        return ThreadLoader(dataset, batch_size=self.batch_size, **place, **self._settings)
+
+
+def _is_function(datasets: Any) -> bool:
+    return callable(datasets) and not isinstance(datasets, Samples)
+
+
+def _three(datasets: Any) -> Sequence[Any]:
+    """Returns train, valid and test."""
+    if not isinstance(datasets, (list, tuple)):
+        return [datasets, None, None]
+    if len(datasets) != len(Split) or datasets[0] is None:
+        message = f"expected a dataset to train with, or train, valid and test, found {datasets!r}"
+        raise ConfigError(message, hint="None stands for a split without data; train needs some")
+    return datasets
+
+
+@cache
+def _lightnings_class() -> Any:
+    """Returns the same as Lightning knows it: it asks for its class."""
+    base = require("lightning.pytorch", extra="lightning").LightningDataModule
+    return type("DataModule", (Loaders, base), {"__doc__": Loaders.__doc__, "trainer": None})

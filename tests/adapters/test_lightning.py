@@ -1,0 +1,116 @@
+"""Lightning: loaders of the trainer's ranks, and a checkpoint in the middle of an epoch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tests.adapters.frameworks import expected_tokens, samples_of, tokens_of
+from tests.adapters.libraries import library
+
+from tokenloom import ConfigError, MegatronPretrainingSampler
+from tokenloom.adapters import lightning_data_module
+
+lightning = library("lightning.pytorch")
+BATCH_SIZE = 4
+
+
+class Model(lightning.LightningModule):
+    """Keeps the tokens that it was trained and validated with."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Linear(1, 1)
+        self.trained, self.validated, self.tested = [], [], []
+
+    def training_step(self, batch, number):
+        self.trained.append(batch["tokens"].tolist())
+        return self.weight(batch["tokens"].float().mean().reshape(1, 1) / 100).sum()
+
+    def validation_step(self, batch, number):
+        self.validated.append(batch["tokens"].tolist())
+
+    def test_step(self, batch, number):
+        self.tested.append(batch["tokens"].tolist())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def make_trainer(folder, **settings):
+    saving = lightning.callbacks.ModelCheckpoint(dirpath=folder, every_n_train_steps=3, save_top_k=-1)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return lightning.Trainer(accelerator="cpu", devices=1, callbacks=[saving], **quiet, **settings)
+
+
+def batches_of(dataset, *, num_passes=1):
+    return expected_tokens(dataset, MegatronPretrainingSampler(len(dataset), 0, BATCH_SIZE, 0, 1)) * num_passes
+
+
+def test_training_goes_on_in_the_middle_of_an_epoch(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng)
+    whole = Model()
+    make_trainer(tmp_path, max_epochs=2).fit(whole, lightning_data_module(dataset, batch_size=BATCH_SIZE))
+    assert whole.trained == batches_of(dataset, num_passes=2)
+    resumed = Model()
+    data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
+    make_trainer(tmp_path, max_epochs=2).fit(resumed, data, ckpt_path=tmp_path / "epoch=0-step=6.ckpt")
+    assert resumed.trained == whole.trained[6:]
+    assert torch.equal(resumed.weight.weight, whole.weight.weight)
+
+
+def test_each_stage_has_its_data(tmp_path, rng):
+    folders = [tmp_path / name for name in ("train", "valid", "test")]
+    for folder in folders:
+        folder.mkdir()
+    datasets = [samples_of(folder, rng) for folder in folders]
+    model, asked = Model(), []
+    data = lightning_data_module(lambda: asked.append(1) or datasets, batch_size=BATCH_SIZE)
+    trainer = make_trainer(tmp_path, max_epochs=1, num_sanity_val_steps=0)
+    trainer.fit(model, data)
+    trainer.test(model, data, verbose=False)
+    assert [model.trained, model.validated, model.tested] == [batches_of(dataset) for dataset in datasets]
+    assert asked == [1]
+
+
+def test_a_split_without_data_has_no_loader(tmp_path, rng):
+    dataset, model = samples_of(tmp_path, rng), Model()
+    make_trainer(tmp_path, max_epochs=1).fit(model, lightning_data_module((dataset, None, None), batch_size=BATCH_SIZE))
+    assert model.trained == batches_of(dataset)
+    assert model.validated == []
+
+
+def test_the_ranks_are_those_of_the_strategy(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng)
+    data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
+    data.trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False)
+    kwargs = data.trainer.distributed_sampler_kwargs
+    assert kwargs == {"num_replicas": 2, "rank": 0}
+    found = []
+    for rank in range(2):
+        data.trainer = SimpleNamespace(distributed_sampler_kwargs={**kwargs, "rank": rank})
+        found.append(tokens_of(data.train_dataloader()))
+    assert [batch for pair in zip(*found, strict=True) for batch in pair] == batches_of(dataset)[: 2 * len(found[0])]
+
+
+def test_one_state_resumes_all_ranks(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng)
+    data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
+    loaders = []
+    for rank in range(2):
+        data.trainer = SimpleNamespace(distributed_sampler_kwargs={"num_replicas": 2, "rank": rank})
+        loaders.append(data.train_dataloader())
+    whole = [tokens_of(loader) for loader in loaders]
+    batches = iter(loaders[0])
+    next(batches)
+    state = loaders[0].state_dict()  # the only one that Lightning keeps
+    for loader, seen in zip(loaders, whole, strict=True):
+        loader.load_state_dict(state)
+        assert tokens_of(loader) == seen[1:]
+
+
+@pytest.mark.parametrize("datasets", [(), (None, None, None), ("one", "two")])
+def test_other_than_three_datasets_are_refused(datasets):
+    with pytest.raises(ConfigError, match="expected a dataset to train with, or train, valid and test, found "):
+        lightning_data_module(datasets, batch_size=4)
