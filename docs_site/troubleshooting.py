@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from docs_site.docstrings import table
 from tokenloom.explanations import Explanation, explanations
+
+WRITTEN = Path(__file__).parents[1] / "docs" / "troubleshooting.md"
+"""What the page begins with."""
 
 
 def page() -> str:
     """Returns the page."""
     known = explanations()
-    parts = [
-        "# Troubleshooting",
-        "Every error that tokenloom raises on purpose has a class, and says what was expected, what was found and "
-        "where; the line `hint:` says what to do. `tokenloom explain NAME` prints what stands here.",
-        table(("name", "means"), [(f"[`{name}`](#{name.lower()})", each.meaning) for name, each in known.items()]),
-        *(_entry(each) for each in known.values()),
-    ]
-    return "\n\n".join(parts) + "\n"
+    rows = [(f"[`{name}`](#{name.lower()})", each.meaning) for name, each in known.items()]
+    entries = [_entry(each) for each in known.values()]
+    return "\n\n".join([WRITTEN.read_text(encoding="utf-8").rstrip(), table(("name", "means"), rows), *entries]) + "\n"
 
 
 def _entry(explanation: Explanation) -> str:
