@@ -195,6 +195,16 @@ def test_many_that_wait_for_one_thing_are_one_line():
     assert len(log.lines) == 1
 
 
+def test_waits_that_are_short_each_are_no_news_however_many_there_are():
+    log = Log()
+    for second in range(40):
+        log.now = 1000.0 + second
+        waits = [log.wait("an answer")]
+        log.now += 2
+        log.reporter.look([], waits)
+    assert log.lines == []
+
+
 def test_nothing_is_waited_for_while_a_task_advances():
     log = Log()
     merge, wait = log.task("merge"), log.wait("an answer")

@@ -23,8 +23,8 @@ from tokenloom.rendering.progress_words import Amounts, Pace, duration, end_line
 
 _LOGGER = logging.getLogger(__name__)
 
-SILENT_SECONDS = 5.0
-"""After so long without any sign of progress it is said what is waited for."""
+SILENT_SECONDS = 4.6
+"""After so long without a sign of progress it is said what is waited for: within 5 s, as it is looked often enough."""
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a log says how far work is, and what is still waited for."""
@@ -219,14 +219,15 @@ class WaitLines:
         oldest: dict[str, Wait] = {}
         for wait in waits:
             oldest.setdefault(wait.what, wait)
-        self._due = {what: self._due.get(what, wait.started + self._silent_seconds) for what, wait in oldest.items()}
+        self._due = {what: due for what, due in self._due.items() if what in oldest}
         if now - last_advance < self._silent_seconds:
             return []
         lines = []
         for what, wait in oldest.items():
-            if now >= self._due[what]:
+            seconds = now - wait.started
+            if seconds >= self._silent_seconds and now >= self._due.get(what, now):
                 self._due[what] = now + self._seconds_between_lines
-                lines.append(wait.line(now - wait.started))
+                lines.append(wait.line(seconds))
         return lines
 
     def _last_advance(self, task: Task, now: float) -> float:
@@ -258,7 +259,7 @@ class LineReporter:
         silent_seconds: float = SILENT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.seconds_between_looks: float = min(1.0, silent_seconds / 5, seconds_between_lines / 5)
+        self.seconds_between_looks: float = min(0.4, silent_seconds / 5, seconds_between_lines / 5)
         self._say, self._warn = say, warn
         self._seconds_between_lines = seconds_between_lines
         self._clock = clock

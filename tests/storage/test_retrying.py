@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tokenloom import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
+from tokenloom.progress import Wait
 from tokenloom.storage.retrying import patiently
 
 
@@ -59,10 +60,8 @@ def test_retries_are_counted_where_they_are_limited():
         assert len(retries) == most
 
 
-def test_what_takes_long_is_logged_once_with_its_hint(caplog, monkeypatch):
-    monkeypatch.setattr("tokenloom.storage.retrying._SILENT_SECONDS", 0.06)
-    errors = [UnavailableError("no answer", hint="check VARIABLE")] * 4
-    patiently(failing(*errors), deadline_seconds=9, on_retry=lambda: None)
-    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(warned) == 1
-    assert warned[0].endswith("no answer (check VARIABLE)")
+def test_whoever_waits_is_told_which_attempt_it_is():
+    wait = Wait("an answer", None)
+    errors = [UnavailableError("no answer")] * 2
+    patiently(failing(*errors), deadline_seconds=9, on_retry=lambda: None, wait=wait)
+    assert wait.note == "attempt 3, as no answer"

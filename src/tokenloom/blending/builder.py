@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.overrides import Uncalled, class_overrides, refuse_uncalled
+from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
 
 
@@ -188,21 +189,30 @@ class BlendedMegatronDatasetBuilder:
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        if (num_threads := self.config.num_dataset_builder_threads) > 1:
-            with ThreadPoolExecutor(max_workers=num_threads) as executor:
-                tasks = [
-                    executor.submit(copy_context().run, self._build_datasets, prefix, places, heads)
-                    for prefix, places in wanted.items()
-                ]
-                for task in tasks:
-                    built.update(task.result())
-        else:
-            for prefix, places in wanted.items():
-                built.update(self._build_datasets(prefix, places, heads))
+        with task("datasets", unit="datasets", total=len(wanted)) as advance:
+            for made in self._each_built(wanted, heads):
+                built.update(made)
+                advance()
         return [
             None if quota is None else self._join(quota, [built[quota.split, i] for i in range(len(quota.prefixes))])
             for quota in self.quotas
         ]
+
+    def _each_built(
+        self, wanted: Mapping[str | None, Sequence[tuple[Quota, int]]], heads: Mapping[str, ManifestHead | None]
+    ) -> Iterator[dict[tuple[Split, int], MegatronDataset]]:
+        """Yields the datasets of one prefix after the other, by split and number in it."""
+        if (num_threads := self.config.num_dataset_builder_threads) > 1:
+            with ThreadPoolExecutor(max_workers=num_threads) as executor:
+                futures = [
+                    executor.submit(copy_context().run, self._build_datasets, prefix, places, heads)
+                    for prefix, places in wanted.items()
+                ]
+                for future in futures:
+                    yield future.result()
+        else:
+            for prefix, places in wanted.items():
+                yield self._build_datasets(prefix, places, heads)
 
     def _build_datasets(
         self, prefix: str | None, places: Sequence[tuple[Quota, int]], heads: Mapping[str, ManifestHead | None]

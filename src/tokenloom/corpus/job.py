@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.threads import usable_processors
-from tokenloom.progress import if_stopped
+from tokenloom.progress import if_stopped, waiting_for
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -194,7 +195,9 @@ def _work(
     while True:
         run(plan, folder, book)
         # One process alone reads the parts; the others wait here until the folder is gone, or something is to be done.
-        with folder.lock("assembly.lock", pending=_written(plan)):
+        with ExitStack() as held:
+            with waiting_for(f"another process, which puts the parts in `{folder.path}` together"):
+                held.enter_context(folder.lock("assembly.lock", pending=_written(plan)))
             damaged = damaged_parts(plan, folder)
             if not damaged:
                 reports = [report for shard in plan.shards if (report := folder.report(shard)) is not None]

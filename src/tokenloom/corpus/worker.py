@@ -10,6 +10,7 @@ from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.shard import ShardWorker
+from tokenloom.progress import waiting_for
 
 
 class Tell(Protocol):
@@ -44,7 +45,9 @@ def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: 
                 if number in told:
                     continue
                 if (report := folder.report(shard)) is None:
-                    with folder.claimed(shard, wait=wait) as is_ours:
+                    with ExitStack() as claim:
+                        with waiting_for(f"shard {number}, which another process works on"):
+                            is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
                         if is_ours:
                             tell(number, Counts())
                             if worker is None:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import time
+from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.objects import RemoteFile
@@ -154,21 +156,26 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
         return prefix
     refuse_to_build_now(f"`{path}`")
     os.makedirs(folder, exist_ok=True)
-    while not (IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix))):
-        try:
-            summary = preprocess_chat(
-                path,
-                prefix,
-                tokenizer,
-                chat_template=config.chat_template,
-                schema=config.schema,
-                skip_bad_lines=config.skip_bad_lines,
-                overwrite=True,
-            )
-        except OutputBusyError:  # another process tokenizes the same file
-            time.sleep(_LOOK_SECONDS)
-            continue
-        logger.info("tokenized `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
+    is_waiting = False
+    with ExitStack() as stack:
+        while not (IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix))):
+            try:
+                summary = preprocess_chat(
+                    path,
+                    prefix,
+                    tokenizer,
+                    chat_template=config.chat_template,
+                    schema=config.schema,
+                    skip_bad_lines=config.skip_bad_lines,
+                    overwrite=True,
+                )
+            except OutputBusyError:
+                if not is_waiting:
+                    stack.enter_context(waiting_for(f"`{prefix}`, which another process makes"))
+                is_waiting = True
+                time.sleep(_LOOK_SECONDS)
+                continue
+            logger.info("tokenized `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
     return prefix
 
 

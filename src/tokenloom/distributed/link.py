@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from tokenloom.distributed.ranks import Ranks
+from tokenloom.distributed.ranks import Ranks, name_ranks
 from tokenloom.distributed.rendezvous import (
     Aside,
     StoreError,
@@ -27,10 +27,11 @@ from tokenloom.distributed.rendezvous import (
     publish,
 )
 from tokenloom.distributed.seat import Record, Seat
-from tokenloom.distributed.silence import rank_silence_seconds
+from tokenloom.distributed.silence import SILENCE_VARIABLE, rank_silence_seconds
 from tokenloom.distributed.torch_side import TorchSide
 from tokenloom.distributed.wire import LARGEST_MESSAGE_BYTES, ForeignMessageError, Wire
 from tokenloom.errors import BuildError, DivergenceError
+from tokenloom.progress import waiting_for
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -138,10 +139,13 @@ class Link:
         with self._changed:
             if time.monotonic() - self._listened > 2 * self._seat.beat_seconds:
                 self._hear_all()
-            while self._seat.verdict is None:
-                if (reports := self._seat.reports()) is not None:
-                    return reports
-                self._changed.wait()
+            # Only this rank says for whom all wait: a thousand would say the same.
+            with waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence") as wait:
+                while self._seat.verdict is None:
+                    if (reports := self._seat.reports()) is not None:
+                        return reports
+                    wait.note = f"{name_ranks(self._seat.unreported)} at {self._seat.step}"
+                    self._changed.wait()
             return self._seat.verdict
 
     def answer_all(self, answers: Sequence[Record]) -> Record:

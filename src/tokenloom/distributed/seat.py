@@ -198,6 +198,16 @@ class Seat:
         self._num_reported = sum(map(bool, self._reports.values()))
         return taken
 
+    @property
+    def unreported(self) -> list[int]:
+        """The ranks that have not reported in this round; on the collector."""
+        return [rank for rank, reports in self._reports.items() if not reports]
+
+    @property
+    def step(self) -> str:
+        """What this rank is at."""
+        return self._step or "the next step"
+
     def answer_all(self, answers: Sequence[Record]) -> Record:
         """Answers a round; returns the collector's own answer."""
         for rank in self.peers:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
 from tokenloom.kernels import Watch
 from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, is_small
+from tokenloom.progress import task
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -207,7 +208,8 @@ def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays:
     if cache is None:
         if origin is not None:
             origin.check()
-        in_memory = dict(builder.build())
+        with task(f"indices of {store.name}", unit="arrays", total=len(builder.specs())):
+            in_memory = dict(builder.build())
         if origin is not None and origin.identity is not None:
             origin.identity()  # which makes sure that what was read is what the files hold
         return in_memory
@@ -222,8 +224,12 @@ def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays:
     built: Arrays = {}
     data = None if identity is None else identity()
     try:
-        with cache.writer(store.description, data) as writer:
+        with (
+            task(f"indices of {store.name}", unit="arrays", total=len(builder.specs())) as advance,
+            cache.writer(store.description, data) as writer,
+        ):
             for array_name, array in builder.build():
+                advance()
                 built[array_name] = array
                 writer.add(array_name, array)
                 del array

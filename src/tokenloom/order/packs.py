@@ -23,6 +23,7 @@ from tokenloom.kernels import LegacyRandom
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs, plan_packed_epochs
 from tokenloom.order.shuffles import document_index_dtype
+from tokenloom.progress import task
 
 _INT32_MAX = np.iinfo(np.int32).max
 
@@ -161,17 +162,19 @@ def build_best_fit(
     packs: NDArray[Any] = np.empty(plan.num_samples + 1, dtype=dtype)
     packs[-1] = num_pieces
     order = documents.rows.array().astype(document_index_dtype(largest))
-    for epoch in range(plan.num_epochs):
-        random.shuffle(order)
-        first_piece, first_pack = epoch * report.num_pieces, epoch * report.num_packs
-        kernels.pack_documents(
-            documents.lengths,
-            order,
-            sequence_length=sequence_length,
-            extra=extra,
-            first_piece=first_piece,
-            packs=packs[first_pack : first_pack + report.num_packs],
-            pieces=pieces[first_piece : first_piece + report.num_pieces],
-        )
+    with task("packs", unit="epochs", total=plan.num_epochs) as advance:
+        for epoch in range(plan.num_epochs):
+            random.shuffle(order)
+            first_piece, first_pack = epoch * report.num_pieces, epoch * report.num_packs
+            kernels.pack_documents(
+                documents.lengths,
+                order,
+                sequence_length=sequence_length,
+                extra=extra,
+                first_piece=first_piece,
+                packs=packs[first_pack : first_pack + report.num_packs],
+                pieces=pieces[first_piece : first_piece + report.num_pieces],
+            )
+            advance()
     yield "piece_index", pieces
     yield "pack_index", packs

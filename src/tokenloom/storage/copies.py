@@ -11,9 +11,12 @@ from types import TracebackType
 from typing import IO, Self
 
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.progress import task, waiting_for
+from tokenloom.rendering.words import size
 from tokenloom.storage.addresses import parse_address, short_hash
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.cleaning import remove_leftover
+from tokenloom.storage.endpoint import server_words
 from tokenloom.storage.local import Bytes, map_file
 from tokenloom.storage.locks import filling, write_at
 from tokenloom.storage.object_storage import ObjectStorage, object_storage
@@ -104,10 +107,12 @@ def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> No
     def copy(start: int) -> None:
         data: Bytes = storage.fetch(remote.address, remote.version, start, min(start + step, remote.num_bytes))
         write_at(descriptor, data.data, start)
+        advance(len(data))
         book().add(str(remote.address), bytes_used=len(data))
 
     os.ftruncate(descriptor, remote.num_bytes)
-    storage.together([partial(copy, start) for start in range(0, remote.num_bytes, step)])
+    with task(f"download of {remote.address}", unit="bytes", total=remote.num_bytes) as advance:
+        storage.together([partial(copy, start) for start in range(0, remote.num_bytes, step)])
 
 
 def _remove_others(folder: str, address: str, name: str) -> None:
@@ -177,8 +182,10 @@ class PendingObject:
     def publish(self) -> None:
         """Uploads the object, replacing what had its name, and removes the local file."""
         self._file.publish()
+        what = f"the upload of `{self.path}`, {size(os.path.getsize(self._file.path))}"
         try:
-            self._client.upload(self._address, self._file.path)
+            with waiting_for(what, setting=server_words(self._address) or None):
+                self._client.upload(self._address, self._file.path)
         finally:
             remove_leftover(self._file.path)
 

@@ -49,6 +49,25 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
         raise StorageError(message) from error
 
 
+def interruptible(call: Callable[[], T]) -> T:
+    """Returns what a call returns that blocks outside of Python; in the main thread, a signal need not wait for it.
+
+    After a signal the call is left alone, in a daemon thread of its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  it is raised by who waits
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="tokenloom-request", daemon=True).start()
+    return answer.result()
+
+
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
     """Stops a daemon thread for good that fails because the interpreter is ending; it must hold no lock here."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, UnavailableError
+from tokenloom.storage.addresses import ObjectAddress
 from tokenloom.storage.secrets import endpoint_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,6 +82,14 @@ def s3_endpoint() -> Endpoint | None:
         message = f"{unused} has no effect beside {first.variable}, which names another endpoint, {first.url}"
         warnings.warn(message, IgnoredSettingWarning, stacklevel=2)
     return first
+
+
+def server_words(address: ObjectAddress) -> str:
+    """Returns what names the server of an address, for people who wait for it; "" for what the address itself names."""
+    if address.scheme != "s3":
+        return ""
+    named = s3_endpoint()
+    return f"Amazon's, as {VARIABLES[1]} is not set" if named is None else str(named)
 
 
 def check_endpoint(endpoint: Endpoint) -> None:

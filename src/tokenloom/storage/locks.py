@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tokenloom import progress
 from tokenloom.storage.cleaning import remove_leftover
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
     part = f"{path}.part"
     descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with progress.waiting_for(f"`{path}`, which another process makes"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield (descriptor, part) if is_file_at(descriptor, part) and not os.path.lexists(path) else None
     finally:
         with suppress(OSError):  # of looking
@@ -95,14 +97,15 @@ def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
         is_locked, seconds = False, 0.01
-        while not is_locked:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_locked = True
-            except BlockingIOError:
-                if pause(seconds):
-                    break
-                seconds = min(2 * seconds, 1.0)
+        with progress.waiting_for(f"`{path}`, which another process holds"):
+            while not is_locked:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    is_locked = True
+                except BlockingIOError:
+                    if pause(seconds):
+                        break
+                    seconds = min(2 * seconds, 1.0)
     except OSError as error:
         _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error.strerror)
         is_locked = False

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -13,11 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
+from tokenloom.progress import Wait, waiting_for
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.block_cache import Block, BlockCache
 from tokenloom.storage.client import ObjectClient, missing
-from tokenloom.storage.ending import at_end, daemons_stopped, submit
+from tokenloom.storage.ending import at_end, daemons_stopped, interruptible, submit
+from tokenloom.storage.endpoint import server_words
 from tokenloom.storage.helper import make_client
 from tokenloom.storage.local import Bytes
 from tokenloom.storage.own_folder import own_folder
@@ -52,6 +55,7 @@ class ObjectStorage:
         self.settings = settings
         self._cache_path = settings.folder  # as the environment says now
         self._clients: dict[str, ObjectClient] = {}
+        self._server_words: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
@@ -90,7 +94,7 @@ class ObjectStorage:
         """Returns what an object is now; a denied access is believed."""
         client = self.client(address)
         try:
-            return self._ask(address, lambda: client.version(address), may_be_denied=True)
+            return interruptible(lambda: self._ask(address, lambda: client.version(address), may_be_denied=True))
         except AccessDeniedError:
             if is_signed_alike(str(address)):  # a signature may be for one file, not for what lies beside it
                 raise missing(address) from None
@@ -141,7 +145,7 @@ class ObjectStorage:
             book().add(source, requests=1)
             return attempt()
 
-        with daemons_stopped():
+        with daemons_stopped(), self.waiting_for_answer(address) as wait:
             return patiently(
                 count_and_attempt,
                 deadline_seconds=self.settings.deadline_seconds,
@@ -149,7 +153,14 @@ class ObjectStorage:
                 most_retries=self.settings.retries,
                 may_be_denied=may_be_denied,
                 stopping=self._stopping,
+                wait=wait,
             )
+
+    def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
+        """Says which server is waited for where the `with` block takes long, and what names it."""
+        if (words := self._server_words.get(address.root)) is None:
+            words = self._server_words[address.root] = server_words(address)
+        return waiting_for(f"an answer of `{address.root}`", setting=words or None)
 
 
 def _own_folder(folder: str) -> str:

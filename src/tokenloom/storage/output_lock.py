@@ -14,6 +14,7 @@ from typing import Self
 
 from tokenloom.errors import OutputBusyError, StorageError
 from tokenloom.machine import is_running
+from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import remove_pending, storage_errors
 from tokenloom.storage.journal import Journal, finish, hidden_path, journal_path, read_journal, undo
@@ -48,16 +49,17 @@ def recover(key: str) -> bool:
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while os.path.lexists(journal_path(key)):
-        try:
-            OutputLock(key, is_brief=True).release()  # which recovers
-        except OutputBusyError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_LOOK_SECONDS)
-        except StorageError as error:
-            message = f"a process ended while it replaced `{key}`, and what it left cannot be put in order: {error}"
-            raise StorageError(message, hint="open it once where its folder can be written") from error
+    with waiting_for(f"`{key}`, which another process replaces"):
+        while os.path.lexists(journal_path(key)):
+            try:
+                OutputLock(key, is_brief=True).release()  # which recovers
+            except OutputBusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_SECONDS)
+            except StorageError as error:
+                message = f"a process ended while it replaced `{key}`, and what it left cannot be put in order: {error}"
+                raise StorageError(message, hint="open it once where its folder can be written") from error
     return True
 
 

@@ -12,6 +12,7 @@ from tokenloom.errors import MissingObjectError, StorageError
 from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject, local_copy
+from tokenloom.storage.ending import interruptible
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
 from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
@@ -83,7 +84,9 @@ def names_in(folder: str) -> list[str]:
         with storage_errors("list", folder):
             return sorted(os.listdir(folder))
     address = parse_address(folder, is_folder=True)
-    keys = object_storage(ObjectStorageSettings()).client(address).keys(address)
+    storage = object_storage(ObjectStorageSettings())
+    with storage.waiting_for_answer(address):
+        keys = interruptible(lambda: storage.client(address).keys(address))
     return sorted(key.rsplit("/", 1)[-1] for key in keys)
 
 
@@ -94,7 +97,9 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
         StorageError: it cannot be listed.
     """
     address = parse_address(folder, is_folder=True)
-    found = object_storage(settings or ObjectStorageSettings()).client(address).objects(address)
+    storage = object_storage(settings or ObjectStorageSettings())
+    with storage.waiting_for_answer(address):
+        found = interruptible(lambda: storage.client(address).objects(address))
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
@@ -109,7 +114,9 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
     """Removes a file or object if there is one."""
     if is_remote(path):
         address = parse_address(path)
-        object_storage(settings or ObjectStorageSettings()).client(address).delete(address)
+        storage = object_storage(settings or ObjectStorageSettings())
+        with storage.waiting_for_answer(address):
+            storage.client(address).delete(address)
         return
     with storage_errors("remove", path):
         if os.path.lexists(path):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
+from tokenloom.progress import Wait
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -17,7 +18,6 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
-_SILENT_SECONDS = 3.0
 
 
 def patiently(
@@ -28,10 +28,9 @@ def patiently(
     most_retries: int | None = None,
     may_be_denied: bool = False,
     stopping: threading.Event | None = None,
+    wait: Wait | None = None,
 ) -> T:
     """Returns what an attempt returns, trying again after pauses that double, with jitter, until the deadline.
-
-    That it takes longer than some seconds is logged as a warning, once, with the reason.
 
     Args:
         attempt: raises `UnavailableError` for what may pass; any other error is final.
@@ -41,6 +40,7 @@ def patiently(
         may_be_denied: whether a denied access is final. Without, it may pass too: where access was granted before, an
             expired token or a busy server is likelier than wrong credentials.
         stopping: set when nobody waits for the result any more.
+        wait: is told which attempt it is, and why the one before failed.
 
     Raises:
         StorageError: the last attempt's, with the number of attempts.
@@ -50,7 +50,8 @@ def patiently(
     started = time.monotonic()
     pause = _FIRST_PAUSE_SECONDS
     num_attempts = 1
-    has_warned = False
+    if wait is not None:
+        wait.note = "attempt 1"
     while True:
         try:
             return attempt()
@@ -60,12 +61,9 @@ def patiently(
             is_leaving = stopping.is_set()
             if is_leaving or elapsed + delay > deadline_seconds or num_attempts - 1 == most_retries:
                 raise _given_up(error, num_attempts, elapsed) from error
-            is_slow = not has_warned and elapsed + delay > _SILENT_SECONDS
-            has_warned = has_warned or is_slow
-            level, hint = (logging.WARNING, f" ({error.hint})" if error.hint else "") if is_slow else (logging.INFO, "")
-            logger.log(
-                level, "attempt %d failed and is repeated in %.2f s: %s%s", num_attempts, delay, error.message, hint
-            )
+            logger.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
+            if wait is not None:
+                wait.note = f"attempt {num_attempts + 1}, as {error.message}"
         stopping.wait(delay)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         num_attempts += 1
