@@ -41,9 +41,10 @@ def test_what_is_there_is_replaced_on_purpose_only_and_before_any_work(prefix, t
     assert path.read_text() != "mine"
 
 
-def test_a_folder_that_is_missing_is_named_before_any_work(prefix, tmp_path, capsys):
-    assert main(["report", f"{prefix}-missing", "-o", f"{tmp_path}/no/page.html"]) == 1
-    assert f"there is no folder `{tmp_path}/no`" in capsys.readouterr().err
+def test_a_folder_that_cannot_be_made_is_named_before_any_work(prefix, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["report", f"{prefix}-missing", "-o", f"{tmp_path}/file/page.html"]) == 1
+    assert f"cannot make the folder of `{tmp_path}/file/page.html`" in capsys.readouterr().err
 
 
 def test_two_pages_of_the_same_data_are_equal(prefix, tmp_path, monkeypatch):

@@ -281,13 +281,15 @@ def test_outputs_appear_together_or_not_at_all(tmp_path: Path, words):
     assert preprocess(path, tmp_path / "out", words, keys=["a", "b"]).num_shards_reused == 1
 
 
-def test_missing_input_and_missing_folder_are_errors(tmp_path: Path, words):
+def test_a_missing_input_is_an_error_and_a_missing_folder_is_made(tmp_path: Path, words):
     with pytest.raises(StorageError, match=r"cannot open `.*nowhere\.jsonl`: No such file"):
         preprocess(tmp_path / "nowhere.jsonl", tmp_path / "out", words)
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
-    with pytest.raises(StorageError, match=r"cannot write to the folder of `.*folder/out`: No such file"):
-        preprocess(path, tmp_path / "folder" / "out", words)
+    with pytest.raises(StorageError, match=r"cannot make the folder of `.*in\.jsonl/out`: "):
+        preprocess(path, path / "out", words)
     assert leftovers(tmp_path, path) == []
+    preprocess(path, tmp_path / "new" / "folder" / "out", words)
+    assert (tmp_path / "new" / "folder" / "out_text_document.idx").exists()
 
 
 def test_slow_engine_is_announced_at_once_unless_asked_for(

@@ -347,13 +347,13 @@ def test_a_missing_pair_names_a_near_one(prefix):
     ("name", "hint"),
     [
         ("other", "a prefix is the path without `.bin` or `.idx`"),
-        ("absent/corpus", "check the folder; a prefix is the path without `.bin` or `.idx`"),
+        ("absent/corpus", "there is no folder `{folder}`"),
     ],
 )
 def test_a_missing_pair_has_a_hint(tmp_path, prefix, name, hint):
     with pytest.raises(DatasetNotFoundError) as caught:
         IndexedDataset(tmp_path / name)
-    assert caught.value.hint == hint
+    assert caught.value.hint == hint.replace("{folder}", str(tmp_path / "absent"))
 
 
 def test_recorded_counts_are_checked(prefix):

@@ -12,7 +12,7 @@ from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.journal import journal_path
 from tokenloom.storage.output_lock import OutputLock, recover
-from tokenloom.storage.publishing import FileGroup, publish_together
+from tokenloom.storage.publishing import FileGroup, make_folder_of, publish_together
 
 
 def group(folder, text, names=NAMES):
@@ -209,3 +209,13 @@ def test_an_undone_undoing_is_done_by_who_opens_it_next(tmp_path):
         assert recover(one.key)
     found = contents(tmp_path)
     assert {name: data for name, data in found.items() if not name.startswith(".")} in (whole("old"), {})
+
+
+def test_the_folder_of_an_output_is_made_where_there_is_none(tmp_path):
+    make_folder_of(str(tmp_path / "new" / "folder" / "page.html"))
+    make_folder_of(str(tmp_path / "new" / "folder" / "other.html"))
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    make_folder_of("s3://bucket/folder/page.html")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot make the folder of `.*file/page.html`"):
+        make_folder_of(str(tmp_path / "file" / "page.html"))

@@ -23,6 +23,7 @@ from tokenloom.run.audit.proof import proof_bytes, prove
 from tokenloom.run.audit.proof_check import check_proof
 from tokenloom.run.denial_settings import parse_denied
 from tokenloom.run.lock import RunLock
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 
 
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     )
     proven = check_proof(proof, commitment.root)
     data = proof_bytes(proof)
+    make_folder_of(options.output)
     with open_pending(options.output) as file:
         file.write(data)
     if options.json:

@@ -14,14 +14,14 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.target_options import add_target, target_of
 from tokenloom.cli.values import count, whole_number
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.errors import ConfigError
 from tokenloom.numbers import parse_integer
 from tokenloom.rendering.words import size
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.page import page
 from tokenloom.report.sections import MadeSection, made_sections, sections_of
 from tokenloom.report.words import duration
-from tokenloom.storage.publishing import exists_error, write_report
+from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
 
 _QUIET_SECONDS = 2.0
 
@@ -92,17 +92,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def require_place(path: str, *, overwrite: bool) -> None:
-    """Checks, before any work, that a file may be written.
+    """Checks, before any work, that a file may be written; makes its folder where there is none.
 
     Raises:
         OutputExistsError: something is there.
-        StorageError: its folder is not there.
+        StorageError: its folder cannot be made.
     """
     if os.path.lexists(path) and not overwrite:
         raise exists_error(path)
-    if not os.path.isdir(folder := os.path.dirname(path) or "."):
-        message = f"cannot write `{path}`: there is no folder `{folder}`"
-        raise StorageError(message)
+    make_folder_of(path)
 
 
 def _time_of_page() -> float | None:

@@ -13,6 +13,7 @@ from tokenloom.cli.values import count, share, token_count, whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.run.argument_file import read_arguments
 from tokenloom.run.init import RunDraft, TakenArguments, draft_text, take_arguments, weighted_entries
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 
 _DEFAULT_LENGTH = 4096
@@ -77,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     if os.path.lexists(options.output) and not options.force:
         message = f"expected no file `{options.output}`, found one"
         raise ConfigError(message, hint="give another name with --output, or --force to replace it")
+    make_folder_of(options.output)
     with open_pending(options.output) as file:
         file.write(text.encode())
     if options.json:

@@ -28,6 +28,7 @@ from tokenloom.progress import if_stopped, waiting_for
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
+from tokenloom.storage.publishing import make_folder_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -215,17 +216,15 @@ def _written(plan: JobPlan) -> list[str]:
 
 
 def _check_output_folder(plan: JobPlan) -> None:
-    """Looks before the work whether the datasets can be written; the folder of a pair per file is made.
+    """Looks before the work whether the datasets can be written; their folder is made, where there is none.
 
     Raises:
-        StorageError: there is no such folder, or nothing can be written there.
+        StorageError: the folder cannot be made, or nothing can be written there.
     """
     if is_remote(plan.prefix):
         return
-    if plan.is_folder:
-        with storage_errors("create", plan.prefix):
-            os.makedirs(plan.prefix, exist_ok=True)
     prefix = plan.outputs[0].prefix
+    make_folder_of(prefix)
     with storage_errors("write to the folder of", prefix), tempfile.TemporaryFile(dir=os.path.dirname(prefix) or "."):
         pass
 

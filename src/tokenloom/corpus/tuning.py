@@ -21,6 +21,7 @@ from tokenloom.preprocess.threads import usable_processors
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHARDS_PER_PROCESSOR = 4
@@ -103,6 +104,7 @@ def _try(plan: JobPlan, num_processes: int, num_workers: int) -> WorkerTrial:
 
     place = scratch_folder(plan.prefix) if is_remote(plan.prefix) else os.path.dirname(plan.prefix) or "."
     with ExitStack() as stack:
+        make_folder_of(plan.prefix)
         with storage_errors("write to the folder of", plan.prefix):
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix=".tokenloom-trial-", dir=place))
         folder = JobFolder(os.path.join(name, "job"), plan)

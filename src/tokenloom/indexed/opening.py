@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tokenloom.errors import ConfigError, DatasetNotFoundError, MissingObjectError, StorageError
+from tokenloom.errors import DatasetNotFoundError, MissingObjectError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, catalogue_path, parse_catalogue, read_catalogue
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
 from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
+from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.output_lock import recover
-from tokenloom.storage.resolve import exists, is_missing, names_in
+from tokenloom.storage.resolve import exists, is_missing
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion, version_of
 
@@ -165,13 +165,5 @@ class DatasetFiles:
 
 def _missing_hint(prefix: str, missing: list[str]) -> str:
     if len(missing) == 2:
-        folder, name = os.path.split(prefix)
-        try:
-            candidates = [entry for entry in names_in(folder or ".") if entry.endswith(".idx")]
-        except (StorageError, ConfigError):  # no such folder, or no permission to list it
-            return "check the folder; a prefix is the path without `.bin` or `.idx`"
-        near = [entry.removesuffix(".idx") for entry in candidates if entry.startswith(name)]
-        if near:
-            return f"did you mean `{os.path.join(folder, near[0])}`?"
-        return "a prefix is the path without `.bin` or `.idx`"
+        return did_you_mean(prefix, suffix=".idx") or "a prefix is the path without `.bin` or `.idx`"
     return "the pair is incomplete: it was not finished, or one file was moved"

@@ -6,13 +6,14 @@ import os
 import stat
 from functools import cache
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StorageError
 from tokenloom.inputs import STDIN, InputFile
 from tokenloom.inputs.decompression import compression_by_suffix, compression_of, magic_bytes
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
 
 
@@ -109,8 +110,13 @@ def _unknown(path: str, names: tuple[str, ...]) -> ConfigError:
 def _stream(path: str, input_format: str | None) -> InputFile | None:
     """Returns what can be read once only; None for other files."""
     if path != STDIN:
-        with storage_errors("open", path):
-            mode = os.stat(path).st_mode
+        try:
+            with storage_errors("open", path):
+                mode = os.stat(path).st_mode
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise StorageError(error.message, hint=did_you_mean(path)) from error.__cause__
+            raise
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return None
     found = input_format or "jsonl"

@@ -17,6 +17,7 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import objects_below, read_start, size_of
 from tokenloom.storage.secrets import admit, redacted
@@ -206,7 +207,7 @@ class _Finder:
 
 
 def _no_match(pattern: str) -> InputError:
-    return InputError(f"no file matches `{pattern}`")
+    return InputError(f"no file matches `{pattern}`", hint=did_you_mean(pattern))
 
 
 def _by_parent(paths: Iterable[str]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from tokenloom.datasets.blends import Blend
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.near_names import did_you_mean
 
 _WHAT_IS_NAMED = (
     "name a prefix (the path of a pair without `.bin` or `.idx`), a catalogue, a run.toml, the folder of a job, or a "
@@ -42,7 +43,7 @@ def blend_of(words: Sequence[str]) -> Blend:
             if len(words) > 1 or is_remote(word) or any(map(os.path.exists, (idx_path(word), bin_path(word)))):
                 raise
             message = f"expected something to look at as `{word}`, found nothing there"
-            raise DatasetNotFoundError(message, hint=_WHAT_IS_NAMED) from error
+            raise DatasetNotFoundError(message, hint=did_you_mean(word, suffix=".idx") or _WHAT_IS_NAMED) from error
     if word.endswith(".lock"):
         message = f"expected the run.toml of a run, found its lock, `{word}`"
         raise ConfigError(message, hint="name the run.toml beside it")

@@ -28,6 +28,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from tokenloom.errors import OutputExistsError, StorageError
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import (
     Pending,
     publish_bytes,
@@ -207,6 +208,17 @@ class _Exchange:
                 sync_folder(folder)
 
 
+def make_folder_of(path: str) -> None:
+    """Makes the folder that an output is to lie in, where there is none; a store has no folders.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    if not is_remote(path):
+        with storage_errors("make the folder of", path):
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+
+
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
     """Writes a file that a person asked for, whole; False if it holds these bytes already.
 
@@ -220,6 +232,7 @@ def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
                 return False
         if not overwrite:
             raise exists_error(path)
+    make_folder_of(path)
     publish_bytes(path, data, durable=True)
     return True
 

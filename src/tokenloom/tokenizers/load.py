@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.storage.near_names import did_you_mean
 from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
 from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
@@ -154,7 +155,7 @@ def _read(file: str) -> bytes:
         message = f"cannot read tokenizer `{file}`: {error.strerror or error}"
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
         others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
-        hint = (
+        hint = did_you_mean(file) or (
             f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded"
         )
         if (sought := where_sought(file)) is not None:

@@ -25,6 +25,7 @@ from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import exists, open_pending
 
 
@@ -83,6 +84,7 @@ def build_catalogue(
     if exists(bin_path(target)):
         message = f"a catalogue `{target}` would take the place of `{bin_path(target)}`, which is there"
         raise ConfigError(message, hint="choose another output prefix, or remove the pair")
+    make_folder_of(target)
     with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
         pending = _write(prefixes, target, multimodal=multimodal, progress=progress, verify=verify)
         if not overwrite and is_published(pending) and has_same_sidecars(target, pending.sidecars):

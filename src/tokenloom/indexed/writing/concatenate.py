@@ -37,7 +37,7 @@ from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.publishing import exists_error
+from tokenloom.storage.publishing import exists_error, make_folder_of
 from tokenloom.storage.resolve import open_pending
 from tokenloom.storage.versions import check_version, open_regular
 
@@ -104,6 +104,7 @@ def write_concatenated(
     prefixes = [part.prefix for part in parts]
     check_output(output_prefix, prefixes)
     target = prefix_of(output_prefix)
+    make_folder_of(target)
     with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
         dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
         if not overwrite and is_there(parts, target, dtype=dtype, multimodal=multimodal):

@@ -27,6 +27,7 @@ from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publi
 from tokenloom.progress import NOTHING_WRITTEN, also_told, if_stopped, task
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import is_missing, names_in
 
 _NUM_DIGITS = 5
@@ -135,6 +136,7 @@ def merge_datasets(
             check_output(output, chosen)
         _check_no_others(prefix_of(output_prefix), outputs)
         combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
+        make_folder_of(outputs[0])
         with ExitStack() as stack:
             stack.enter_context(if_stopped(lambda: NOTHING_WRITTEN))
             total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in chosen)

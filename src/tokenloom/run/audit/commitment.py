@@ -27,6 +27,7 @@ from tokenloom.run.lock import LockedDenial, LockedPair, LockedSegment, LockedSo
 from tokenloom.run.lock_file import members_of_lock
 from tokenloom.run.lock_rows import pair_members
 from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 from tokenloom.storage.typed_json import from_members, members_of
 
@@ -212,6 +213,7 @@ def write_commitment(path: str, commitment: Commitment) -> None:
     Raises:
         StorageError: it cannot be written.
     """
+    make_folder_of(path)
     with open_pending(path) as file:
         file.write(json.dumps(members_of(commitment), indent=1).encode() + b"\n")
 

@@ -22,6 +22,7 @@ from tokenloom.kernels import Key
 from tokenloom.run.audit.merkle import HASH_BYTES, leaf_hash, root_of
 from tokenloom.run.held_out import held_numbers
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedPair
+from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 
 _AT_ONCE = 1 << 20
@@ -109,6 +110,7 @@ def write_tree(path: str, hashed: HashedPair) -> None:
         StorageError: it cannot be written.
     """
     count = np.array([len(hashed.blocks)], dtype="<u8").tobytes()
+    make_folder_of(path)
     with open_pending(path) as file:
         file.write(_MAGIC + count + hashed.sums.astype("<u8").tobytes() + b"".join(hashed.blocks))
 
