@@ -112,6 +112,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "run commit": RUN,
     "run stream": (*RUN, "--batches", 2),
     "explain": ("ConfigError",),
+    "export": ("P", "--output", "F/out/rows.parquet"),
     "prove": (*RUN, "--document", "code:3", "--position", 3, "-o", "F/out/proof.json"),
     "check-proof": ("F/proof.json", "--commitment", "F/first.commitment.json"),
     "ledger": (*RUN, "--until-position", 20),

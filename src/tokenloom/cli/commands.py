@@ -12,6 +12,7 @@ COMMANDS: Groups = {
         "preprocess-multimodal": "turn pairs of text and image into a dataset",
         "merge": "join datasets into one",
         "catalogue": "make many datasets one without copying tokens",
+        "export": "write documents or samples as Parquet or Arrow",
     },
     "look at data": {
         "info": "documents, tokens and lengths of a dataset",

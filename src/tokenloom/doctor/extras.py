@@ -16,6 +16,7 @@ _PURPOSES = {
     "preprocess": "`tokenloom preprocess` at full speed, and compressed input",
     "sentences": "`--split-sentences`",
     "ray": "jobs on a Ray cluster",
+    "hf": "`datasets` of Hugging Face, and `hf://` input",
     "chat": "`tokenloom preprocess-chat`",
     "parquet": "Parquet and Arrow input",
     "plot": "pictures",

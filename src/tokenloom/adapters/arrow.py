@@ -1,0 +1,299 @@
+"""Documents and samples as Arrow: record batches whose tokens are the mapped `.bin` itself, where that can be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.shortcuts import batch_of
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.file import manifest_document
+from tokenloom.indexed.origins import read_origins
+from tokenloom.indexed.roles import has_roles, read_roles
+from tokenloom.indexed.token_source import mapped_bytes
+from tokenloom.optional import require
+from tokenloom.tokenizers.load import load_tokenizer
+
+METADATA_KEY = b"tokenloom"
+"""Key of the metadata of schemas: JSON that says what the rows are, with the manifest of the data."""
+
+_EXTRA = "parquet"
+_BATCH_BYTES = 32 << 20
+_MOST_ROWS = 1 << 16
+_MOST_TOKENS = (1 << 31) - 1
+"""Offsets of Arrow's lists are int32."""
+
+_SAMPLE_NAMES = {"tokens": "input_ids"}
+_IDS = ("input_ids", "tokens", "labels", "position_ids")
+_NOT_EXPORTED = ("attention_mask",)
+"""A dense mask per sample, sequence length squared: position ids and boundaries say the same."""
+
+
+class RowSource(Protocol):
+    """Rows that become record batches.
+
+    Attributes:
+        what: what a row is, in the plural.
+        schema: the `pyarrow.Schema` of all batches.
+    """
+
+    what: str
+    schema: Any
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+
+    def batches(self, *, batch_bytes: int) -> Iterator[Any]:
+        """Yields all rows as `pyarrow.RecordBatch`es of about so many bytes of tokens."""
+
+    def num_tokens(self, batch: Any) -> int:
+        """Returns how many tokens a batch of these has."""
+
+
+class DocumentRows:
+    """The documents of a pair as rows; see `document_batches`. Safe from several threads."""
+
+    what = "documents"
+
+    def __init__(self, prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> None:
+        self._arrow = require("pyarrow", extra=_EXTRA)
+        self._pair = IndexedDataset(prefix)
+        self._origins = read_origins(self._pair.path_prefix)
+        self._roles = read_roles(self._pair) if has_roles(self._pair) else None
+        self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
+        bounds = self._pair.document_indices
+        self._has_sequences = len(self._pair) != len(bounds) - 1 or bool((np.diff(bounds) != 1).any())
+        self.schema = self._schema()
+
+    def __len__(self) -> int:
+        """Returns the number of documents."""
+        return len(self._pair.document_indices) - 1
+
+    def num_tokens(self, batch: Any) -> int:
+        """Returns how many tokens a batch of documents has."""
+        return len(batch.column("tokens").flatten())
+
+    def batches(self, *, batch_bytes: int) -> Iterator[Any]:
+        """Yields record batches."""
+        most = min(max(1, batch_bytes // self._pair.dtype.itemsize), _MOST_TOKENS)
+        for first in range(0, len(self), _MOST_ROWS):
+            last = min(first + _MOST_ROWS, len(self))
+            ends = self._token_ends(first, last)
+            start = 0
+            while start < last - first:
+                stop = max(start + 1, int(np.searchsorted(ends, ends[start] + most, side="right")) - 1)
+                yield self._batch(first + start, first + stop, ends[start : stop + 1] - ends[start])
+                start = stop
+
+    def table(self, first: int, last: int) -> Any:
+        """Returns documents [first, last) as a `pyarrow.Table`."""
+        return self._arrow.Table.from_batches([self._batch(first, last, self._token_ends(first, last))])
+
+    def _token_ends(self, first: int, last: int) -> NDArray[np.int64]:
+        """Returns the tokens of documents [first, last) before each of them, and in all: int64[last - first + 1]."""
+        bounds = self._pair.document_indices[first : last + 1]
+        lengths = self._pair.sequence_lengths[bounds[0] : bounds[-1]]
+        ends = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        before: NDArray[np.int64] = ends[bounds - bounds[0]]
+        return before
+
+    def _batch(self, first: int, last: int, ends: NDArray[np.int64]) -> Any:
+        if ends[-1] > _MOST_TOKENS:
+            message = f"document {first} of `{self._pair.path_prefix}` has {ends[-1]} tokens: more than {_MOST_TOKENS}"
+            raise ConfigError(message)
+        bounds = self._pair.document_indices[first : last + 1]
+        values = self._values(int(bounds[0]), int(bounds[-1]))
+        columns = [self._arrow.array(np.arange(first, last)), self._lists(ends, values)]
+        if self._has_sequences:
+            lengths = np.array(self._pair.sequence_lengths[bounds[0] : bounds[-1]])
+            columns.append(self._lists(bounds - bounds[0], lengths))
+        if self._roles is not None:
+            places = self._roles.offsets[bounds]
+            columns += [
+                self._lists(places - places[0], np.array(parts[places[0] : places[-1]]))
+                for parts in (self._roles.stops, self._roles.kinds)
+            ]
+            self._roles.check()
+        if self._origins is not None:
+            columns += self._origin_columns(first, last)
+        if self._tokenizer is not None:
+            ids = [values[start:stop].tolist() for start, stop in itertools.pairwise(ends)]
+            columns.append(self._arrow.array([self._tokenizer.detokenize(each) for each in ids], self._arrow.string()))
+        return self._arrow.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _values(self, first: int, last: int) -> NDArray[Any]:
+        """Returns the tokens of sequences [first, last) back to back: a view of the mapping where they lie so."""
+        pair = self._pair
+        pointers, lengths = pair.index.arrays.pointers[first:last], pair.sequence_lengths[first:last]
+        mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
+        if mapped is not None and len(lengths):
+            begin, num_bytes = int(pointers[0]), int(lengths.sum(dtype=np.int64)) * itemsize
+            in_a_row = bool((np.diff(pointers) == lengths[:-1].astype(np.int64) * itemsize).all())
+            if in_a_row and begin % itemsize == 0 and 0 <= begin <= len(mapped) - num_bytes:
+                pair.check_tokens(begin, num_bytes)
+                return mapped[begin : begin + num_bytes].view(pair.dtype)
+        return pair.gather(np.arange(first, last), np.zeros(last - first, np.int64), lengths.astype(np.int64))
+
+    def _lists(self, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
+        return _list_array(self._arrow, ends, values)
+
+    def _origin_columns(self, first: int, last: int) -> list[Any]:
+        assert self._origins is not None
+        files, records = self._origins.locate(np.arange(first, last))
+        paths = self._arrow.array([file.path for file in self._origins.files], self._arrow.string())
+        missing = files < 0
+        names = self._arrow.DictionaryArray.from_arrays(self._arrow.array(files, mask=missing), paths)
+        return [names.dictionary_decode(), self._arrow.array(records, mask=missing)]
+
+    def _schema(self) -> Any:
+        arrow = self._arrow
+        fields = [("document", arrow.int64()), ("tokens", arrow.list_(arrow.from_numpy_dtype(self._pair.dtype)))]
+        if self._has_sequences:
+            fields.append(("sequence_lengths", arrow.list_(arrow.int32())))
+        if self._roles is not None:
+            fields += [("part_stops", arrow.list_(arrow.int32())), ("part_kinds", arrow.list_(arrow.uint8()))]
+        if self._origins is not None:
+            fields += [("file", arrow.string()), ("record", arrow.int64())]
+        if self._tokenizer is not None:
+            fields.append(("text", arrow.string()))
+        manifest = manifest_of(self._pair)
+        said = {"rows": self.what, "manifest": None if manifest is None else manifest_document(manifest)}
+        return arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
+
+
+class SampleRows:
+    """The samples of a dataset, blend or run as rows; see `sample_batches`."""
+
+    what = "samples"
+
+    def __init__(self, dataset: Any, *, num_samples: int | None = None) -> None:
+        self._arrow = require("pyarrow", extra=_EXTRA)
+        self._dataset = dataset
+        self._num_rows = len(dataset) if num_samples is None else min(num_samples, len(dataset))
+        if self._num_rows < 1:
+            message = f"expected samples to write, found none: the dataset has {len(dataset)}"
+            raise ConfigError(message)
+        first = self._columns(np.arange(1))
+        self._row_bytes = max(1, sum(array.nbytes for array in first.values()))
+        said = {"rows": self.what, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}
+        fields = [(name, _kind_of(self._arrow, array)) for name, array in first.items()]
+        self.schema = self._arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
+
+    def __len__(self) -> int:
+        """Returns the number of samples."""
+        return self._num_rows
+
+    def num_tokens(self, batch: Any) -> int:
+        """Returns how many tokens a batch of samples has, padding counted."""
+        return len(batch.column("input_ids").flatten()) if "input_ids" in batch.schema.names else 0
+
+    def batches(self, *, batch_bytes: int) -> Iterator[Any]:
+        """Yields record batches."""
+        step = max(1, batch_bytes // self._row_bytes)
+        for first in range(0, self._num_rows, step):
+            arrays = self._columns(np.arange(first, min(first + step, self._num_rows)))
+            columns = [_array_of(self._arrow, arrays[name]) for name in self.schema.names]
+            yield self._arrow.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _columns(self, positions: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        return {"sample": positions, **named_samples(self._dataset, positions)}
+
+
+def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, batch_bytes: int = _BATCH_BYTES) -> Any:
+    """Returns a `pyarrow.RecordBatchReader` over the documents of a pair, in their order.
+
+    Columns: `document`, its number; `tokens`, a list of the pair's dtype, which is the mapped file and no copy, as long
+    as sequences lie there in a row (after `preprocess` and `merge` they do); `sequence_lengths` where a document is
+    not one sequence; `part_stops` and `part_kinds` where there are roles (see `PartKind`); `file` and `record` where
+    there are origins; `text` with a tokenizer.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenloom import IndexedDatasetBuilder
+        >>> prefix = f"{tempfile.mkdtemp()}/corpus"
+        >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
+        ...     builder.add_document([5, 6, 7], [3])
+        ...     builder.add_document([8], [1])
+        ...     builder.finalize(f"{prefix}.idx")
+        >>> document_batches(prefix).read_all().to_pydict()
+        {'document': [0, 1], 'tokens': [[5, 6, 7], [8]]}
+
+    Args:
+        prefix: path of the pair without suffix, or its address.
+        tokenizer: adds the texts: a tokenizer, or what `load_tokenizer` takes.
+        batch_bytes: bytes of tokens in a batch, at most, unless a document has more.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
+        MissingExtraError: `pyarrow` is not installed.
+    """
+    return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
+
+
+def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes: int = _BATCH_BYTES) -> Any:
+    """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, by position.
+
+    Columns: `sample`, its position; `input_ids` and what else `dataset.batch` gives (`labels`, `loss_mask`,
+    `position_ids`), in lists of fixed size, ids as int32. **Labels are those of the next token**: models of Hugging
+    Face shift labels themselves, and must not be given these. A dense attention mask is left out.
+
+    Args:
+        dataset: anything with `batch`, or samples of one shape.
+        num_samples: how many from the first one on; None for all.
+        batch_bytes: bytes of a batch, about.
+
+    Raises:
+        ConfigError: there are no samples, or they differ in shape.
+        MissingExtraError: `pyarrow` is not installed.
+    """
+    return _reader(SampleRows(dataset, num_samples=num_samples), batch_bytes)
+
+
+def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
+    """Returns samples as rows of arrays by the names that Hugging Face uses, ids and positions as int32.
+
+    Raises:
+        ConfigError: the samples differ in shape.
+    """
+    batch = batch_of(dataset, positions)
+    named = {_SAMPLE_NAMES.get(name, name): np.asarray(batch[name]) for name in batch if name not in _NOT_EXPORTED}
+    return {name: narrow(name, array) for name, array in named.items()}
+
+
+def narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Returns ids and positions as int32, which holds every one; anything else as it is."""
+    is_ids = name in _IDS and array.dtype == np.int64
+    return array.astype(np.int32) if is_ids else array
+
+
+def _reader(rows: RowSource, batch_bytes: int) -> Any:
+    arrow = require("pyarrow", extra=_EXTRA)
+    return arrow.RecordBatchReader.from_batches(rows.schema, rows.batches(batch_bytes=batch_bytes))
+
+
+def _list_array(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
+    """Returns lists over flat values, which are not copied."""
+    kind = arrow.from_numpy_dtype(values.dtype)
+    flat = arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(np.ascontiguousarray(values))])
+    return arrow.ListArray.from_arrays(arrow.array(ends.astype(np.int32)), flat)
+
+
+def _kind_of(arrow: Any, array: NDArray[Any]) -> Any:
+    kind = arrow.from_numpy_dtype(array.dtype)
+    return kind if array.ndim == 1 else arrow.list_(kind, int(np.prod(array.shape[1:])))
+
+
+def _array_of(arrow: Any, array: NDArray[Any]) -> Any:
+    if array.ndim == 1:
+        return arrow.array(array)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return arrow.FixedSizeListArray.from_arrays(arrow.array(flat), len(flat) // len(array))

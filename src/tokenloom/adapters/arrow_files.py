@@ -1,0 +1,262 @@
+"""Documents and samples as files of Parquet and Arrow, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tokenloom.adapters.arrow import DocumentRows, RowSource, SampleRows
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.optional import require
+from tokenloom.progress import Task, task
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import PendingFile, storage_errors, sync_folder
+from tokenloom.storage.publishing import exists_error
+
+_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+_PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
+_LEAST_BYTES = 1 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """What was written.
+
+    Attributes:
+        paths: the files, in the order of their rows.
+        num_rows: documents or samples.
+        num_tokens: their tokens, padding of samples counted.
+        num_bytes: size of the files.
+    """
+
+    paths: tuple[str, ...]
+    num_rows: int
+    num_tokens: int
+    num_bytes: int
+
+
+def export_documents(
+    prefix: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    file_format: str = "parquet",
+    row_group_bytes: int = 32 << 20,
+    part_bytes: int = 1 << 30,
+    compression: str | None = "zstd",
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes the documents of a pair as rows, with the columns of `document_batches`; returns what was written.
+
+    Memory: a row group and its encoded form, however large the pair is.
+
+    Args:
+        prefix: path of the pair without suffix, or its address.
+        output: a file that ends in `.parquet` or `.arrow`, or a folder, which gets `part-00000.parquet` and so on.
+        tokenizer: adds a column of texts: a tokenizer, or what `load_tokenizer` takes.
+        file_format: of the parts of a folder: `parquet` or `arrow`.
+        row_group_bytes: tokens in a row group of Parquet, or in a record batch of Arrow, in bytes.
+        part_bytes: tokens in a file of a folder, in bytes.
+        compression: of Parquet `zstd`, `snappy`, `gzip`, …; of Arrow `zstd` or `lz4`; None for none. Files of Arrow
+            can be mapped without a copy only if they are not compressed.
+        overwrite: replace what is there: a file, or a folder that holds nothing but such parts.
+
+    Raises:
+        OutputExistsError: something is there, and is not to be replaced.
+        ConfigError: a size, a format or a compression is none.
+        DatasetNotFoundError, DatasetFormatError, StorageError: the pair cannot be read, or the files not be written.
+        MissingExtraError: `pyarrow` is not installed.
+    """
+    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite=overwrite)
+    return target.write(DocumentRows(prefix, tokenizer=tokenizer))
+
+
+def export_samples(
+    dataset: Any,
+    output: str | os.PathLike[str],
+    *,
+    num_samples: int | None = None,
+    file_format: str = "parquet",
+    row_group_bytes: int = 32 << 20,
+    part_bytes: int = 1 << 30,
+    compression: str | None = "zstd",
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes the samples of a dataset, blend or run as rows, with the columns of `sample_batches`.
+
+    Args:
+        dataset: anything with `batch`, or samples of one shape; `load(…)` gives one.
+        output, file_format, row_group_bytes, part_bytes, compression, overwrite: see `export_documents`.
+        num_samples: how many from the first one on; None for all.
+
+    Raises:
+        OutputExistsError, ConfigError, StorageError, MissingExtraError: see `export_documents`; there are no samples,
+            or they differ in shape.
+    """
+    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite=overwrite)
+    return target.write(SampleRows(dataset, num_samples=num_samples))
+
+
+class _Target:
+    """Where rows go: a file, or a folder of parts."""
+
+    def __init__(
+        self,
+        output: str,
+        file_format: str,
+        row_group_bytes: int,
+        part_bytes: int,
+        compression: str | None,
+        *,
+        overwrite: bool,
+    ) -> None:
+        if is_remote(output):
+            message = f"expected a file or folder on this machine to export to, got `{output}`"
+            raise ConfigError(message, hint="export to a local folder, and copy it to the bucket")
+        if file_format not in _SUFFIXES.values():
+            message = f"expected `file_format` parquet or arrow, got {file_format!r}"
+            raise ConfigError(message)
+        for name, value in (("row_group_bytes", row_group_bytes), ("part_bytes", part_bytes)):
+            if value < _LEAST_BYTES:
+                message = f"expected `{name}` of at least {_LEAST_BYTES}, got {value!r}"
+                raise ConfigError(message)
+        self._path = output.rstrip("/") or output
+        suffix = os.path.splitext(self._path)[1].lower()
+        self._is_file = suffix in _SUFFIXES and not output.endswith("/") and not os.path.isdir(self._path)
+        self._format = _SUFFIXES[suffix] if self._is_file else file_format
+        self._row_group_bytes, self._part_bytes = row_group_bytes, part_bytes
+        self._compression = compression
+        self._check_free(overwrite=overwrite)
+
+    def write(self, rows: RowSource) -> ExportReport:
+        """Writes all rows."""
+        with task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance:
+            if self._is_file:
+                with storage_errors("create", os.path.dirname(self._path) or "."):
+                    os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+                batches = rows.batches(batch_bytes=self._row_group_bytes)
+                num_tokens, _ = self._write_file(self._path, rows, batches, None, advance)
+                paths = [self._path]
+            else:
+                names, num_tokens = self._write_folder(rows, advance)
+                paths = [os.path.join(self._path, name) for name in names]
+        num_bytes = sum(os.path.getsize(path) for path in paths)
+        return ExportReport(paths=tuple(paths), num_rows=len(rows), num_tokens=num_tokens, num_bytes=num_bytes)
+
+    def _write_folder(self, rows: RowSource, advance: Task) -> tuple[list[str], int]:
+        """Writes parts into a hidden folder, which gets its name at the end; returns their names, and the tokens."""
+        parent, name = os.path.split(os.path.abspath(self._path))
+        hidden = os.path.join(parent, f".{name}.{secrets.token_hex(4)}.tmp")
+        with storage_errors("create", hidden):
+            os.makedirs(hidden)
+        names: list[str] = []
+        num_tokens = 0
+        try:
+            batches = rows.batches(batch_bytes=min(self._row_group_bytes, self._part_bytes))
+            more = True
+            while more or not names:
+                names.append(f"part-{len(names):05}.{self._format}")
+                path = os.path.join(hidden, names[-1])
+                written, more = self._write_file(path, rows, batches, self._part_bytes, advance)
+                num_tokens += written
+            sync_folder(hidden)
+            self._take_name(hidden)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+        return names, num_tokens
+
+    def _take_name(self, hidden: str) -> None:
+        """Gives a folder its name; what had it goes, and comes back if that fails."""
+        old = None
+        if os.path.lexists(self._path):
+            old = f"{hidden}.old"
+            with storage_errors("replace", self._path):
+                os.rename(self._path, old)
+        try:
+            with storage_errors("publish", self._path):
+                os.rename(hidden, self._path)
+        except StorageError:
+            if old is not None:
+                with suppress(OSError):
+                    os.rename(old, self._path)
+            raise
+        sync_folder(os.path.dirname(hidden))
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _write_file(
+        self, path: str, rows: RowSource, batches: Iterator[Any], most_bytes: int | None, advance: Task
+    ) -> tuple[int, bool]:
+        """Writes batches to a file, up to so many bytes; returns their tokens, and whether more may follow."""
+        pending = PendingFile(path)
+        num_tokens = num_bytes = 0
+        more = False
+        try:
+            with storage_errors("write", path), self._opened(pending, rows.schema) as write:
+                for batch in batches:
+                    write(batch)
+                    num_tokens += rows.num_tokens(batch)
+                    num_bytes += batch.nbytes
+                    advance(len(batch))
+                    if most_bytes is not None and num_bytes + self._row_group_bytes > most_bytes:
+                        more = True
+                        break
+            pending.publish()
+        except BaseException:
+            pending.discard()
+            raise
+        return num_tokens, more
+
+    @contextmanager
+    def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Callable[[Any], None]]:
+        """Opens a file; yields what writes a batch. It is ended in any case, or its end would be written later."""
+        arrow = require("pyarrow", extra="parquet")
+        sink = arrow.PythonFile(pending.stream, mode="w")
+        try:
+            if self._format == "arrow":
+                options = arrow.ipc.IpcWriteOptions(compression=self._compression)
+                writer = arrow.ipc.new_file(sink, schema, options=options)
+            else:
+                parquet = require("pyarrow.parquet", extra="parquet")
+                columns = [name for name in ("file",) if name in schema.names]  # the one whose values repeat
+                writer = parquet.ParquetWriter(
+                    sink, schema, compression=self._compression or "none", use_dictionary=columns or False
+                )
+        except (arrow.ArrowException, ValueError, TypeError) as error:
+            message = f"{self._format} has no compression {self._compression!r}: {error}"
+            raise ConfigError(message) from error
+
+        def write(batch: Any) -> None:
+            if self._format == "arrow":
+                writer.write_batch(batch)
+            else:
+                writer.write_batch(batch, row_group_size=max(1, len(batch)))
+
+        try:
+            yield write
+        finally:
+            writer.close()
+
+    def _check_free(self, *, overwrite: bool) -> None:
+        """Refuses to take the place of what is there, unless it is to be replaced and nothing else."""
+        if not os.path.lexists(self._path):
+            return
+        if os.path.isdir(self._path):
+            with storage_errors("list", self._path):
+                names = os.listdir(self._path)
+            others = [name for name in names if not _PART.fullmatch(name)]
+            if others and overwrite:
+                message = f"cannot replace the folder `{self._path}`: it holds {sorted(others)[0]!r}, which is no part"
+                raise StorageError(message, hint="export to a new folder")
+            if not names or overwrite:
+                return
+        elif overwrite and self._is_file:
+            return
+        raise exists_error(self._path)

@@ -1,0 +1,137 @@
+"""Hugging Face `datasets`: documents and samples as its datasets, and its datasets as input of a corpus."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.adapters.arrow import document_batches, named_samples
+from tokenloom.errors import ConfigError, InputError, OutputExistsError
+from tokenloom.optional import require
+from tokenloom.storage.atomic import storage_errors, sync_folder
+from tokenloom.storage.json_files import parse_json
+
+_EXTRA = "hf"
+
+
+def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> Any:
+    """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`.
+
+    The tokens are the mapped `.bin`; what is made anew takes 16 bytes per document, and the texts if there are any. To
+    hand it to other processes, as `map(num_proc=…)` does, it is copied: `export_documents` and `load_dataset` do
+    better there.
+
+    Args:
+        prefix: path of the pair without suffix, or its address.
+        tokenizer: adds the texts: a tokenizer, or what `load_tokenizer` takes.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
+        MissingExtraError: `datasets` is not installed.
+    """
+    datasets = require("datasets", extra=_EXTRA)
+    table = document_batches(prefix, tokenizer=tokenizer).read_all().replace_schema_metadata(None)
+    return datasets.Dataset(datasets.table.InMemoryTable(table))
+
+
+def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
+    """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads them when they are asked for.
+
+    It holds positions alone, so that it is shuffled, selected, sharded and pickled in no time; its rows are those of
+    `dataset.batch`, as NumPy arrays under the names of `sample_batches`. **Labels are those of the next token**: give
+    `input_ids` alone to models that shift labels themselves, or use `TransformersCollator`.
+
+    Args:
+        dataset: anything with `batch`, or samples of one shape.
+        num_samples: how many from the first one on; None for all.
+
+    Raises:
+        MissingExtraError: `datasets` is not installed.
+    """
+    datasets = require("datasets", extra=_EXTRA)
+    count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
+    positions = datasets.Dataset.from_dict({"sample": np.arange(count)})
+    positions.set_transform(_Reader(dataset))
+    return positions
+
+
+class _Reader:
+    """Samples for positions; the transform of such a dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __call__(self, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
+        positions = np.asarray(rows["sample"], dtype=np.int64)
+        return {"sample": positions, **named_samples(self._dataset, positions)}
+
+
+def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
+    """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` reads; returns the folder.
+
+    An object has nothing by which a job that was killed could know it again; the files have. A dataset that is there
+    already, by the fingerprint that `datasets` gives it, is not written again, so that a script which calls this and
+    then `preprocess_corpus` resumes when it is run again. Rows that were selected or shuffled come in that order.
+
+    Args:
+        dataset: a `datasets.Dataset`; of a `DatasetDict` one of its splits.
+        folder: path of the folder, which has no other use.
+
+    Raises:
+        ConfigError: it is something else.
+        OutputExistsError: the folder holds something else.
+        StorageError: it cannot be written.
+        MissingExtraError: `datasets` is not installed.
+    """
+    datasets = require("datasets", extra=_EXTRA)
+    path = os.fspath(folder).rstrip("/")
+    _check_is_dataset(dataset, datasets)
+    fingerprint = dataset._fingerprint
+    if os.path.lexists(path):
+        if _saved_fingerprint(path) == fingerprint:
+            return path
+        message = f"`{path}` exists, and holds something other than this dataset"
+        raise OutputExistsError(message, hint="choose another folder, or remove it")
+    parent, name = os.path.split(os.path.abspath(path))
+    hidden = os.path.join(parent, f".{name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with storage_errors("write", hidden):
+            flat = dataset.flatten_indices() if dataset._indices is not None else dataset
+            flat._fingerprint = fingerprint
+            flat.save_to_disk(hidden)
+            sync_folder(hidden)
+            os.rename(hidden, path)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    return path
+
+
+def _check_is_dataset(dataset: Any, datasets: Any) -> None:
+    if isinstance(dataset, datasets.Dataset):
+        return
+    if isinstance(dataset, datasets.DatasetDict):
+        splits = ", ".join(map(repr, dataset))
+        message = f"expected one split, found a DatasetDict with {splits}"
+        raise ConfigError(message, hint="save each split in a folder of its own, as `dataset[name]`")
+    message = f"expected a `datasets.Dataset`, found {type(dataset).__name__}"
+    hint = (
+        "write its rows to files first, such as JSON lines" if isinstance(dataset, datasets.IterableDataset) else None
+    )
+    raise ConfigError(message, hint=hint)
+
+
+def _saved_fingerprint(path: str) -> str | None:
+    """Returns the fingerprint of what `save_to_disk` wrote; None if it did not."""
+    try:
+        with open(os.path.join(path, "state.json"), "rb") as stream:
+            state = parse_json(stream.read())
+    except (OSError, ValueError, InputError):
+        return None
+    return state.get("_fingerprint") if isinstance(state, dict) else None

@@ -1,0 +1,66 @@
+"""JAX: samples by position as grain takes them, and as NumPy arrays that JAX takes as they are."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.adapters.arrow import narrow
+from tokenloom.datasets.protocols import order_of
+from tokenloom.datasets.shortcuts import sample_of
+
+
+class SampleSource:
+    """A `RandomAccessDataSource` of grain over a dataset, blend or run: for its `DataLoader` and its `MapDataset`.
+
+    Needs neither grain nor torch. Safe from several threads and picklable, so that grain's worker processes take it.
+    Ids and positions are int32: **JAX turns int64 into int32 unless `jax_enable_x64` is set**, with a copy and a
+    warning for each array; nothing is lost, since all ids fit. Checkpoints of grain's `DataLoader` hold the `repr` of
+    the source and are refused with another one: it names what identifies the data and their order.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenloom import IndexedDatasetBuilder, load
+        >>> prefix = f"{tempfile.mkdtemp()}/corpus"
+        >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
+        ...     builder.add_document(list(range(100)), [100])
+        ...     builder.finalize(f"{prefix}.idx")
+        >>> source = SampleSource(load(prefix, sequence_length=16, tokenizer="null:1000"))
+        >>> len(source), source[0]["tokens"].dtype, source[0]["tokens"].shape
+        (6, dtype('int32'), (16,))
+
+    Args:
+        dataset: samples by position.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        """Returns the number of samples."""
+        return len(self._dataset)
+
+    def __getitem__(self, index: SupportsIndex) -> dict[str, NDArray[Any]]:
+        """Returns a sample: arrays by name.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        position, count = operator.index(index), len(self)
+        if not -count <= position < count:
+            message = f"sample {position} was asked for, but there are {count}"
+            raise IndexError(message)
+        sample = sample_of(self._dataset, position % count)
+        return {name: narrow(name, np.asarray(array)) for name, array in sample.items()}
+
+    def __repr__(self) -> str:
+        """Returns what tells this source from others, the same in every process."""
+        name = type(self._dataset).__name__
+        if (order := order_of(self._dataset)) is not None:  # whose length may change without moving a position
+            return f"SampleSource({name}, run={order.order_state(0)['run']!r})"
+        identity = getattr(self._dataset, "unique_description_hash", None)
+        known = "" if identity is None else f", identity={identity!r}"
+        return f"SampleSource({name}, num_samples={len(self)}{known})"

@@ -1,0 +1,162 @@
+"""Samples as grain and JAX take them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.adapters.frameworks import NUM_SAMPLES, samples_of
+from tests.adapters.libraries import library
+from tests.cli.runs import write_run
+
+from tokenloom import load, lock_run
+from tokenloom.adapters import SampleSource
+
+
+def run_of(folder: Path) -> Any:
+    path = write_run(folder, manifests=True)
+    lock_run(path)
+    return load(path)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, rng: np.random.Generator) -> Any:
+    return samples_of(tmp_path, rng)
+
+
+@pytest.fixture(params=["dataset", "blend", "run"])
+def anything(request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generator) -> Any:
+    if request.param == "run":
+        return run_of(tmp_path)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first = samples_of(tmp_path / "a", rng)
+    if request.param == "dataset":
+        return first
+    samples_of(tmp_path / "b", rng)
+    blend = {str(tmp_path / "a" / "corpus"): 0.3, str(tmp_path / "b" / "corpus"): 0.7}
+    return load(blend, sequence_length=16, tokenizer="null:1000", num_samples=50)
+
+
+def test_samples_are_those_of_batch_as_int32(anything: Any):
+    source = SampleSource(anything)
+    assert len(source) == len(anything)
+    batch = anything.batch([0, 7])
+    for row, position in enumerate((0, np.int64(7))):
+        sample = source[position]
+        for name, array in sample.items():
+            assert np.array_equal(array, batch[name][row]), name
+            assert array.dtype != np.int64
+    assert np.array_equal(source[-1]["tokens"], source[len(source) - 1]["tokens"])
+
+
+def test_what_is_not_there_is_an_index_error(dataset: Any):
+    source = SampleSource(dataset)
+    for position in (len(source), -len(source) - 1):
+        with pytest.raises(IndexError, match=rf"sample {position} was asked for, but there are {len(source)}"):
+            source[position]
+
+
+def test_its_repr_tells_the_data_and_survives_pickling(anything: Any):
+    source = SampleSource(anything)
+    other = pickle.loads(pickle.dumps(source))
+    assert repr(other) == repr(source)
+    assert np.array_equal(other[3]["tokens"], source[3]["tokens"])
+
+
+def test_its_repr_differs_where_samples_do(tmp_path: Path, rng: np.random.Generator, dataset: Any):
+    assert repr(SampleSource(samples_of(tmp_path, rng))) != repr(SampleSource(dataset))
+
+
+def test_torch_is_not_imported(tmp_path: Path, dataset: Any):
+    code = f"""
+import sys
+from tokenloom import load
+from tokenloom.adapters import SampleSource
+source = SampleSource(load({str(tmp_path / "corpus")!r}, sequence_length=16, tokenizer="null:1000"))
+source[0]
+print(sorted(name for name in sys.modules if name in ("torch", "jax", "grain")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def grain_library() -> Any:
+    grain = library("grain.python")
+    library("absl.flags").FLAGS.mark_as_parsed()  # which programs that use absl do, and grain's workers ask for
+    return grain
+
+
+def batches_of(loader: Any) -> list[list[list[int]]]:
+    return [np.asarray(batch["tokens"]).tolist() for batch in loader]
+
+
+def grain_loader(source: SampleSource, num_workers: int) -> Any:
+    grain = grain_library()
+    return grain.DataLoader(
+        data_source=source,
+        sampler=grain.IndexSampler(NUM_SAMPLES, shard_options=grain.NoSharding(), shuffle=True, num_epochs=1, seed=5),
+        operations=[grain.Batch(4, drop_remainder=True)],
+        worker_count=num_workers,
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_grains_loader_reads_all_samples_and_resumes_identically(dataset: Any, num_workers: int):
+    source = SampleSource(dataset)
+    whole = batches_of(grain_loader(source, num_workers))
+    assert len(whole) == NUM_SAMPLES // 4
+    iterator = iter(grain_loader(source, num_workers))
+    first = [np.asarray(next(iterator)["tokens"]).tolist() for _ in range(3)]
+    state = iterator.get_state()
+    assert repr(source) in json.loads(state)["data_source"]
+    resumed = iter(grain_loader(pickle.loads(pickle.dumps(source)), num_workers))
+    resumed.set_state(state)
+    assert first + batches_of(resumed) == whole
+
+
+def test_grain_refuses_a_state_of_other_data(tmp_path: Path, rng: np.random.Generator, dataset: Any):
+    state = iter(grain_loader(SampleSource(dataset), 0)).get_state()
+    other = iter(grain_loader(SampleSource(samples_of(tmp_path, rng)), 0))
+    with pytest.raises(ValueError, match=r"(?i)data.source"):
+        other.set_state(state)
+
+
+def test_grains_map_dataset_shuffles_and_resumes_identically(anything: Any):
+    grain = grain_library()
+
+    def make() -> Any:
+        mapped = grain.MapDataset.source(SampleSource(anything)).shuffle(seed=3).batch(4)
+        return iter(mapped.to_iter_dataset(grain.ReadOptions(num_threads=2)))
+
+    whole = batches_of(make())
+    assert len(whole) == -(-len(anything) // 4)
+    iterator = make()
+    first = [np.asarray(next(iterator)["tokens"]).tolist() for _ in range(2)]
+    resumed = make()
+    resumed.set_state(iterator.get_state())
+    assert first + batches_of(resumed) == whole
+
+
+def test_jax_takes_the_arrays_without_narrowing(dataset: Any):
+    jax = library("jax")
+    sample = SampleSource(dataset)[0]
+    for array in sample.values():
+        taken = jax.numpy.asarray(array)
+        assert taken.dtype == array.dtype
+        assert np.array_equal(taken, array)
+    with pytest.warns(UserWarning, match="int64"):  # what happens to others
+        jax.numpy.zeros(3, dtype=np.int64)
+
+
+def test_grains_worker_processes_read_runs(tmp_path: Path):
+    run = run_of(tmp_path)
+    loader = grain_loader(SampleSource(run), 1)
+    found = batches_of(loader)
+    assert found == batches_of(grain_loader(SampleSource(run), 0))
