@@ -31,7 +31,8 @@ def on_terminal(monkeypatch, *, columns=50):
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
     return sys.stdout
 
 
@@ -51,12 +52,24 @@ def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("CLICOLOR", "0")])
 def test_a_terminal_that_wants_no_colours_gets_none(monkeypatch, name, value):
     on_terminal(monkeypatch)
     monkeypatch.setenv(name, value)
     assert not look().colour
     assert look("--color", "always").colour
+
+
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "CLICOLOR_FORCE"])
+def test_a_log_that_wants_colours_gets_them(monkeypatch, name):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv(name, "0")
+    assert not look().colour
+    monkeypatch.setenv(name, "1")
+    assert look().colour
+    assert not look("--color", "never").colour
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not look().colour
 
 
 def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):

@@ -23,8 +23,7 @@ def parser_of(*words: str) -> CommandParser:
     """Returns the parser of a command."""
     parser = cli.build_parser(())
     for word in words:
-        parser.load([word])
-        parser = parser._commands.choices[word]
+        parser = parser.command(word)
     return parser
 
 

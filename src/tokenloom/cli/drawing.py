@@ -33,7 +33,7 @@ def add_look(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=["auto", "always", "never"],
         default="auto",
-        help="colours, or marks that say the same (default auto: colours on a terminal, unless NO_COLOR is set)",
+        help="colours, or marks that say the same (default auto: colours on a terminal; NO_COLOR and FORCE_COLOR are heeded)",
     )
 
 
@@ -60,12 +60,23 @@ def visible(text: str) -> str:
 
 def _look(color: str, *, width: int | None = None, **others: Any) -> Look:
     is_terminal = sys.stdout.isatty()
-    allowed = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if width is None:
         width = max(shutil.get_terminal_size((_WIDTH, 24)).columns, _NARROWEST) if is_terminal else _WIDTH
     return Look(
         width=width,
-        colour=color == "always" or (color == "auto" and is_terminal and allowed),
+        colour=color == "always" or (color == "auto" and _wants_colour(is_terminal=is_terminal)),
         encoding=sys.stdout.encoding or "ascii",
         **others,
     )
+
+
+def _wants_colour(*, is_terminal: bool) -> bool:
+    """Whether stdout is to be coloured where no option says; what forbids colours counts more than what asks for them.
+
+    NO_COLOR and FORCE_COLOR count if they are not empty; CLICOLOR forbids with 0, CLICOLOR_FORCE asks with all else.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0") or os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return is_terminal and os.environ.get("TERM") != "dumb" and os.environ.get("CLICOLOR") != "0"
