@@ -7,7 +7,6 @@ import json
 import pytest
 from tests.cli.runs import RUN, run, write_run
 
-from tokenloom.cli import ledger as command
 from tokenloom.run.run import Run
 
 
@@ -71,11 +70,3 @@ def test_what_does_not_balance_is_no_success(path, capsys, monkeypatch):
     monkeypatch.setattr("tokenloom.run.audit.ledger_rows.RunLedger.balance", 3)
     status, out, _ = run(capsys, "ledger", path)
     assert (status, out.endswith("balance 3\n")) == (1, True)
-
-
-def test_what_takes_long_is_said(capsys, monkeypatch):
-    monkeypatch.setattr(command, "_QUIET_SECONDS", -1.0)
-    progress = command._Progress()
-    progress.add(1000)
-    progress.add(500)
-    assert capsys.readouterr().err == "looked into 1,000 samples\nlooked into 1,500 samples\n"

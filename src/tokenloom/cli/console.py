@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from tokenloom.rendering.terminal import Piece, cell_width, folded
+from tokenloom.rendering.words import name_of
 
 _UNFOLDED = 4096
 """Columns; wider than any path."""
 
+_LEAST_FIRST = 20
+"""Columns that a shortened name keeps."""
+
+_BETWEEN = 3
+"""Columns between two cells of a table, and one more at its end."""
+
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """Prints a table to stdout; the first column is aligned left, the others right. Texts are shown as they are."""
+    """Prints a table to stdout; the first column is aligned left, the others right. Texts are shown as they are.
+
+    On a terminal that is too narrow, names in the first column are shortened in their middle, or rows become blocks. A
+    program that reads stdout gets each row on a line, whole.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -20,15 +33,57 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         def on_broken_pipe(self) -> None:  # called where it was caught; rich would exit
             raise
 
+    console = Output()
+    if not console.is_terminal:  # lines that a program reads are not folded
+        console = Output(width=_UNFOLDED)
+    elif (fitting := shortened(columns, rows, console.width)) is None:
+        if title is not None:
+            print(title)
+        for line in blocks(columns, rows, console.width):
+            print(line)
+        return
+    else:
+        rows = fitting
     table = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if number == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console = Output()
-    if not console.is_terminal:  # lines that a program reads are not folded
-        console = Output(width=_UNFOLDED)
     console.print(table)
+
+
+def shortened(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]] | None:
+    """Returns the rows of a table so that it takes at most so many columns; None where names cannot be so short."""
+    widths = [max(map(cell_width, column)) for column in zip(columns, *rows, strict=True)]
+    room = width - 1 - _BETWEEN * len(widths) - sum(widths[1:])
+    if widths[0] <= room:
+        return rows
+    if room < max(_LEAST_FIRST, cell_width(columns[0])):
+        return None
+    return [(name_of(row[0], width=room), *row[1:]) for row in rows]
+
+
+def blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yields a table as lines of at most so many columns: of each row its name, then its other cells below it.
+
+    Of a table of names and values, whose columns have no headings of their own, a value stands behind its name where
+    there is room.
+    """
+    for first, *others in rows:
+        if len(columns) == 2 and not columns[1]:
+            both = f"{first}: {others[0]}"
+            lines = [both] if cell_width(both) <= width else [f"{first}:", *_indented(others[0], width)]
+        else:
+            named = [f"{column} {cell}".strip() for column, cell in zip(columns[1:], others, strict=True)]
+            lines = [first, *(line for text in named for line in _indented(text, width))]
+        for line in lines:
+            for part in folded([Piece(line)], width):
+                yield "".join(piece.text for piece in part).rstrip()
+
+
+def _indented(text: str, width: int) -> Iterator[str]:
+    for line in folded([Piece(text)], max(2, width - 2)):
+        yield "  " + "".join(piece.text for piece in line).rstrip()
 
 
 def bar(share: float) -> str:

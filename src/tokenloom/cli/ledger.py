@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +15,6 @@ from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, column
 from tokenloom.run.run import Run
 
 _MOST_ROWS = 12
-_QUIET_SECONDS = 5.0
 _NAME = 16
 _HEADINGS = ("source", "samples", "in", "with loss", "without", "never", "left")
 _WIDTHS = (_NAME, 9, 9, 9, 9, 9, 9)
@@ -49,27 +46,12 @@ def run(options: argparse.Namespace) -> int:
     position = position_of(options, lengths_of(opened.lock))
     if position is None and opened.num_samples is None:
         refuse_usage(options, "a run without an end needs --until-step or --until-position")
-    progress = _Progress()
-    found = opened.ledger(until=position, reads_data=not options.no_reading, report=progress.add)
+    found = opened.ledger(until=position, reads_data=not options.no_reading)
     if options.json:
         print_json({"run": opened.identity, **found.as_json()})
     else:
         _print(options.run_path, found, None if options.all else _MOST_ROWS)
     return 1 if found.balance else 0
-
-
-class _Progress:
-    """Says on stderr how many samples were looked into, where that takes long."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._said = time.monotonic()
-
-    def add(self, count: int) -> None:
-        self._count += count
-        if time.monotonic() - self._said > _QUIET_SECONDS:
-            self._said = time.monotonic()
-            print(f"looked into {self._count:,} samples", file=sys.stderr)
 
 
 def _print(path: str, ledger: RunLedger, most: int | None) -> None:

@@ -26,6 +26,7 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
+from tokenloom.progress import if_stopped
 from tokenloom.storage.json_files import parse_json
 
 
@@ -49,6 +50,8 @@ _KINDS = {
     "sft": _Kind(SFTDataset, SFTDatasetConfig),
     "varlen": _Kind(VarlenDataset, VarlenDatasetConfig),
 }
+
+_KEPT = "indices that are complete are kept: run the same command again to go on"
 
 
 def add_parser(commands: Any) -> None:
@@ -126,7 +129,8 @@ def run(options: argparse.Namespace) -> int:
             near = difflib.get_close_matches(name, [each for each, settable in known.items() if settable], n=3)
             raise ConfigError(message, hint=f"did you mean {' or '.join(near)}?" if near else None)
     config = kind.config(tokenizer=_tokenizer(options), **settings)
-    built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
+    with if_stopped(lambda: _KEPT):
+        built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
     problems, datasets = [], []
     for split, entry in zip(Split, built, strict=True):
         for dataset in entry if isinstance(entry, list) else [entry]:

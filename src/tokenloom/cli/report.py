@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from tokenloom.cli.json_output import add_json, print_json
@@ -19,11 +17,9 @@ from tokenloom.numbers import parse_integer
 from tokenloom.rendering.words import size
 from tokenloom.report.options import ReportOptions
 from tokenloom.report.page import page
-from tokenloom.report.sections import MadeSection, made_sections, sections_of
+from tokenloom.report.sections import MadeSection, made_sections
 from tokenloom.report.words import duration
 from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
-
-_QUIET_SECONDS = 2.0
 
 
 def add_parser(commands: Any) -> None:
@@ -67,13 +63,9 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         now=now,
     )
-    progress = _Progress(len(sections_of(target)))
-    made = []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("default")
-        for each in made_sections(target, wanted):
-            progress.add(each)
-            made.append(each)
+        made = list(made_sections(target, wanted))
     for text in dict.fromkeys(str(each.message) for each in warned):
         say(f"warning: {text}")
     when = None if options.no_time else time.time() if now is None else now
@@ -113,22 +105,6 @@ def _time_of_page() -> float | None:
         message = f"expected SOURCE_DATE_EPOCH in seconds since 1970, found {seconds}"
         raise ConfigError(message)
     return float(seconds)
-
-
-class _Progress:
-    """Says on stderr which section was made, where all of it takes long."""
-
-    def __init__(self, num_sections: int, say: Callable[[str], None] | None = None) -> None:
-        self._num_sections = num_sections
-        self._count = 0
-        self._began = time.monotonic()
-        self._say = say or (lambda text: print(text, file=sys.stderr))
-
-    def add(self, made: MadeSection) -> None:
-        """Notes that a section was made."""
-        self._count += 1
-        if time.monotonic() - self._began > _QUIET_SECONDS:
-            self._say(f"{self._count} of {self._num_sections}: {made.listed.title}, {duration(made.seconds)}")
 
 
 def _described(path: str, made: list[MadeSection], *, num_bytes: int, seconds: float) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tokenloom.kernels import DigestSums
 from tokenloom.loading.batch_digest import ReadingDigest, Share, digests_of_batch, total_of
 from tokenloom.loading.read_ahead import announce_ahead
 from tokenloom.numbers import checked_integer
+from tokenloom.progress import task
 
 Batch = Sequence[int | None]
 
@@ -39,7 +40,7 @@ def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: 
     Raises:
         ConfigError: samples have no tokens.
     """
-    return total_of(_read(dataset, _cut(dataset, positions), num_threads))
+    return total_of(_read(dataset, _cut(dataset, positions), num_threads, total=len(positions)))
 
 
 def digests_of_batches(dataset: Any, batches: Iterable[Batch], *, num_threads: int = 1) -> NDArray[np.uint64]:
@@ -64,7 +65,7 @@ def positions_of_share(start: int, stop: int, share: Share) -> Iterator[range]:
         yield range(first, min(first + share.micro_batch_size, stop))
 
 
-def _read(dataset: Any, batches: Iterable[Batch], num_threads: int) -> DigestSums:
+def _read(dataset: Any, batches: Iterable[Batch], num_threads: int, *, total: int | None = None) -> DigestSums:
     """Returns the digests of batches, read by threads that are a few batches ahead."""
     num_threads = checked_integer("num_threads", num_threads, at_least=1)
     known = ([position for position in batch if position is not None] for batch in batches)
@@ -73,14 +74,16 @@ def _read(dataset: Any, batches: Iterable[Batch], num_threads: int) -> DigestSum
     pending: deque[tuple[list[int], Future[NDArray[np.uint64]]]] = deque()
     sums = DigestSums()
     try:
-        while True:
-            for batch in itertools.islice(upcoming, 2 * num_threads - len(pending)):
-                positions = list(batch)
-                pending.append((positions, executor.submit(partial(_digests, dataset, positions))))
-            if not pending:
-                return sums
-            positions, digests = pending.popleft()
-            sums.add(positions, digests.result())
+        with task("replay", unit="samples", total=total) as advance:
+            while True:
+                for batch in itertools.islice(upcoming, 2 * num_threads - len(pending)):
+                    positions = list(batch)
+                    pending.append((positions, executor.submit(partial(_digests, dataset, positions))))
+                if not pending:
+                    return sums
+                positions, digests = pending.popleft()
+                sums.add(positions, digests.result())
+                advance(len(positions))
     finally:
         executor.shutdown(cancel_futures=True)
 

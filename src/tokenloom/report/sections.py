@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tokenloom.errors import TokenloomError
 from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.progress import task
 from tokenloom.rendering.html import element, joined
 from tokenloom.report.blend_section import blend_section
 from tokenloom.report.documents_section import documents_section
@@ -112,8 +113,12 @@ def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeS
 
 def made_sections(target: Target, options: ReportOptions) -> Iterator[MadeSection]:
     """Yields the sections of a target, one after the other, each when it is made."""
-    for listed in sections_of(target):
-        yield made(listed, target, options)
+    wanted = sections_of(target)
+    with task("report", unit="sections", total=len(wanted)) as advance:
+        for listed in wanted:
+            advance.note(listed.title)
+            yield made(listed, target, options)
+            advance()
 
 
 def _failed(listed: ListedSection, failure: Exception, error: str) -> Section:

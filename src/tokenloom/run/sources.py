@@ -19,6 +19,7 @@ from tokenloom.indexed.manifest.check import manifest_head_of, manifest_of
 from tokenloom.indexed.manifest.contents import Manifest, index_start_crc32
 from tokenloom.indexed.manifest.file import manifest_path
 from tokenloom.order.computed_keys import source_key
+from tokenloom.progress import task
 from tokenloom.run.find_pairs import NUM_THREADS, find_pairs, place_of
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
@@ -64,12 +65,15 @@ def lock_sources(
     order = [*olds, *(name for name in named if name not in olds)]
     prefixes = {name: find_pairs(source, settings) for name, source in named.items()}
     _check_each_in_one_source({**{each.name: [pair.prefix for pair in each.pairs] for each in kept}, **prefixes})
-    with ThreadPoolExecutor(NUM_THREADS) as executor:
-        everything = [prefix for found in prefixes.values() for prefix in found]
-        looked_at = executor.map(
-            lambda prefix: lock_pair(prefix, tokenizer=tokenizer, object_storage=object_storage), everything
-        )
-        seen = dict(zip(everything, looked_at, strict=True))
+    everything = [prefix for found in prefixes.values() for prefix in found]
+    with task("lock", unit="pairs", total=len(everything)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
+
+        def look(prefix: str) -> LockedPair:
+            found = lock_pair(prefix, tokenizer=tokenizer, object_storage=object_storage)
+            advance()
+            return found
+
+        seen = dict(zip(everything, executor.map(look, everything), strict=True))
     sources = []
     for name in order:
         if name in named:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tokenloom.datasets.slot_counts import SlotCounts, count_windows
 from tokenloom.errors import ConfigError
+from tokenloom.progress import also_told, task
 from tokenloom.run.audit.ledger_counts import Part, Report, SlotCounter
 from tokenloom.run.audit.ledger_rows import LedgerRow, LedgerStage, RunLedger, summed_over_stages
 from tokenloom.run.dataset import RunDataset
@@ -41,7 +42,6 @@ def ledger_of(
         ConfigError: the run has no such position, or no end.
         DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
     """
-    lock = run.lock
     end = run.num_samples
     if until is None and end is None:
         message = "expected a position up to which the ledger goes, of a run without an end, found none"
@@ -51,6 +51,12 @@ def ledger_of(
     if position < 0 or (end is not None and position > end):
         message = f"expected a position in [0, {end if end is not None else '2**60'}] of the run, found {position}"
         raise ConfigError(message)
+    with task("ledger", unit="samples") as advance:
+        return _ledger(run, position, reads_data=reads_data, report=also_told(advance, report))
+
+
+def _ledger(run: Run, position: int, *, reads_data: bool, report: Report) -> RunLedger:
+    lock = run.lock
     if lock.is_megatron:
         from tokenloom.run.audit.ledger_stored import stored_ledger
 
