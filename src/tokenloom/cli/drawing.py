@@ -33,7 +33,7 @@ def add_look(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=["auto", "always", "never"],
         default="auto",
-        help="colours, or marks that say the same (default auto: colours on a terminal; NO_COLOR and FORCE_COLOR are heeded)",
+        help="colours, or marks that say the same (default auto: as NO_COLOR, FORCE_COLOR or the terminal say)",
     )
 
 
