@@ -22,6 +22,7 @@ from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.order.block_shuffle import BlockShuffle
+from tokenloom.progress import task
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import SourceStatistics
 
@@ -157,11 +158,13 @@ def run(options: argparse.Namespace) -> int:
     loader = build_dataloader(dataset, sampler, num_workers=options.workers)
     num_batches = num_tokens = 0
     started = time.perf_counter()
-    for batch in loader:
-        num_batches += 1
-        num_tokens += batch["tokens"].numel()
-        if num_batches == options.batches:
-            break
+    with task("stream", unit="batches", total=options.batches) as advance:
+        for batch in loader:
+            num_batches += 1
+            num_tokens += batch["tokens"].numel()
+            advance.tell(num_batches, total=options.batches, num_tokens=num_tokens)
+            if num_batches == options.batches:
+                break
     seconds = time.perf_counter() - started
     statistics = loader_statistics(loader)
     if options.json:
