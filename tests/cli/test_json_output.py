@@ -19,7 +19,7 @@ from tests.cli.runs import write_run
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.run.data import write_source
 
-from tokenloom import cli
+from tokenloom import cli, demo
 from tokenloom.cli.json_output import json_text
 
 
@@ -71,7 +71,7 @@ def _leaves(parser, name=()):
 
 COMMANDS = dict(_leaves(cli.build_parser()))
 
-SAYS_NOTHING = {"explore", "demo"}
+SAYS_NOTHING = {"explore"}
 """Commands without facts to print: what they are for is seen elsewhere."""
 
 LIKE = {"when": "trace", "run amend": "run lock", "prove": "check-proof"}
@@ -118,6 +118,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "ledger": (*RUN, "--until-position", 20),
     "replay": (*RUN, "--to-position", 8),
     "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
+    "demo": ("--output", "F/out/demo", "--vocab-size", 300, "--sequence-length", 64),
     "doctor": ("--no-speed", "F"),
     "verify-resume": ("F/loaders.py:make", "--batches", 3, "--world-sizes", "1", "--kill-at", 1, "--seed", 1),
 }
@@ -170,7 +171,9 @@ def test_every_command_prints_json():
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys):
+def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys, monkeypatch):
+    texts = [(str(number), f"def f{number}():\n    return {number}\n" * 20) for number in range(40)]
+    monkeypatch.setattr(demo, "source_texts", lambda: iter(texts))
     if command == "prove":
         shutil.copy(folder / "first.commitment.json", folder / "run.commitment.json")
     capsys.readouterr()
@@ -183,3 +186,28 @@ def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys):
         assert found
         assert [name for name in found if not re.fullmatch("[a-z][a-z0-9_]*", name)] == []
         assert sorted(set(found) - named) == []
+
+
+def test_looking_first_prints_json_too(folder, capsys):
+    words = _words("preprocess", CASES["preprocess"], folder)
+    assert cli.main([*words, "--dry-run", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (document,) = found["documents"]
+    assert (document["key"], document["text"], document["num_tokens"]) == ("text", "two words", 9)
+    assert (found["num_files"], found["bad_lines"]) == (1, [])
+
+
+def test_how_well_blocks_mix_is_told_by_dataset(folder, capsys):
+    words = _words("stream", CASES["stream"], folder)
+    assert cli.main([*words, "--block-shuffle", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["mixing"]) == [str(folder / "plain")]
+    assert 0 <= found["mixing"][str(folder / "plain")]["mean_displacement"] <= 1
+    assert (found["num_batches"], found["num_tokens"]) == (2, 2 * 8 * 8)
+
+
+def test_an_error_is_text_on_stderr_and_nothing_on_stdout(capsys):
+    assert cli.main(["info", "absent", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")

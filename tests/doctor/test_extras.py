@@ -50,7 +50,7 @@ def test_an_extra_that_nobody_installed_is_told_with_what_it_is_for():
     found = finding_of("parquet", [Requirement(package="pyarrow", at_least="20", version=None)])
     assert found.verdict is Verdict.ok
     assert (found.text, found.hint) == (
-        "not installed, for Parquet and Arrow input",
+        "not installed; brings Parquet and Arrow input",
         "`pip install 'tokenloom[parquet]'`",
     )
     found = finding_of("something-new", [Requirement(package="pkg", at_least="", version=None)])

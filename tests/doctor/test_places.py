@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -80,7 +84,9 @@ def test_a_mount_that_does_not_answer_is_a_problem(tmp_path, monkeypatch):
         ("cache", "overlay", {}, Verdict.warning, "goes with the container"),
         ("data", "overlay", {}, Verdict.ok, None),
         ("cache", "ext4", {"num_free_bytes": 1 << 30}, Verdict.warning, "takes up to 8.59 GB"),
-        ("data", "ext4", {"num_free_bytes": 1 << 20}, Verdict.warning, "make room"),
+        ("data", "ext4", {"num_free_bytes": 1 << 26}, Verdict.warning, "make room before"),
+        ("data", "ext4", {"num_free_bytes": 0, "failed": {"mapping": "No space"}}, Verdict.problem, "it is full"),
+        ("cache", "ext4", {"num_free_bytes": 1 << 20}, Verdict.problem, "it is full: make room, or name a folder"),
         ("data", "ext4", {"num_free_inodes": 5}, Verdict.warning, "few files"),
         ("data", "btrfs", {"num_free_inodes": None}, Verdict.ok, None),
         ("data", "ext4", {"reason": "Read-only file system"}, Verdict.ok, "data can be read here"),
@@ -104,8 +110,30 @@ def test_a_read_only_folder_is_told_with_the_reason():
 def test_a_folder_that_takes_no_files_can_still_be_read():
     (found,) = (each for each in check_places(Asked(paths=("/proc",), measures_speed=True)) if each.subject == "data")
     assert found.verdict is Verdict.ok
-    assert "proc of proc" in found.text
+    assert "/proc: proc; " in found.text
     assert "cannot be written" in found.text
+
+
+def test_a_disk_that_is_nearly_full_is_not_filled_by_measuring_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "try_folder", lambda folder: trial(num_free_bytes=100_000_000))
+    said: list[str] = []
+    subjects = [found.subject for found in check_places(Asked(paths=(str(tmp_path),), say=said.append))]
+    assert (subjects, said) == (["cache", "data"], [])
+
+
+def test_a_full_file_system_is_a_problem(tmp_path):
+    """A real one, where this machine lets a test mount it; another test holds what is made of its numbers."""
+    mount = f"mount -t tmpfs -o size=64k none {tmp_path} && head -c 65536 /dev/zero > {tmp_path}/all"
+    inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*inside, mount], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    look = f"{sys.executable} -m tokenloom doctor --json {tmp_path}"
+    done = subprocess.run([*inside, f"{mount} && {look}"], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    findings = {each["subject"]: each for check in json.loads(done.stdout)["checks"] for each in check["findings"]}
+    assert findings["data"]["verdict"] == "problem"
+    assert findings["data"]["text"].startswith(f"{tmp_path}: tmpfs; 0 bytes free")
+    assert findings["data"]["hint"] == "it is full: make room, or write to another disk"
 
 
 def test_a_slow_disk_is_warned_of():

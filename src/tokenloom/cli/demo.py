@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenloom import demo
 from tokenloom.cli.drawing import print_shown, short_look
+from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
@@ -34,58 +35,81 @@ def add_parser(commands: Any) -> None:
         "--sequence-length", type=count, default=1024, metavar="S", help="tokens per sample (default 1024)"
     )
     parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
+    add_json(
+        parser,
+        "prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds, num_samples by split, "
+        "stream with tensors, startup_seconds, num_epochs, num_batches, num_tokens, seconds; and what is missing",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Walks the path and prints what happens."""
-    for sentence in demo.missing_parts():
-        print(sentence)
+    tell = _tell_nothing if options.json else print
+    missing = demo.missing_parts()
+    for sentence in missing:
+        tell(sentence)
     folder = options.output
     corpus, prefix = os.path.join(folder, "stdlib.jsonl"), os.path.join(folder, "stdlib")
     with storage_errors("create", folder):
         os.makedirs(folder, exist_ok=True)
 
-    print("1. Text: the sources of Python's standard library, as JSON lines")
+    tell("1. Text: the sources of Python's standard library, as JSON lines")
     num_bytes = demo.write_corpus(corpus)
-    print(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
+    tell(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
 
-    print(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
+    tell(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
     path = os.path.join(folder, "tokenizer.json")
     tokenizer = demo.train_tokenizer(path, vocab_size=options.vocab_size)
-    print(f"   {path}")
+    tell(f"   {path}")
 
-    print("3. Preprocess: text to .bin/.idx")
+    tell("3. Preprocess: text to .bin/.idx")
     summary = preprocess_corpus(
         corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True, overwrite=True
     )
     data = f"{prefix}_text_document"
-    print(f"   {data}.bin/.idx")
-    print(
+    tell(f"   {data}.bin/.idx")
+    tell(
         f"   {summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}, "
         f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine}"
     )
 
-    print("4. Datasets: shuffled samples of fixed length, split by document")
+    tell("4. Datasets: shuffled samples of fixed length, split by document")
     datasets = demo.build_datasets(
         data, tokenizer, sequence_length=options.sequence_length, path_to_cache=os.path.join(folder, "cache")
     )
     for dataset in datasets:
-        print(f"   {dataset.index_split.name}: {len(dataset):,} samples of {options.sequence_length:,} tokens")
+        tell(f"   {dataset.index_split.name}: {len(dataset):,} samples of {options.sequence_length:,} tokens")
     train = datasets[0]
 
     number = demo.first_sample_of_several_documents(train)
-    print(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
-    print_shown(shown_sample(train, number, tokenizer), short_look(_MOST_TOKENS))
+    tell(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
+    if not options.json:
+        print_shown(shown_sample(train, number, tokenizer), short_look(_MOST_TOKENS))
 
-    print(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
+    tell(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
     report = demo.stream(train, micro_batch_size=options.micro_batch_size)
     kind = "torch tensors, its import included" if report.tensors == "torch" else "NumPy arrays"
-    print(f"   start-up:  {report.startup_seconds:.2f} s to the first batch of {kind}")
-    print(
+    tell(f"   start-up:  {report.startup_seconds:.2f} s to the first batch of {kind}")
+    tell(
         f"   streaming: {report.num_tokens / report.seconds:,.0f} tokens/s, "
         f"{report.num_batches:,} batches in {report.seconds:.2f} s"
     )
+    if options.json:
+        print_json(
+            {
+                "prefix": data,
+                "num_text_bytes": num_bytes,
+                "tokenizer": path,
+                "num_documents": summary.num_documents,
+                "num_tokens": summary.num_tokens,
+                "preprocess_seconds": summary.seconds,
+                "num_samples": {dataset.index_split.name: len(dataset) for dataset in datasets},
+                "stream": report,
+                "missing": missing,
+            }
+        )
+        return 0
     print(
         "\nLook further:\n"
         f"   tokenloom info {data}\n"
@@ -94,3 +118,7 @@ def run(options: argparse.Namespace) -> int:
         f"   tokenloom report {data} -o report.html"
     )
     return 0
+
+
+def _tell_nothing(_: str) -> None:
+    """Takes what people would read."""

@@ -29,7 +29,7 @@ def check_environment(asked: Asked) -> Iterator[Finding]:
     yield _processor()
     yield _cores()
     yield _memory()
-    yield from _frameworks()
+    yield from _megatron()
     yield _output(asked.encoding)
 
 
@@ -84,14 +84,7 @@ def _memory() -> Finding:
     return Finding(subject="memory", text=text, facts=facts)
 
 
-def _frameworks() -> Iterator[Finding]:
-    try:
-        torch = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        hint = "`pip install tokenloom[torch]` for batches as tensors, and for loaders with processes"
-        yield Finding(subject="torch", text="not installed", hint=hint, facts={"version": None})
-    else:
-        yield Finding(subject="torch", text=torch, facts={"version": torch})
+def _megatron() -> Iterator[Finding]:
     megatron = installed_version()
     if megatron is None:
         return

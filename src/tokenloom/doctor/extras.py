@@ -79,15 +79,23 @@ def finding_of(extra: str, requirements: list[Requirement]) -> Finding:
     old = [f"{each.package} {each.version} is older than {each.at_least}" for each in there if each.is_old]
     facts = {"packages": {each.package: each.version for each in requirements}, "missing": missing, "old": old}
     install = f"`pip install 'tokenloom[{extra}]'`"
-    purpose = f", for {_PURPOSES[extra]}" if extra in _PURPOSES else ""
+    purpose = _PURPOSES.get(extra, "")
     if not there:
-        return Finding(subject=extra, text=f"not installed{purpose}", hint=install, facts=facts)
+        return Finding(
+            subject=extra, text="not installed" + (f"; brings {purpose}" if purpose else ""), hint=install, facts=facts
+        )
     text = ", ".join(f"{each.package} {each.version}" for each in there)
     if missing:
         text += f"; without {', '.join(missing)}"
     if old or missing:
         text = "; ".join([text, *old])
-        return Finding(subject=extra, verdict=Verdict.warning, text=text, hint=install + purpose, facts=facts)
+        return Finding(
+            subject=extra,
+            verdict=Verdict.warning,
+            text=text,
+            hint=install + (f", for {purpose}" if purpose else ""),
+            facts=facts,
+        )
     return Finding(subject=extra, text=text, facts=facts)
 
 

@@ -19,8 +19,12 @@ _MEMORY = ("tmpfs", "ramfs")
 _PATIENCE_SECONDS = 5.0
 """A server of files that takes longer than this for a few calls is not there."""
 
+_FULL_BYTES = 16 << 20
 _LITTLE_BYTES = 1 << 30
 _FEW_INODES = 10_000
+_ROOM = 4
+"""How often the file of a measurement must fit: others may be writing to the same disk."""
+
 _SLOW_BYTES_PER_SECOND = 50e6
 
 
@@ -40,7 +44,8 @@ def check_places(asked: Asked) -> Iterator[Finding]:
             trial, device, real = found
             mount = mount_of(real, mounted)
             yield place_finding(subject, path, mount, trial)
-            if asked.measures_speed and trial.is_writable and device not in measured:
+            has_room = trial.num_free_bytes > _ROOM * MOST_BYTES
+            if asked.measures_speed and trial.is_writable and has_room and device not in measured:
                 measured.add(device)
                 asked.say(f"measuring the disk of {trial.folder}: {size(MOST_BYTES)} and {MOST_SECONDS:g} s at most")
                 speed = answer_within(2 * _PATIENCE_SECONDS, partial(measure_disk, trial.folder))
@@ -67,7 +72,8 @@ def folder_of(path: str) -> str | None:
 
 def place_finding(subject: str, path: str, mount: Mount | None, trial: Trial) -> Finding:
     """Returns what a folder is like: the gravest thing decides the verdict, and what is to be done."""
-    kind = "an unknown file system" if mount is None else f"{mount.kind} of {mount.source}"
+    kind = "an unknown file system" if mount is None else mount.kind
+    kind += "" if mount is None or mount.source in (mount.kind, "none") else f" of {mount.source}"
     free = f"{size(trial.num_free_bytes)} free"
     words = [f"{path}: {kind}", free if trial.num_free_inodes is None else f"{free}, {trial.num_free_inodes:,} files"]
     words.append("writable" if trial.is_writable else f"cannot be written ({trial.reason})")
@@ -90,6 +96,8 @@ def place_finding(subject: str, path: str, mount: Mount | None, trial: Trial) ->
 def _judged(subject: str, mount: Mount | None, trial: Trial) -> tuple[Verdict, str | None]:
     is_cache, kind = subject == "cache", "" if mount is None else mount.kind
     elsewhere = f"name a folder of a local disk with {CACHE_VARIABLE}"
+    if trial.is_writable and trial.num_free_bytes < _FULL_BYTES:
+        return Verdict.problem, f"it is full: make room, or {elsewhere if is_cache else 'write to another disk'}"
     if trial.failed:
         return Verdict.problem, "mount it with locks, or write to another disk: outputs and caches rely on these"
     if not trial.is_writable:
