@@ -121,3 +121,15 @@ def _answer_in_text(server: socket.socket) -> None:
         with connection:
             connection.recv(1 << 16)
             connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+
+def test_an_unencrypted_endpoint_elsewhere_is_asked_where_it_is_allowed(bucket: Bucket, monkeypatch):
+    """The server of the tests stands in for one on another machine."""
+    address = bucket.put("data/x", b"bytes")
+    monkeypatch.setattr(Endpoint, "is_loopback", property(lambda _: False))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.endpoint)
+    with pytest.raises(ConfigError, match="expected an encrypted connection"):
+        s3_endpoint()
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    close_storages()
+    assert bytes(RemoteFile(address).read(0, 5)) == b"bytes"

@@ -181,8 +181,8 @@ def _make_store(address: ObjectAddress, endpoint: Endpoint | None, options: dict
         return stores.GCSStore(address.bucket, client_options=options, retry_config=retries)
     if address.scheme == "az":
         return stores.AzureStore(address.bucket, client_options=options, retry_config=retries)
-    if endpoint is not None and endpoint.is_loopback:
-        options = {**options, "allow_http": True}
+    if endpoint is not None and endpoint.url.startswith("http://"):  # which `s3_endpoint` has found to be allowed
+        options = {**options, "allow_http": True}  # the library reads AWS_ALLOW_HTTP only where no options are given
     return stores.S3Store(
         address.bucket,
         **({} if endpoint is None else {"endpoint": endpoint.url}),
