@@ -369,7 +369,7 @@ def test_trials_are_told_and_leave_nothing(folder: Path, capsys: pytest.CaptureF
         (["--shard-size", "1 mile"], "expected a number of bytes such as 500MB or 10GiB, found '1 mile'"),
         (["--shard-size", "0"], "expected a number of bytes such as 500MB or 10GiB, found '0'"),
         (["--memory", "1KB"], "expected memory_bytes of at least 67108864, got 1000"),
-        (["--split", "train"], "expected names and shares such as train=0.99,valid=0.01, found 'train'"),
+        (["--split", "train"], "write weights such as 98,1,1, or shares such as train=0.98"),
         (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
         (["--split", "a=1", "--split-seed", "-1"], "expected a split_seed in [0, 2**64), got -1"),
         (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),

@@ -94,10 +94,6 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
             ["--sample", "0", "--split", "1", "--from", "test", "--tokenizer", "{tokenizer}"],
             "error: the split '1' leaves nothing for test\n",
         ),
-        (
-            ["--sample", "0", "--split", "1,-1", "--tokenizer", "{tokenizer}"],
-            "error: expected weights of at least 0 in the split, found a minus sign in '1,-1'\n",
-        ),
         (["--document", "0", "--multimodal"], "error: `{prefix}.idx`"),
     ],
 )

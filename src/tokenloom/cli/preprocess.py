@@ -95,8 +95,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         "--split",
         type=shares,
         default={},
-        metavar="NAME=SHARE,...",
-        help="share of documents of each dataset, assigned by a hash of their text: train=0.99,valid=0.01",
+        metavar="SPLIT",
+        help="share of documents of each dataset, assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
     )
     group.add_argument(
         "--split-seed",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
 from tokenloom.cli.parser import CommandParser
-from tokenloom.cli.values import count, number, size, sizes
+from tokenloom.cli.values import count, number, size, sizes, split_weights
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.order.policies import policy_names
@@ -38,7 +38,9 @@ def add_data_options(parser: CommandParser) -> None:
 def add_run_options(parser: CommandParser) -> None:
     """Declares what decides the number of samples."""
     add_data_options(parser)
-    parser.add_argument("--split", help='weights of train, valid and test (default "969,30,1")')
+    parser.add_argument(
+        "--split", type=split_weights, metavar="SPLIT", help="98,1,1 or train=0.99,valid=0.01 (default 969,30,1)"
+    )
     parser.add_argument(
         "--sequence-length", "--seq-length", type=count, required=True, metavar="S", help="tokens per sample"
     )

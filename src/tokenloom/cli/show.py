@@ -12,7 +12,7 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.run_options import add_window_policy
 from tokenloom.cli.show_position import show_position
-from tokenloom.cli.values import count, signed_number, whole_number
+from tokenloom.cli.values import count, signed_number, split_weights, whole_number
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -62,7 +62,13 @@ def add_parser(commands: Any) -> None:
     )
     add_window_policy(group)
     group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
-    group.add_argument("--split", default="969,30,1", help='weights of train, valid and test (default "969,30,1")')
+    group.add_argument(
+        "--split",
+        type=split_weights,
+        default="969,30,1",
+        metavar="SPLIT",
+        help="98,1,1 or train=0.99,valid=0.01 (default 969,30,1)",
+    )
     group.add_argument(
         "--from",
         dest="split_name",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +16,9 @@ from tokenloom.numbers import items_of, number_or_none, parse_bytes, parse_integ
 from tokenloom.run.amounts import count_of, share_of, weight_of
 
 Value = TypeVar("Value")
+
+_SPLITS = ("train", "valid", "test")
+_BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
 
 
 def option(parse: Callable[[str], Value]) -> Callable[[str], Value]:
@@ -80,18 +84,46 @@ def _size(text: str, where: str) -> int | None:
 
 @option
 def shares(text: str) -> dict[str, float]:
-    """Returns shares by name, such as `train=0.99,valid=0.01`."""
+    """Returns shares by name, of `train=0.99,valid=0.01`, or of weights of train, valid and test such as `98,1,1`."""
+    if "=" in text:
+        return _named_shares(text)
+    return {name: share for name, share in zip(_SPLITS, _shares_of_weights(text), strict=True) if share}
+
+
+@option
+def split_weights(text: str) -> str:
+    """Returns weights of train, valid and test, such as `98,1,1`; from shares by name, too."""
+    if "=" not in text:
+        _shares_of_weights(text)  # which says what is wrong
+        return text
+    named = _named_shares(text)
+    if not (set(named) <= set(_SPLITS) and math.isclose(sum(named.values()), 1)):
+        message = f"expected shares of train, valid and test that add up to 1, found {quoted(text)}"
+        raise ConfigError(message, hint=_BOTH_SPLITS)
+    return ",".join(str(Decimal(repr(named.get(name, 0.0)))) for name in _SPLITS)
+
+
+def _shares_of_weights(text: str) -> list[float]:
+    from tokenloom.datasets.splits import parse_and_normalize_split
+
+    try:
+        return parse_and_normalize_split(text)
+    except ConfigError as error:
+        raise ConfigError(error.message, hint=_BOTH_SPLITS) from None
+
+
+def _named_shares(text: str) -> dict[str, float]:
     named: dict[str, float] = {}
     for item in items_of(text):
-        where = f"expected names and shares such as train=0.99,valid=0.01, found {quoted(text)}: {item.place}"
+        where = f"{quoted(text)}: {item.place}"
         name, equals, share = item.text.partition("=")
         if not equals or not name or name in named:
             message = f"{where} {'names a split again' if name in named else 'is no name and share'}"
-            raise ConfigError(message)
+            raise ConfigError(message, hint=_BOTH_SPLITS)
         named[name] = parse_number(share, where)
         if not 0 < named[name] <= 1:
             message = f"{where} is not above 0 and at most 1"
-            raise ConfigError(message)
+            raise ConfigError(message, hint=_BOTH_SPLITS)
     return named
 
 
