@@ -37,12 +37,14 @@ def test_what_does_not_fit_so_becomes_blocks():
     assert shortened(PLAN, ROWS, 40) is None
     assert list(blocks(PLAN, ROWS, 40)) == [
         "demo-output/corpus/train_text_document",
-        "  tokens 1,234,567",
-        "  weight 0.75",
+        "  tokens 1,234,567, weight 0.75",
         "b",
-        "  tokens 12",
-        "  weight 0.25",
+        "  tokens 12, weight 0.25",
     ]
+
+
+def test_empty_cells_are_left_out_of_blocks():
+    assert list(blocks(PLAN, [("total", "", "1")], 40)) == ["total", "  weight 1"]
 
 
 def test_values_stand_behind_their_names_or_below_them():

@@ -252,3 +252,13 @@ def test_the_same_seed_gives_the_same_run():
         return [str(rank.outcome) for rank in world.ranks], world.now
 
     assert trace(5) == trace(5)
+
+
+def test_the_collector_knows_for_whom_it_waits():
+    collector = Seat(Ranks(rank=3, world_size=4, host="host"), pid=1, silence_seconds=60, now=0.0)
+    collector.attend("the build")
+    assert (collector.unreported, collector.step) == ([0, 1, 2, 3], "the build")
+    collector.report({"step": "the build"})
+    collector.arrive(1)
+    collector.hear(1, {"kind": "report", "record": {"step": "the build"}})
+    assert collector.unreported == [0, 2]

@@ -74,8 +74,8 @@ def blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
             both = f"{first}: {others[0]}"
             lines = [both] if cell_width(both) <= width else [f"{first}:", *_indented(others[0], width)]
         else:
-            named = [f"{column} {cell}".strip() for column, cell in zip(columns[1:], others, strict=True)]
-            lines = [first, *(line for text in named for line in _indented(text, width))]
+            named = [f"{column} {cell}" for column, cell in zip(columns[1:], others, strict=True) if cell]
+            lines = [first, *_indented(", ".join(named), width)]
         for line in lines:
             for part in folded([Piece(line)], width):
                 yield "".join(piece.text for piece in part).rstrip()
