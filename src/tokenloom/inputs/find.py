@@ -52,8 +52,9 @@ def find_inputs(
     """Returns the files that names stand for, with what each is.
 
     A name is a file; a folder, taken with all folders in it; a glob (`**` for any folders); the same of object storage
-    (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`); `@PATH`, a file with such names, one a
-    line, those of files relative to the current folder; or `-`, standard input. Folders, and files in folders, whose
+    (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or of the Hugging Face hub
+    (`hf://datasets/org/name`); `@PATH`, a file with such names, one a line, those of files relative to the current
+    folder; or `-`, standard input. Folders, and files in folders, whose
     names begin with a dot are left out. What exists under its very name is not taken for a glob.
 
     Args:

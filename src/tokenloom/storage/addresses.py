@@ -1,4 +1,4 @@
-"""The names of objects: `s3://bucket/key`, `gs://`, `az://`, `http(s)://`, `msc://profile/key`."""
+"""The names of objects: `s3://bucket/key`, `gs://`, `az://`, `http(s)://`, `msc://profile/key`, `hf://`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ObjectAddress:
 
     Attributes:
         scheme: one of those of the modules in `storage/stores`.
-        bucket: the bucket; the container of `az`, the host of `http(s)`, the profile of `msc`.
+        bucket: the bucket; the container of `az`, the host of `http(s)`, the profile of `msc`; `datasets` of `hf`.
         key: the name of the object in it.
     """
 

@@ -55,5 +55,5 @@ def test_a_new_module_is_a_new_store(memory_store):
 def test_schemes_without_a_module_are_refused():
     with pytest.raises(ConfigError) as caught:
         parse_address("mem://bucket/one")
-    known = "s3://, gs://, az://, http://, https://, msc://"
+    known = "hf://, s3://, gs://, az://, http://, https://, msc://"
     assert caught.value.message == f"expected a path or an address with one of {known}, found `mem://bucket/one`"

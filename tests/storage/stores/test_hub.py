@@ -1,0 +1,186 @@
+"""Input of the Hugging Face hub, with its own client and a server on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.indexed.pairs import pair_bytes
+from tests.inputs.corpora import json_lines, write_parquet
+from tests.storage.hub import HubServer, Repository
+
+from tokenloom import preprocess_corpus
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.errors import (
+    AccessDeniedError,
+    ConfigError,
+    MissingExtraError,
+    MissingObjectError,
+    ReplacedObjectError,
+    StorageError,
+    UnavailableError,
+)
+from tokenloom.inputs.find import find_inputs
+from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.tokenizers.plain import ByteTokenizer
+
+pytest.importorskip("huggingface_hub")
+
+LINES = json_lines({"text": f"text {number}"} for number in range(50))
+QUICK = ObjectStorageSettings(retries=0, deadline_seconds=5, timeout_seconds=2)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with HubServer() as server:
+        server.repositories["org/name"] = Repository(
+            {"data/a.jsonl": LINES, "data/b.jsonl": LINES, "README.md": b"# words"}, large={"data/b.jsonl"}
+        )
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        close_storages()
+        yield server
+        close_storages()
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("revision", ["", "@v1", "@refs%2Fpr%2F1"])
+def test_ranges_of_small_and_large_files(hub: HubServer, name: str, revision: str):
+    file = RemoteFile(f"hf://datasets/org/name{revision}/data/{name}.jsonl")
+    assert file.num_bytes == len(LINES)
+    assert file.read(0, len(LINES)).tobytes() == LINES
+    assert file.read(7, 100).tobytes() == LINES[7:107]
+    assert file.read(len(LINES) - 3, 3).tobytes() == LINES[-3:]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hf://datasets/org/name", ["data/a.jsonl", "data/b.jsonl"]),
+        ("hf://datasets/org/name/", ["data/a.jsonl", "data/b.jsonl"]),
+        ("hf://datasets/org/name/data", ["data/a.jsonl", "data/b.jsonl"]),
+        ("hf://datasets/org/name/data/*b*.jsonl", ["data/b.jsonl"]),
+        ("hf://datasets/org/name/data/a.jsonl", ["data/a.jsonl"]),
+    ],
+)
+def test_what_names_stand_for(hub: HubServer, name: str, expected: list[str]):
+    found = find_inputs([name])
+    assert [file.path for file in found.files] == [f"hf://datasets/org/name/{path}" for path in expected]
+
+
+def test_a_corpus_of_the_hub_is_that_of_the_same_files_here(hub: HubServer, tmp_path: Path):
+    parquet = write_parquet(tmp_path / "c.parquet", [{"text": "of a table"}]).read_bytes()
+    hub.repositories["org/name"].files["data/c.parquet"] = parquet
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(LINES)
+    remote, local = "hf://datasets/org/name/data", str(tmp_path)
+    for folder, output in ((remote, "x"), (local, "y")):
+        names = [f"{folder}/{name}" for name in ("a.jsonl", "b.jsonl", "c.parquet")]
+        settings = CorpusSettings(shard_bytes=200)
+        preprocess_corpus(names, tmp_path / output, ByteTokenizer(), settings, num_processes=1)
+    assert pair_bytes(tmp_path / "x_text_document") == pair_bytes(tmp_path / "y_text_document")
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_other_bytes_than_those_that_were_opened_are_an_error(hub: HubServer, name: str):
+    file = RemoteFile(f"hf://datasets/org/name/data/{name}.jsonl")
+    hub.repositories["org/name"].files[f"data/{name}.jsonl"] = LINES[::-1]
+    with pytest.raises(ReplacedObjectError, match=r"was replaced after it was opened"):
+        file.read(0, 10)
+
+
+def test_private_files_need_the_token(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
+    hub.repositories["org/secret"] = Repository({"a.jsonl": LINES}, token="hf_right")
+    with pytest.raises(MissingObjectError, match=r"no repository for `.*secret/a.jsonl`, or a private one") as caught:
+        RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
+    assert caught.value.hint == "check its name; a private one needs a token: `HF_TOKEN` or `hf auth login`"
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(AccessDeniedError, match=r"access to `.*secret/a.jsonl` was denied") as denied:
+        RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
+    assert "hf_wrong" not in str(denied.value)
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK).read(0, 5).tobytes() == LINES[:5]
+
+
+def test_gated_files_say_what_to_accept(hub: HubServer):
+    hub.repositories["org/gated"] = Repository({"a.jsonl": LINES}, is_gated=True)
+    with pytest.raises(AccessDeniedError, match=r"access to `.*gated.*` was denied: its repository is gated") as caught:
+        find_inputs(["hf://datasets/org/gated/a.jsonl"])
+    assert "accept its conditions on its page of the hub" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://datasets/org/none/a.jsonl", "no repository for `hf://datasets/org/none/a.jsonl/?`, or a private one"),
+        ("hf://datasets/org/name/none.jsonl", "no object `hf://datasets/org/name/none.jsonl`"),
+        ("hf://datasets/org/name@v9/data/a.jsonl", "no object `hf://datasets/org/name@v9/data/a.jsonl/?`"),
+    ],
+)
+def test_what_is_not_there(hub: HubServer, address: str, message: str):
+    with pytest.raises(MissingObjectError, match=message):
+        find_inputs([address])
+
+
+@pytest.mark.parametrize("address", ["hf://datasets/name", "hf://org"])
+def test_addresses_of_no_repository(hub: HubServer, address: str):
+    with pytest.raises(ConfigError, match=r"expected `hf://"):
+        find_inputs([address])
+
+
+def test_a_server_in_trouble_is_named(hub: HubServer):
+    hub.status = 500
+    with pytest.raises(UnavailableError, match=r"`hf://datasets/org/name/data/a.jsonl` cannot be reached"):
+        RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
+
+
+def test_without_a_network_the_endpoint_is_named(monkeypatch: pytest.MonkeyPatch):
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+    close_storages()
+    with pytest.raises(UnavailableError, match=r"cannot be reached") as caught:
+        RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
+    assert "HF_ENDPOINT" in caught.value.hint
+    close_storages()
+
+
+def test_a_client_that_is_offline_says_so(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(StorageError, match=r"cannot be read: the hub's client is offline") as caught:
+        RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
+    assert "HF_HUB_OFFLINE" in caught.value.hint
+    assert hub.requests == []
+
+
+def test_nothing_is_asked_of_the_hub_for_names_without_its_scheme(hub: HubServer, tmp_path: Path):
+    with pytest.raises(StorageError):
+        find_inputs(["org/name"])
+    assert hub.requests == []
+
+
+def test_a_missing_client_is_named_with_what_installs_it(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
+    import sys
+
+    for name in ("huggingface_hub", "huggingface_hub.errors", "huggingface_hub.utils"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r"`huggingface_hub` is not installed") as caught:
+        find_inputs(["hf://datasets/org/name"])
+    assert caught.value.hint == "run `pip install tokenloom[hf]`"
+
+
+def test_nothing_is_written(hub: HubServer, tmp_path: Path):
+    from tokenloom.storage.addresses import parse_address
+    from tokenloom.storage.stores.hub import make_client
+
+    address = parse_address("hf://datasets/org/name/new.jsonl")
+    client = make_client(address, QUICK)
+    for write in (lambda: client.upload(address, str(tmp_path)), lambda: client.delete(address)):
+        with pytest.raises(StorageError, match=r"the hub is read only here"):
+            write()
+    assert client.keys(parse_address("hf://datasets/org/name/data")) == [
+        "org/name/data/a.jsonl",
+        "org/name/data/b.jsonl",
+    ]
