@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from tokenloom.datasets.blends import Blend, BlendLike, checked_blend, warn_of_duplicates
+from tokenloom.datasets.inherited_settings import ShowsSettings
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix, split_text
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
@@ -24,7 +25,7 @@ _USUAL_STORAGE = ObjectStorageSettings()
 
 
 @dataclass
-class BlendedMegatronDatasetConfig:
+class BlendedMegatronDatasetConfig(ShowsSettings):
     """What every dataset class needs to know.
 
     Attributes:

@@ -47,6 +47,11 @@ class DataParallelSampler:
             raise ConfigError(message)
         self.micro_batch_times_data_parallel_size: int = self.micro_batch_size * self.data_parallel_size
 
+    def __repr__(self) -> str:
+        names = ("total_samples", "consumed_samples", "micro_batch_size", "data_parallel_rank", "data_parallel_size")
+        shown = (f"{name}={vars(self)[name]}" for name in names if name in vars(self))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def _checked_position(self, position: int) -> int:
         """Returns a position to begin at: that of a sample, or the end."""
         position = checked_integer("position", position, at_least=0)

@@ -105,6 +105,9 @@ class TokenRoles:
         self.sha256 = sha256
         self._roles = {"eos": roles["eod"], **roles} if "eod" in roles else dict(roles)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
     @property
     def eod(self) -> int:
         """The id that ends a document."""
