@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import typing
+from collections.abc import Iterable
 from functools import cache
 from types import NoneType, UnionType
 
@@ -37,6 +38,53 @@ def check_types(settings: object) -> None:
         elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # numpy.bool is one
             message = f"expected {name} to be True or False, found {value!r}"
             raise ConfigError(message)
+
+
+def checked_path(name: str, path: object, *, example: str | None = None) -> str:
+    """Returns a path as a text.
+
+    Args:
+        name: name of the argument.
+        path: a text, or an object that stands for a path.
+        example: what to say as a hint.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(path, (str, os.PathLike)) and isinstance(text := os.fspath(path), str):
+        return text
+    message = f"expected a path as `{name}`, found {path!r}"
+    raise ConfigError(message, hint=example)
+
+
+def checked_paths(name: str, paths: object, *, example: str | None = None) -> list[str]:
+    """Returns a list of paths as texts.
+
+    Args:
+        name: name of the argument.
+        paths: paths, and not one of them: a text would be taken for a path per letter.
+        example: what to say as a hint.
+
+    Raises:
+        ConfigError: it is no list, or holds something else.
+    """
+    if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
+        message = f"expected a list of paths as `{name}`, found {paths!r}"
+        raise ConfigError(message, hint=f"write [{paths!r}]" if isinstance(paths, (str, os.PathLike)) else example)
+    return [checked_path(name, path, example=example) for path in paths]
+
+
+def checked_output_prefix(name: str, path: object) -> str:
+    """Returns the prefix of an output, which must end with a name: without one, files would have names like `.bin`.
+
+    Raises:
+        ConfigError: it is no path, or ends without a name.
+    """
+    text = checked_path(name, path, example="such as `data/corpus`")
+    if os.path.basename(text) in ("", ".", ".."):
+        message = f"expected a path that ends with a name as `{name}`, found {text!r}"
+        raise ConfigError(message, hint=f"such as {os.path.join(text, 'corpus')!r}")
+    return text
 
 
 def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:

@@ -75,6 +75,12 @@ class BlendedMegatronDatasetBuilder:
         builders: Builders = "auto",
     ) -> None:
         refuse_uncalled(self, self.uncalled_hooks)
+        if not isinstance(cls, type):
+            message = f"expected a dataset class as `cls`, found {cls!r}"
+            raise ConfigError(message, hint="such as `GPTDataset`")
+        if isinstance(config, (dict, type, str)):
+            message = f"expected settings as `config`, found {config!r}"
+            raise ConfigError(message, hint="such as `GPTDatasetConfig(…)`")
         if config is None or not (is_built_on_rank is None or callable(is_built_on_rank)):
             raise _misplaced(is_built_on_rank, config)
         sizes = three_sizes(sizes)

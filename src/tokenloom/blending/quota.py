@@ -119,7 +119,7 @@ def _quota(config: BlendedMegatronDatasetConfig, split: Split, size: int | None)
     bounds: tuple[float, float] | None
     if per_split:
         assert config.blend_per_split is not None
-        blend, bounds = cast(Blend | None, config.blend_per_split[split.value]), (0.0, 1.0)
+        blend, bounds = cast(list[Blend | None], config.blend_per_split)[split.value], (0.0, 1.0)
     else:
         assert config.split_matrix is not None
         blend, bounds = cast(Blend | None, config.blend), config.split_matrix[split.value]

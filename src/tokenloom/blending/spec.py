@@ -76,7 +76,7 @@ def parse_blend(
         ConfigError: entries contradict each other, or a weight is unusable; the message quotes the entry.
         DatasetNotFoundError: an entry names no pair.
     """
-    if [entries, per_split, args_file].count(None) != 2:
+    if sum(each is None for each in (entries, per_split, args_file)) != 2:
         message = "expected exactly one of a list of entries, entries per split, and a file of entries"
         raise ConfigError(message)
     if per_split is not None:
@@ -188,6 +188,8 @@ def _expand(entry: str, entries: Sequence[str], where: str) -> list[str]:
     hint = None
     if any(weight_of(text, row, where) is not None for row, text in enumerate(entries)):
         hint = f"{where} has {len(entries)} entries: weights and prefixes by turns begin with a weight, and are even"
+    elif not is_remote(entry) and os.path.isfile(entry) and prefix == entry:
+        hint = "a file that is not tokenized yet becomes a pair by `preprocess_corpus`, or by `tokenloom preprocess`"
     _check_pair(prefix, f"{entry!r} in {where}", hint=hint)
     return [prefix]
 

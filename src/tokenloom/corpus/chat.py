@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +27,13 @@ from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.schemas import Schema
 from tokenloom.preprocess.template_limits import RenderLimits
 from tokenloom.preprocess.threads import number_of_workers
+from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.huggingface import require_hugging_face
 from tokenloom.tokenizers.kinds import EngineName
+from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _REASON = "which tokens belong to an answer is told by their offsets, which other libraries do not give"
@@ -81,7 +84,7 @@ class ChatSummary:
 def preprocess_chat(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
-    tokenizer: TextTokenizer,
+    tokenizer: TextTokenizer | str | os.PathLike[str] | Any,
     *,
     chat_template: str | None = None,
     schema: Schema | None = None,
@@ -154,11 +157,12 @@ def preprocess_chat(
     """
     started = time.monotonic()
     number_of_workers(num_workers)
-    path = admit(os.fspath(input_path))
+    path = admit(checked_path("input_path", input_path, example="such as `chat.jsonl`"))
+    output_prefix = checked_output_prefix("output_prefix", output_prefix)
     file = inspect_input(path, default_format="jsonl")
     recipe = conversation_recipe(
         file,
-        require_hugging_face(tokenizer, reason=_REASON),
+        require_hugging_face(load_tokenizer(tokenizer), reason=_REASON),
         settings=OnePairSettings(
             bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
             shard_bytes=shard_bytes,

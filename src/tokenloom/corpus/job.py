@@ -171,7 +171,8 @@ def local_runner(plan: JobPlan, *, num_processes: int | None, num_workers: int |
         ConfigError: a number is below 1.
     """
     for name, number in (("process", num_processes), ("worker", num_workers)):
-        if number is not None and checked_integer(f"num_{name}", number) < 1:
+        setting = "num_processes" if name == "process" else "num_workers"
+        if number is not None and checked_integer(setting, number) < 1:
             message = f"expected at least 1 {name}, got {number!r}"
             raise ConfigError(message)
     num_processors = usable_processors()

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tokenloom.corpus.job import Runner, run_job
 from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.summary import CorpusSummary
 from tokenloom.corpus.text import plan_corpus
+from tokenloom.errors import ConfigError
+from tokenloom.setting_types import checked_paths
+from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 def preprocess_corpus(
     inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
-    tokenizer: TextTokenizer,
+    tokenizer: TextTokenizer | str | os.PathLike[str] | Any,
     settings: CorpusSettings | None = None,
     *,
     num_processes: int | None = None,
@@ -43,7 +47,7 @@ def preprocess_corpus(
         inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.
         output_prefix: prefix of the outputs; their folder must exist. With `one_pair_per_file` it is the folder, which
             is made.
-        tokenizer: tokenizer from `load_tokenizer`.
+        tokenizer: tokenizer from `load_tokenizer`, or what that takes.
         settings: see `CorpusSettings`.
         num_processes: number of processes on this machine; None for one per eight threads, or one per thread for pure
             Python.
@@ -65,8 +69,12 @@ def preprocess_corpus(
         StorageError: reading or writing failed.
     """
     started = time.monotonic()
-    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
-    plan = plan_corpus(names, output_prefix, tokenizer, settings or CorpusSettings())
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
+    names = checked_paths("inputs", names, example='such as "corpus.jsonl" or ["crawl/", "books.jsonl"]')
+    if settings is not None and not isinstance(settings, CorpusSettings):
+        message = f"expected `CorpusSettings` as `settings`, found {settings!r}"
+        raise ConfigError(message, hint="such as `CorpusSettings(append_eod=True)`")
+    plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
     return run_job(
         plan,
         num_processes=num_processes,

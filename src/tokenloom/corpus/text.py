@@ -37,6 +37,7 @@ from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.template_tokens import TemplateTokens
+from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import EngineChoice, choose_engine, max_record_bytes
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
@@ -245,7 +246,10 @@ def plan_corpus(
         StorageError: an input cannot be found or read.
     """
     found = find_inputs([os.fspath(name) for name in names], input_format=settings.input_format)
-    target = admit(os.fspath(prefix))
+    if settings.one_pair_per_file:
+        target = admit(checked_path("output_prefix", prefix))
+    else:
+        target = admit(checked_output_prefix("output_prefix", prefix))
     plan = plan_job(text_recipe(tokenizer, settings), target, found.files, ignored=found.ignored)
     _check_names([dataset for output in plan.outputs for dataset in output.datasets])
     return plan

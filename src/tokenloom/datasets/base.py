@@ -6,6 +6,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from tokenloom.datasets.shortcuts import check_overrides
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.datasets.tokenizer_match import check_tokenizer
+from tokenloom.errors import ConfigError
 from tokenloom.order.documents import Rows
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Uncalled
@@ -93,6 +95,9 @@ class MegatronDataset(ABC):
         config: Any,
     ) -> None:
         check_overrides(self, self.uncalled_hooks)
+        if not isinstance(index_split, Enum):
+            message = f"expected a `Split` as `index_split`, found {index_split!r}"
+            raise ConfigError(message, hint="such as `Split.train`")
         self.dataset = dataset
         self.dataset_path = dataset_path
         self.rows: Rows = Rows.of(indices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -34,7 +34,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         blend: the data that `split` divides; not together with `blend_per_split`. (prefixes, weights or None), one
             prefix, a list of prefixes or of weights and prefixes by turns, [[weight, prefix], …], or {prefix: weight}.
             It is held in the first form.
-        blend_per_split: one blend or None for train, valid and test each.
+        blend_per_split: one blend or None for train, valid and test each, in this order, or by these names.
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
         full_validation: validate on one whole epoch.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). It is held as a text.
@@ -67,7 +67,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     random_seed: int
     sequence_length: int
     blend: BlendLike | None = None
-    blend_per_split: Sequence[BlendLike | None] | None = None
+    blend_per_split: Sequence[BlendLike | None] | Mapping[str, BlendLike | None] | None = None
     multiple_validation_sets: bool | None = None
     full_validation: bool | None = None
     split: str | Sequence[float] | None = None
@@ -111,6 +111,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             message = f"expected `verify` to be one of {modes}, found {self.verify!r}"
             raise ConfigError(message)
         self._check_cache_options()
+        _check_kind("object_storage", self.object_storage, ObjectStorageSettings)
         self._check_data()
         for number, blend in enumerate(self.blends):
             name = "`blend`" if self.blend is not None else f"`blend_per_split[{number}]`"
@@ -125,6 +126,11 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
 
     def _check_data(self) -> None:
         """Checks what names the data and their splits, and computes `mock` and `split_matrix`."""
+        if isinstance(self.blend_per_split, Mapping):
+            self.blend_per_split = parts_of(self.blend_per_split)
+        if isinstance(self.blend_per_split, (str, os.PathLike)):
+            message = f"expected three blends as `blend_per_split`, found the text {os.fspath(self.blend_per_split)!r}"
+            raise ConfigError(message, hint="data that are split by weights are named by `blend`, beside `split`")
         if self.blend_per_split is not None and any(self.blend_per_split):
             self._check_blend_per_split(self.blend_per_split)
             return
@@ -170,6 +176,25 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             None if blend is None else self._checked_blend(blend, f"blend_per_split[{number}]")
             for number, blend in enumerate(blends)
         ]
+
+
+def parts_of(blends: Mapping[str, BlendLike | None]) -> list[BlendLike | None]:
+    """Returns the blends of train, valid and test, given by these names.
+
+    Raises:
+        ConfigError: there are other names.
+    """
+    names = [split.name for split in Split]
+    if others := [name for name in blends if name not in names]:
+        message = f"expected {', '.join(names)} in `blend_per_split`, found {others[0]!r}"
+        raise ConfigError(message)
+    return [blends.get(name) for name in names]
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        message = f"expected `{kind.__name__}` as `{name}`, found {value!r}"
+        raise ConfigError(message, hint=f"such as `{name}={kind.__name__}(…)`")
 
 
 @dataclass
@@ -253,6 +278,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         """Checks the settings and computes `token_dtype_code`."""
         super().__post_init__()
         check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
+        _check_kind("block_shuffle", self.block_shuffle, BlockShuffle)
         self.policy_of(Split.train)
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"

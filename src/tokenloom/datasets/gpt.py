@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -81,6 +82,9 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
         index_split: Split,
         config: GPTDatasetConfig,
     ) -> None:
+        if isinstance(indexed_dataset, (str, os.PathLike)):
+            message = f"expected an open pair, found the text {os.fspath(indexed_dataset)!r}"
+            raise ConfigError(message, hint="open it with `IndexedDataset`, or make the samples with `tokenloom.load`")
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._prepare_filling()
         self._verification = None

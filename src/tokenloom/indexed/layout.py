@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.setting_types import checked_path
 from tokenloom.storage.addresses import can_be_path
 from tokenloom.storage.local import Bytes
 from tokenloom.storage.secrets import admit
@@ -44,7 +45,10 @@ class DType(Enum):
     @classmethod
     def code_from_dtype(cls, value: Any) -> int:
         """Returns the header code of a NumPy dtype or scalar type."""
-        name = "None" if value is None else np.dtype(value).name  # NumPy would take None for float64
+        try:
+            name = "None" if value is None else np.dtype(value).name  # NumPy would take None for float64
+        except TypeError:
+            name = str(value)
         if name not in cls.__members__:
             message = f"dtype {name!r} has no code in the format; expected one of {', '.join(cls.__members__)}"
             raise ConfigError(message)
@@ -271,7 +275,7 @@ def prefix_of(path: str | os.PathLike[str]) -> str:
     Raises:
         ConfigError: no file can have this name.
     """
-    text = os.fspath(path)
+    text = checked_path("path_prefix", path, example="the path of a pair without `.bin` or `.idx`")
     if not can_be_path(text):
         message = f"expected the path of a dataset, found {text!r}"
         raise ConfigError(message)

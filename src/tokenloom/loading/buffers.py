@@ -177,6 +177,9 @@ def pins_memory(tensors: Tensors, *, pin_memory: bool | None) -> bool:
     Raises:
         ConfigError: it is asked for with NumPy's arrays.
     """
+    if pin_memory is not None and type(pin_memory) is not bool:
+        message = f"expected `pin_memory` to be True, False or None, found {pin_memory!r}"
+        raise ConfigError(message)
     if tensors == "torch":
         return bool(require("torch", extra="torch").cuda.is_available()) if pin_memory is None else pin_memory
     if pin_memory:

@@ -22,6 +22,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.check import manifest_head_of
 from tokenloom.indexed.roles import roles_path
+from tokenloom.setting_types import checked_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -102,6 +103,9 @@ def load(
     if sequence_length is None:
         message = "expected `sequence_length`, found none"
         raise ConfigError(message, hint="the tokens of a sample, such as `sequence_length=4096`")
+    if data is None:
+        message = "expected data, found None"
+        raise ConfigError(message, hint='such as "corpus_text_document", a list of prefixes, or {prefix: weight}')
     blend = parse_blend(data)["blend"]
     object_storage = settings.get("object_storage")
     dataset_class, config_class = _classes_of(blend[0], object_storage)
@@ -113,7 +117,7 @@ def load(
         blend=blend,
         split=_ALL if split is None else split_text(split),
         tokenizer=_tokenizer_of(tokenizer, blend[0], object_storage),
-        path_to_cache=None if path_to_cache is None else os.fspath(path_to_cache),
+        path_to_cache=None if path_to_cache is None else checked_path("path_to_cache", path_to_cache),
         **{"extend_short_datasets": True, **settings},
     )
     sizes = _sizes_of(num_samples, config, weighted=blend[1] is not None and dataset_class is GPTDataset)
@@ -164,7 +168,7 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
 
 
 def _check_size(num_samples: int | Sequence[int | None] | None, *, has_splits: bool) -> None:
-    if isinstance(num_samples, Sequence) and not has_splits:
+    if isinstance(num_samples, (list, tuple)) and not has_splits:
         message = f"expected an integer as `num_samples` without `split`, found {num_samples!r}"
         raise ConfigError(message, hint='name the shares of train, valid and test, such as `split="98,1,1"`')
 

@@ -8,6 +8,7 @@ from typing import Any
 from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import ITEMS, hook_of
 from tokenloom.datasets.tensors import SampleBatch, whole
+from tokenloom.loading.dealing import check_dataset
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.optional import require
@@ -69,6 +70,7 @@ def loader_arguments(
     Args:
         dataset, sampler, num_workers, pin_memory, read_ahead_batches: as `build_dataloader` takes them.
     """
+    check_dataset(dataset)
     torch = require("torch", extra="torch")
     warn_of_resonance(dataset, sampler)
     if is_remote_dataset(dataset):

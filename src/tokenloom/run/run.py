@@ -20,6 +20,7 @@ from tokenloom.run.members import Reading
 from tokenloom.run.seen import SeenRun
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
+from tokenloom.setting_types import checked_path
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Run(SeenRun):
             DatasetFormatError: the lock is damaged, was edited by hand, or was written by something newer.
             DatasetNotFoundError: there is no such file, or the run has no lock, and data that it needs is not there.
         """
-        path = os.fspath(path)
+        path = checked_path("path", path, example="the path of a `run.toml`")
         reading = Reading(
             mmap=mmap,
             object_storage=object_storage,

@@ -115,7 +115,7 @@ def _of_object(given: Any, kind: str, eod_token: str | None, bos_token: str | No
     if hasattr(given, "encode_texts") and hasattr(given, "sha256"):
         tokenizer: TextTokenizer = given
         return tokenizer
-    raise _not_a_tokenizer(given, "path_or_spec")
+    raise _not_a_tokenizer(given, "tokenizer")
 
 
 def _kind_without_file(name: str, kind: str) -> str | None:

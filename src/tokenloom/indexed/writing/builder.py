@@ -30,6 +30,7 @@ from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
+from tokenloom.setting_types import checked_path
 from tokenloom.storage.journal import canonical_name
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
@@ -93,7 +94,7 @@ class IndexedDatasetBuilder:
         self._overwrite = overwrite
         self._exclusive = exclusive
         self._locks: dict[str, OutputLock] = {}
-        self._bin_file = open_pending(os.fspath(bin_path), durable=durable)
+        self._bin_file = open_pending(checked_path("bin_path", bin_path), durable=durable)
         if exclusive:
             self._lock(layout.idx_path(prefix_of(bin_path)))
         self._finished = False

@@ -22,6 +22,7 @@ from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
 from tokenloom.indexed.writing.outputs import PendingDataset, has_same_sidecars, is_published, publish_datasets
 from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
+from tokenloom.setting_types import checked_paths
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.output_lock import OutputLock
@@ -79,6 +80,7 @@ def build_catalogue(
         DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
         StorageError: reading or writing fails, or an input changes meanwhile.
     """
+    prefixes = checked_paths("prefixes", prefixes, example='such as ["books", "web"]')
     target = prefix_of(output_prefix)
     check_output(target, prefixes)
     if exists(bin_path(target)):

@@ -25,6 +25,7 @@ from tokenloom.indexed.writing.concatenate import (
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
 from tokenloom.progress import NOTHING_WRITTEN, also_told, if_stopped, task
+from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.output_lock import OutputLock
 from tokenloom.storage.publishing import make_folder_of
@@ -33,10 +34,13 @@ from tokenloom.storage.resolve import is_missing, names_in
 _NUM_DIGITS = 5
 
 
+_EXAMPLE = 'such as ["books", "web"]'
+
+
 @overload
 def merge_datasets(
-    prefixes: Sequence[str],
-    output_prefix: str,
+    prefixes: Sequence[str | os.PathLike[str]],
+    output_prefix: str | os.PathLike[str],
     *,
     multimodal: bool = False,
     part_bytes: None = None,
@@ -51,8 +55,8 @@ def merge_datasets(
 
 @overload
 def merge_datasets(
-    prefixes: Sequence[str],
-    output_prefix: str,
+    prefixes: Sequence[str | os.PathLike[str]],
+    output_prefix: str | os.PathLike[str],
     *,
     multimodal: bool = False,
     part_bytes: int,
@@ -66,8 +70,8 @@ def merge_datasets(
 
 
 def merge_datasets(
-    prefixes: Sequence[str],
-    output_prefix: str,
+    prefixes: Sequence[str | os.PathLike[str]],
+    output_prefix: str | os.PathLike[str],
     *,
     multimodal: bool = False,
     part_bytes: int | None = None,
@@ -110,7 +114,8 @@ def merge_datasets(
         DatasetFormatError: an input is damaged.
         StorageError: reading or writing fails; everything is as it was.
     """
-    chosen = [prefix_of(prefix) for prefix in prefixes]
+    chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example=_EXAMPLE)))
+    output_prefix = checked_output_prefix("output_prefix", output_prefix)
     with inputs_stay(chosen):
         if part_bytes is None:
             return write_concatenated(
