@@ -47,6 +47,14 @@ _ELSEWHERE = {
 }
 """Settings of another command than the one that speaks of them."""
 
+_WORDS = {
+    "cut": (r"\bshorten it\b", "shorten it with `--cut`"),
+    "skip_bad_lines": (r"\blet bad (\w+) be skipped", r"let bad \1 be skipped with `--skip-bad-lines`"),
+}
+"""What hints say in words, where a command has an option for it."""
+
+_MISSING_KEY = re.compile(r": no key '.*'; found ")
+
 _SETTING = re.compile(r"(\bwith )?`(?:\w+\(\w+, )?([a-z]\w*)(=[^`()]*)?\)?`")
 """A setting, a setting with a value, or a call with such: `IndexedDataset(prefix, multimodal=True)`."""
 
@@ -73,9 +81,11 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
         parser: parser of the command.
     """
     parts = _ALTERNATIVES.split(hint)
-    kept = ""
+    kept, dests = "", {action.dest for action in parser._actions}
     for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
         told = in_options(part, parser)
+        for words, ours in (_WORDS[dest] for dest in _WORDS if dest in dests):
+            told = re.sub(words, ours, told)
         if not any(found[3] for found in _SETTING.finditer(told)):
             kept = f"{kept}{between}{told}" if kept else told
     return kept or None
@@ -84,7 +94,10 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
 def error_lines(error: TokenloomError, parser: argparse.ArgumentParser) -> str:
     """Returns what is said of an error: what is wrong, what to do, and where more stands about errors of its class."""
     lines = [f"error: {in_options(error.message, parser)}"]
-    if error.hint is not None and (hint := hint_in_options(error.hint, parser)) is not None:
+    hint = None if error.hint is None else hint_in_options(error.hint, parser)
+    if _MISSING_KEY.search(error.message) and any(action.dest == "json_keys" for action in parser._actions):
+        hint = f"name the key of the texts with `--json-keys`, or {hint}"
+    if hint is not None:
         lines.append(f"hint: {hint}")
     lines.append(f"more: tokenloom explain {_page_of(type(error))}")
     return "\n".join(lines)

@@ -220,10 +220,14 @@ def _check_output_folder(plan: JobPlan) -> None:
     """Looks before the work whether the datasets can be written; their folder is made, where there is none.
 
     Raises:
+        ConfigError: the prefix ends in no name.
         StorageError: the folder cannot be made, or nothing can be written there.
     """
     if is_remote(plan.prefix):
         return
+    if os.path.basename(plan.prefix) in (".", ".."):  # else hidden files would be written
+        message = f"expected an output prefix that ends in a name, found {plan.prefix!r}"
+        raise ConfigError(message, hint=f"such as `{plan.prefix}/corpus`")
     prefix = plan.outputs[0].prefix
     make_folder_of(prefix)
     with storage_errors("write to the folder of", prefix), tempfile.TemporaryFile(dir=os.path.dirname(prefix) or "."):

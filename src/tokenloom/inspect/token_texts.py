@@ -12,6 +12,9 @@ _MOST_WAITING = 8
 
 _BROKEN = "\ufffd"
 
+_HINT = "\nhint: "
+"""How a hint begins in the text of an error of ours, which a tokenizer may raise."""
+
 _MOST_BROKEN = 3
 """Signs for broken bytes that the begin of one character is shown as; they go once it is complete."""
 
@@ -37,7 +40,7 @@ def decoded(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:
     try:
         return tokenizer.detokenize(list(ids))
     except (OverflowError, ValueError) as error:
-        message = f"the tokenizer cannot decode these tokens: {error}"
+        message = f"the tokenizer cannot decode these tokens: {str(error).partition(_HINT)[0]}"
         raise ConfigError(message, hint="was the data made with this tokenizer?") from error
 
 
