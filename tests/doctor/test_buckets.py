@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -111,3 +113,31 @@ def test_a_slow_store_is_warned_of(latency, speed, verdict):
     found = speed_finding("s3://b/x", measured)
     assert found.verdict is verdict
     assert f"first byte after {1000 * latency:.0f} ms, at most 1500 ms" in found.text
+
+
+def test_settings_that_a_store_refuses_are_a_problem(monkeypatch):
+    for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
+        monkeypatch.delenv(name, raising=False)
+    (found,), _ = look("az://container/data")
+    assert found.verdict is Verdict.problem
+    assert found.text.startswith("`az://container` cannot be asked with these settings: ")
+    assert "Account must be specified" in found.text
+    assert found.hint == "correct the variables of account and credentials; `tokenloom doctor` says which are set"
+
+
+def test_over_http_there_are_objects_and_no_folders(tmp_path):
+    (tmp_path / "part.bin").write_bytes(b"x" * 100)
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"http://127.0.0.1:{server.server_port}"
+        (reached,), _ = look(f"{where}/part", speed=False)
+        (missing,), _ = look(f"{where}/absent")
+        server.shutdown()
+    assert (reached.verdict, reached.facts["object"]) == (Verdict.ok, f"{where}/part.bin")
+    assert (missing.verdict, missing.text) == (Verdict.problem, f"no object or pair at `{where}/absent`")
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""

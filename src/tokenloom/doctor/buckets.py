@@ -32,6 +32,8 @@ _SLOW_BYTES_PER_SECOND = 20e6
 _SUFFIXES = ("", ".bin", ".idx")
 """Of a pair, the tokens are what training reads."""
 
+_WITHOUT_FOLDERS = ("http", "https")
+
 _SETTINGS = ObjectStorageSettings(timeout_seconds=_PATIENCE_SECONDS, deadline_seconds=_PATIENCE_SECONDS, retries=0)
 
 
@@ -122,6 +124,9 @@ def reach(address: str) -> Reached:
             continue
         seconds = time.perf_counter() - began
         return Reached(client=client, object=each, version=version, num_objects=None, seconds=seconds)
+    if parsed.scheme in _WITHOUT_FOLDERS:
+        message = f"no object or pair at `{address}`"
+        raise MissingObjectError(message, hint="name an object or a pair: over HTTP nothing lists what is there")
     keys = sorted(client.keys(parsed))
     seconds = time.perf_counter() - began
     if not keys and parsed.key:

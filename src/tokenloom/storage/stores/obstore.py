@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenloom.errors import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
+from tokenloom.errors import AccessDeniedError, ConfigError, MissingObjectError, StorageError, UnavailableError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.client import ObjectClient, as_folder, missing, reason_of, replaced
@@ -52,7 +52,8 @@ class ObstoreClient:
     name no S3 key and boto3 is installed, boto3 finds the credentials: profiles, single sign-on, roles.
 
     Raises:
-        ConfigError, UnavailableError: the endpoint of S3 is none, or cannot be reached, see `storage/endpoint.py`.
+        ConfigError: the endpoint of S3 is none, or the library refuses what the environment says of an account.
+        UnavailableError: the endpoint of S3 cannot be reached, see `storage/endpoint.py`.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -62,8 +63,13 @@ class ObstoreClient:
         timeout = timedelta(seconds=settings.timeout_seconds)
         options = {"timeout": timeout, "connect_timeout": timeout}
         self._options = options
-        self._store = _make_store(address, endpoint, options, max_retries=0)
-        self._writer = _make_store(address, endpoint, options, max_retries=_UPLOAD_RETRIES)
+        try:
+            self._store = _make_store(address, endpoint, options, max_retries=0)
+            self._writer = _make_store(address, endpoint, options, max_retries=_UPLOAD_RETRIES)
+        except (self._exceptions.BaseError, ValueError) as error:
+            message = f"`{address.root}` cannot be asked with these settings: {reason_of(error)}"
+            hint = "correct the variables of account and credentials; `tokenloom doctor` says which are set"
+            raise ConfigError(message, hint=hint) from clean_cause(error)
         self._signed = lru_cache(_MOST_SIGNED_STORES)(self._make_signed)
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
