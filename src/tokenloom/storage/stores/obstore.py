@@ -25,6 +25,14 @@ _UPLOAD_PART_BYTES = 8 << 20
 _MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
 _UPLOAD_RETRIES = 10
 _INSTANCE_METADATA = "169.254.169.254"
+_WAYS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3 for profiles",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to a file, or run `gcloud auth application-default login`",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
+    **dict.fromkeys(("http", "https"), "sign the address"),
+}
+"""To credentials, by scheme."""
+
 _MOST_SIGNED_STORES = 128
 """Kept for addresses with queries, which have one each; the oldest goes first."""
 
@@ -158,8 +166,7 @@ class ObstoreClient:
             reason = reason_of(error)
             if _INSTANCE_METADATA in reason:  # the last place where the library looks for credentials
                 message = f"no credentials for `{address}` were found"
-                hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3 for profiles"
-                raise AccessDeniedError(message, hint=hint) from clean_cause(error)
+                raise AccessDeniedError(message, hint=_WAYS[address.scheme]) from clean_cause(error)
             if "status code: 416" in reason:  # beyond the end that the object had when it was opened
                 raise replaced(address) from clean_cause(error)
             message = f"`{address}` cannot be reached: {reason}"
