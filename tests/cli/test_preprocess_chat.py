@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from tests.preprocess.corpus import EOD, byte_level_json, leftovers, write_lines
 
@@ -98,23 +95,6 @@ def test_indices_of_conversations_are_prepared(chat, tmp_path, capsys):
         tokenloom.SFTDataset, [5, None, None], lambda: True, config
     ).build()
     assert train.sample(4)["cu_seqlens"][1] % 4 == 0
-
-
-def test_the_example_of_the_readme_runs(chat, tmp_path, capsys):
-    (tmp_path / "tokenizer.json").rename(tmp_path / "tokenizer.json.old")
-    (tmp_path / "demo-output").mkdir()
-    (tmp_path / "tokenizer.json.old").rename(tmp_path / "demo-output" / "tokenizer.json")
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    [shell] = [code for code in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) if "preprocess-chat" in code]
-    for line in shell.strip().splitlines():
-        program, *arguments = line.partition("#")[0].split()
-        assert program == "tokenloom"
-        assert cli.main(arguments) == 0
-    [code] = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "SFTDataset" in code]
-    names = {"tokenloom": tokenloom}
-    exec(code, names)
-    assert names["sample"]["tokens"].shape == (128,)
-    assert "trained tokens" in capsys.readouterr().out
 
 
 def test_conversations_need_a_tokenizer_of_hugging_face(chat, capsys):
