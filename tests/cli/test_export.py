@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from tests.cli.runs import run, write_run
 from tests.run.data import write_source
 
@@ -47,3 +48,13 @@ def test_a_run_says_itself_what_its_samples_are(capsys, tmp_path: Path):
     assert "5 samples" in out
     rows = pq.read_table(tmp_path / "run.parquet")["input_ids"].to_pylist()
     assert rows == load(path).batch(range(5))["tokens"].tolist()
+
+
+@pytest.mark.parametrize("option", ["--samples", "--seed"])
+def test_options_of_samples_are_refused_for_documents(capsys, tmp_path: Path, option: str):
+    prefix = write_source(str(tmp_path / "a"), 3)
+    with pytest.raises(SystemExit) as caught:
+        run(capsys, "export", prefix, "--output", tmp_path / "a.parquet", option, 5)
+    assert caught.value.code == 2
+    assert f"`{option}` is of samples: name their `--sequence-length`, too" in capsys.readouterr().err
+    assert not (tmp_path / "a.parquet").exists()

@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--sequence-length", type=count, metavar="S", help="write samples of so many tokens")
     parser.add_argument("--samples", type=count, metavar="N", help="write the first N samples (default all)")
-    parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the samples (default 1234)")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="seed of the samples (default 1234)")
     parser.add_argument("--format", default="parquet", choices=("parquet", "arrow"), help="of parts (default parquet)")
     parser.add_argument(
         "--compression", default="zstd", metavar="NAME", help="such as zstd, snappy, lz4 or none (default zstd)"
@@ -58,13 +58,15 @@ def run(options: argparse.Namespace) -> int:
         "overwrite": options.overwrite,
     }
     if options.sequence_length is None and not options.data.endswith(".toml"):
+        for name in ("samples", "seed"):
+            if getattr(options, name) is not None:
+                options.parser.error(f"`--{name}` is of samples: name their `--sequence-length`, too")
         what = "documents"
         report = export_documents(options.data, options.output, tokenizer=options.tokenizer, **settings)
     else:
         what = "samples"
-        dataset = load(
-            options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, seed=options.seed
-        )
+        seed = {} if options.seed is None else {"seed": options.seed}
+        dataset = load(options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, **seed)
         report = export_samples(dataset, options.output, num_samples=options.samples, **settings)
     if options.json:
         print_json(
