@@ -149,6 +149,15 @@ def test_percents_are_said_as_they_were_typed(capsys):
             "hint: `tokenloom verify-resume --help` shows all options\n",
         ),
         (
+            ["preprocess-chat", "--output-prefix", "out", "--tokenizer", "byte"],
+            "error: missing: INPUT (or --input)\nhint: `tokenloom preprocess-chat --help` shows all options\n",
+        ),
+        (
+            ["preprocess-chat", "a", "--input", "b", "--output-prefix", "out", "--tokenizer", "byte"],
+            "error: expected INPUT or `--input`, found both\n"
+            "hint: `tokenloom preprocess-chat --help` shows all options\n",
+        ),
+        (
             ["run", "id", "run.toml", "and", "more"],
             "error: expected no further value, found `and`, `more`\n"
             "hint: `tokenloom run id --help` shows all options\n",

@@ -32,9 +32,9 @@ def test_a_file_that_is_there_is_replaced_by_force_only(folder, capsys):
     (folder / "run.toml").write_text("mine")
     status, _, err = run(capsys, "run", "init", "data/web0")
     assert status == 1
-    assert "expected no file `run.toml`, found one\nhint: give another name with --output, or --force" in err
+    assert "expected no file `run.toml`, found one\nhint: give another name with --output, or --overwrite" in err
     assert (folder / "run.toml").read_text() == "mine"
-    assert run(capsys, "run", "init", "data/web0", "--force")[0] == 0
+    assert run(capsys, "run", "init", "data/web0", "--overwrite")[0] == 0
 
 
 def test_arguments_of_megatron_are_taken_or_named(folder, capsys):

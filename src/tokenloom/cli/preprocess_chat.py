@@ -25,8 +25,10 @@ def add_parser(commands: Any) -> None:
         "machines that share the folder, all take part.",
     )
     parser.add_argument(
-        "input", metavar="INPUT", help="JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow"
+        "input", nargs="?", metavar="INPUT", help="JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow"
     )
+    parser.add_argument("--input", metavar="PATH", dest="named_input", help="the input, by an option")
+    parser.require_any("input", "named_input", words="INPUT (or --input)")
     parser.add_argument(
         "--chat-template",
         metavar="TEMPLATE",
@@ -63,6 +65,9 @@ def run(options: argparse.Namespace) -> int:
     from tokenloom.corpus.chat import preprocess_chat
     from tokenloom.preprocess.template_limits import RenderLimits
 
+    if options.input and options.named_input:
+        options.parser.error("expected INPUT or `--input`, found both")
+    options.input = options.input or options.named_input
     tokenizer = tokenizer_of(options)
     say_without_effect(options)
     summary = preprocess_chat(

@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
         "--args-file", metavar="FILE", help="arguments of a Megatron run: a script, a list of arguments, or YAML"
     )
     parser.add_argument("-o", "--output", default="run.toml", metavar="FILE", help="file to write (default run.toml)")
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--overwrite", "--force", action="store_true", help="replace a file that is there")
     group = parser.add_argument_group("what the run says; before what an arguments file says")
     group.add_argument(
         "--sequence-length", type=count, metavar="S", help=f"tokens per sample (default {_DEFAULT_LENGTH})"
@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
         settings=taken.settings,
     )
     text = draft_text(draft, path=options.output)
-    if os.path.lexists(options.output) and not options.force:
+    if os.path.lexists(options.output) and not options.overwrite:
         message = f"expected no file `{options.output}`, found one"
-        raise ConfigError(message, hint="give another name with --output, or --force to replace it")
+        raise ConfigError(message, hint="give another name with --output, or --overwrite to replace it")
     make_folder_of(options.output)
     with open_pending(options.output) as file:
         file.write(text.encode())
