@@ -244,7 +244,7 @@ def main() -> None:
     with _errors_told(send):
         folder = JobFolder(path, plan)
         with folder.joined(makes=False):
-            work_on_shards(plan, folder, num_workers=num_workers, tell=tell)
+            work_on_shards(plan, folder, num_workers=num_workers, tell=tell, waits_aloud=False)
 
 
 @contextmanager

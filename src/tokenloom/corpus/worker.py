@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -20,7 +20,7 @@ class Tell(Protocol):
         """Takes note of the number of a shard, what was done of it, and whether that is all."""
 
 
-def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: Tell) -> None:
+def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: Tell, waits_aloud: bool = True) -> None:
     """Returns when all shards of the job are done, by this process or by others.
 
     First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
@@ -31,6 +31,8 @@ def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: 
         folder: folder of the job, joined.
         num_workers: threads.
         tell: hears of every step.
+        waits_aloud: whether it is said that others are waited for; not of one of several processes, where these are
+            the others.
 
     Raises:
         FolderGoneError: the job was finished meanwhile.
@@ -46,7 +48,8 @@ def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: 
                     continue
                 if (report := folder.report(shard)) is None:
                     with ExitStack() as claim:
-                        with waiting_for(f"shard {number}, which another process works on"):
+                        what = f"shard {number}, which another process works on"
+                        with waiting_for(what) if waits_aloud else nullcontext():
                             is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
                         if is_ours:
                             tell(number, Counts())
