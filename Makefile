@@ -1,13 +1,14 @@
-# Each target does all of its own set-up in .venv; a second run finds it done.
+# Each target does all of its own set-up in .venv; a second run finds it done. The demo needs less than the rest.
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt
+DEMO_STAMP := $(VENV)/.installed-for-demo
+NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt src/tokenloom/__init__.py
 PYTHON ?= python3
 
-.PHONY: demo test adapters peer-newest simulate lint types docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite clean
+.PHONY: demo test adapters peer-newest simulate lint types docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist wheel-check clean
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/tokenloom demo
 
 # One more process than cores: many tests wait for processes that they have started.
@@ -81,16 +82,36 @@ PEER_PYTHON ?= $(BIN)/python
 peer-suite: $(STAMP)
 	$(BIN)/python -m peer_suite.run $(MEGATRON) --python $(abspath $(PEER_PYTHON)) $(if $(FILES),--files $(FILES))
 
+# What is released, in dist/; and whether it works where there is no compiler. See tests/wheel/.
+dist:
+	tests/wheel/build
+
+wheel-check:
+	tests/wheel/check
+
 # The committed stub of the compiled module; a test fails when it is out of date.
 stub: $(STAMP)
 	$(BIN)/python native/make_stub.py src/tokenloom/_native.pyi
 
+# What pip says is shown when it fails.
+, := ,
+INSTALL_LOG := $(VENV)/install.log
+pip_install = $(BIN)/python -m pip install $(1) > $(INSTALL_LOG) 2>&1 || { cat $(INSTALL_LOG) >&2; exit 1; }
+
+$(DEMO_STAMP): pyproject.toml $(NATIVE)
+	@echo "set-up: an environment in $(VENV), and what compiles the kernels"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(call pip_install,"scikit-build-core>=1.0" "nanobind>=2.9" ninja $$(command -v cmake > /dev/null || echo cmake))
+	@echo "set-up: compiling, a minute or two; libraries for tokenizing"
+	@$(call pip_install,--no-build-isolation -e ".[preprocess]")
+	@touch $@
+
 # torch is named with its version: the newest one would bring gigabytes of CUDA packages.
-$(STAMP): pyproject.toml $(NATIVE)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q "scikit-build-core>=1.0" "nanobind>=2.9" ninja torch==2.13.0
-	$(BIN)/python -m pip install -q --no-build-isolation -e ".[all,test,dev]"
-	touch $(STAMP)
+$(STAMP): $(DEMO_STAMP)
+	@echo "set-up: torch, and all that tests need"
+	@$(call pip_install,torch==2.13.0)
+	@$(call pip_install,--no-build-isolation -e ".[all$(,)test$(,)dev]")
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist

@@ -7,7 +7,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "src" / "tokenloom"
 
-OTHER_FOLDERS = {"benchmarks", "browser", "docs", "fuzz", "object_store", "peer", "reference", "simulation"}
+OTHER_FOLDERS = {"benchmarks", "browser", "docs", "fuzz", "object_store", "peer", "reference", "simulation", "wheel"}
 """Folders of tests that belong to no room of the package."""
 
 MOST_WITHOUT_TWIN = 90

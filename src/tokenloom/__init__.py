@@ -93,6 +93,26 @@ __all__ = [
     "write_concatenated",
 ]
 
+if TYPE_CHECKING:  # namespaces, where only `import tokenloom` is written; after the names, of which some are called so
+    from tokenloom import adapters as adapters
+    from tokenloom import blending as blending
+    from tokenloom import datasets as datasets
+    from tokenloom import distributed as distributed
+    from tokenloom import errors as errors
+    from tokenloom import indexed as indexed
+    from tokenloom import loading as loading
+    from tokenloom import order as order
+    from tokenloom import packing as packing
+    from tokenloom import preprocessing as preprocessing
+    from tokenloom import run as run
+    from tokenloom import samplers as samplers
+    from tokenloom import storage as storage
+    from tokenloom import testing as testing
+    from tokenloom import tokenizers as tokenizers
+
+    # Some names at the top come from modules that are called so, too; and that is what checkers would see.
+    __all__ += ["datasets", "run"]
+
 _NAMESPACES = (
     "adapters",
     "blending",
