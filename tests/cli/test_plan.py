@@ -74,6 +74,29 @@ def test_a_build_that_would_fail_is_reported(capsys, tmp_path, prefixes):
     )
 
 
+def test_samples_longer_than_the_data_are_a_problem(capsys, prefixes):
+    arguments = ["--data-path", prefixes[0], "--split", "1", "--sequence-length", 5000]
+    status, out, err = run(capsys, *arguments)
+    assert (status, "train: 0 samples (single)" in out) == (1, True)
+    hint = "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
+    assert err == f"problem: `{prefixes[0]}` has no sample for train\nhint: {hint}\n"
+    status, out, told = run(capsys, *arguments, "--json")
+    assert (status, told) == (1, err)
+    split = json.loads(out)["splits"][0]
+    assert (split["num_samples"], split["num_tokens"]) == (0, 100)
+    assert split["problems"] == [
+        {
+            "split": "train",
+            "dataset": 0,
+            "name": prefixes[0],
+            "owed": 0,
+            "available": 0,
+            "surplus": None,
+            "remedy": hint,
+        }
+    ]
+
+
 def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path):
     # One sample is meant for each of three datasets, and each has one; the blend takes two of the first.
     prefixes = [write_corpus(tmp_path / name, [[1] * 5]) for name in "abc"]

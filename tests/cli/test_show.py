@@ -162,7 +162,7 @@ def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
     ("change", "complaint"),
     [
         (lambda path: path.write_text(word_level_json()), "the tokenizer of the manifest cannot be used: "),
-        (lambda path: path.write_bytes(path.read_bytes() + b" "), "is not the tokenizer of the manifest any more"),
+        (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded` any more: ids are shown\n"),
         (lambda path: path.unlink(), "the tokenizer of the manifest cannot be used: cannot read tokenizer"),
     ],
 )
@@ -178,7 +178,8 @@ def test_samples_need_a_tokenizer_and_say_what_became_of_that_of_the_manifest(ca
     (tmp_path / "tokenizer.json").write_text(byte_level_json() + " ")
     assert cli.main(["show", recorded, "--sample", "0", "--sequence-length", "8", "--split", "1"]) == 1
     assert capsys.readouterr().err == (
-        f"`{tmp_path}/tokenizer.json` is not the tokenizer of the manifest any more\n"
+        f"the tokenizer of the manifest cannot be used: `{tmp_path}/tokenizer.json` is not the tokenizer of the "
+        f"manifest of `{recorded}` any more\n"
         "error: samples need a tokenizer, found none\nhint: name it with --tokenizer\n"
         "more: tokenloom explain ConfigError\n"
     )

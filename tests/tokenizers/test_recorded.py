@@ -31,6 +31,16 @@ def test_it_is_found_beside_the_data(made_by, tmp_path, monkeypatch):
     assert recorded_tokenizer(elsewhere, prefix=str(tmp_path / "corpus")).sha256 == made_by.sha256
 
 
+def test_it_is_found_from_any_folder_above_the_data(made_by, tmp_path, monkeypatch):
+    relative = TokenizerIdentity(kind="huggingface", sha256=made_by.sha256, path="tokenizer.json", vocab_size=1000)
+    (tmp_path / "data" / "text").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "data")
+    for prefix in ("text/corpus", "corpus", str(tmp_path / "data" / "text" / "corpus")):
+        assert recorded_tokenizer(relative, prefix=prefix).sha256 == made_by.sha256
+    (tmp_path / "data" / "tokenizer.json").write_text(byte_level_json() + "\n")  # another one does not hide it
+    assert recorded_tokenizer(relative, prefix="text/corpus").path == str(tmp_path / "tokenizer.json")
+
+
 def test_another_one_is_refused(made_by, tmp_path):
     (tmp_path / "tokenizer.json").write_text(byte_level_json() + "\n")
     with pytest.raises(TokenizerError, match=r"tokenizer\.json` is not the tokenizer of the manifest of `corpus` any"):

@@ -60,7 +60,7 @@ class DatasetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A dataset that cannot give what a split takes of it, so that the build will fail.
+    """A dataset that cannot give what a split takes of it, so that the build will fail or the split is empty.
 
     Attributes:
         split: which.
@@ -92,7 +92,7 @@ class SplitPlan:
         num_samples: number of samples that it will have.
         num_tokens: number of tokens of all its datasets, once each.
         datasets: the datasets, in the order of the blend.
-        problems: why it cannot be built.
+        problems: why it cannot be built, or has no samples.
     """
 
     split: Split
@@ -118,7 +118,7 @@ class BuildPlan:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why the build will fail, of all splits."""
+        """Why the build will fail or a split is empty, of all splits."""
         return tuple(problem for split in self.splits if split is not None for problem in split.problems)
 
     @property
@@ -330,13 +330,15 @@ def _plan_dataset(
 
 
 def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) -> Problem | None:
-    """Returns why a dataset makes the build fail, or None."""
+    """Returns why a dataset makes the build fail or its split empty, or None."""
     owed, available = dataset.num_samples_owed, dataset.num_samples_built
-    has_none = available == 0 and bool(quota.num_samples[number] or quota.kind == "proportional")
+    has_none = available == 0 and quota.num_samples[number] != 0
     if owed <= available and not has_none:
         return None
     surplus = None
     remedy = "it holds too few tokens for one sample: leave it out, or shorten the samples"
+    if has_none and quota.kind == "single":
+        remedy = "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
     if not has_none:
         surplus = smallest_surplus(quota.targets()[number], owed, epochs.num_samples)
         remedy = remedy_for(surplus)

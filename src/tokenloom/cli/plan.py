@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
         "plan",
         description="What a build of GPT data will do, from the indices of the data alone: tokens, samples and epochs "
         "of every dataset and split, and what would run short. Exact; 10 to 100 ns per sample of a weighted blend. "
-        "The exit status is 1 if the build would fail.",
+        "The exit status is 1 if the build would fail, or a split be empty.",
     )
     add_run_options(parser)
     group = parser.add_argument_group("whether ranks will see the mixture of the blend")

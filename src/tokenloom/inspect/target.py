@@ -34,6 +34,7 @@ from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.recorded import recorded_tokenizer
 
 
 class TargetKind(StrEnum):
@@ -344,12 +345,9 @@ def tokenizer_for(
     if made_by.path is None:
         return None, (f"the manifest of `{prefix}` names no file of its tokenizer: ids are shown",)
     try:
-        loaded = load_tokenizer(made_by.path, eod_token=None if made_by.eod is None else made_by.eod.text)
+        return recorded_tokenizer(made_by, prefix=prefix), ()
     except TokenizerError as error:
-        return None, (f"the tokenizer of the manifest cannot be used: {error.message}",)
-    if loaded.sha256 != made_by.sha256:
-        return None, (f"`{made_by.path}` is not the tokenizer of the manifest any more: ids are shown",)
-    return loaded, ()
+        return None, (f"the tokenizer of the manifest cannot be used: {error.message}: ids are shown",)
 
 
 class _InMemory(GPTDataset):

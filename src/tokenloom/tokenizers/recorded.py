@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from tokenloom.errors import MissingExtraError, TokenizerError
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
@@ -12,7 +13,7 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Returns the tokenizer that made data, by its fingerprint: where the manifest says, or beside the data.
+    """Returns the tokenizer that made data, by its fingerprint: where the manifest says, beside the data or above.
 
     Args:
         made_by: what the manifest says.
@@ -43,9 +44,14 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns where the file of a tokenizer may be: as it was named, and seen from the data, or moved beside them."""
-    if is_remote(prefix):
+    """Returns where the file of a tokenizer may be.
+
+    As it was named, seen from where one stands; seen from the folder of the data or one above it, where the data were
+    most likely made; or moved beside the data.
+    """
+    if is_remote(prefix) or is_remote(path):
         return [path]
-    folder = os.path.dirname(prefix)
-    beside = [os.path.join(folder, path), os.path.join(folder, os.path.basename(path))]
-    return list(dict.fromkeys([path, *(each for each in beside if os.path.exists(each))]))
+    folder = Path(os.path.abspath(prefix)).parent
+    seen = [each / path for each in (folder, *folder.parents)]
+    found = (str(each) for each in (*seen, folder / os.path.basename(path)) if each.exists())
+    return list(dict.fromkeys([path, *found]))
