@@ -1,6 +1,18 @@
 """Mistakes that people made at the command line, and what they are told now, to the letter.
 
 Each was tried as a new user would; most ended in silence, in a page of usage, or in words of Python.
+
+Mistakes and frictions whose tests are elsewhere:
+
+- settings that look for end-of-document tokens which the data lack: tests/datasets/test_data_match.py
+- a blend in Python that names data twice: tests/datasets/test_config.py
+- a loop over object storage that is left early, and ends in tracebacks: tests/test_interpreter_end.py
+- a progress bar that fits no terminal and leaves logs empty: tests/cli/test_progress_display.py, tests/test_progress.py
+- Ctrl-C that does not say what is done: tests/cli/test_stopping.py, tests/cli/test_waiting.py
+- an endpoint that does not answer, and silence: tests/cli/test_waiting.py
+- no version and `python -m tokenloom`: tests/cli/test_parser.py; no completion: tests/cli/test_completion.py
+- names broken at 60 columns: tests/cli/test_console.py; no colours in `show`: tests/cli/test_drawing.py
+- `--json` in few commands: tests/cli/test_json_output.py; two grammars of `--split`: tests/cli/test_values.py
 """
 
 from __future__ import annotations
@@ -11,15 +23,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.preprocess.corpus import byte_level_json
 from tests.support import write_corpus
 
-from tokenloom import cli
+import tokenloom
+from tokenloom import IndexedDatasetBuilder, cli
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with text and a dataset of it."""
+    """A folder with text, a dataset of it, and one of text and images."""
     folder = tmp_path_factory.mktemp("made")
     texts = {
         "corpus.jsonl": '{"text": "one two"}\n{"text": "three"}\n',
@@ -31,6 +46,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert preprocess("corpus.jsonl", "corpus") == 0
+    with IndexedDatasetBuilder(f"{folder}/images.bin", dtype=np.int32, multimodal=True) as builder:
+        builder.add_item(np.array([1, 2], dtype=np.int32), 0)
+        builder.add_item(np.array([2**30], dtype=np.int32), 1)
+        builder.end_document()
+        builder.finalize(f"{folder}/images.idx")
     return folder
 
 
@@ -103,8 +123,8 @@ FAILED = [
     (
         "a prefix without a name",
         f"preprocess corpus.jsonl --output-prefix . {BYTE}",
-        "error: expected an output prefix that ends in a name, found '.'\n"
-        "hint: such as `./corpus`\n"
+        "error: expected a path that ends with a name as `--output-prefix`, found '.'\n"
+        "hint: such as './corpus'\n"
         "more: tokenloom explain ConfigError\n",
     ),
     (
@@ -149,6 +169,26 @@ FAILED = [
         "more: tokenloom explain ConfigError\n",
     ),
     (
+        "samples longer than the data",
+        "plan --data-path corpus_text_document --sequence-length 5000 --split 1",
+        "problem: `corpus_text_document` has no sample for train\n"
+        "hint: it holds too few tokens for one sample: shorten the samples, or give the split more data, or none\n",
+    ),
+    (
+        "a document of text and images as text",
+        "show images --document 0",
+        "error: expected text in `images`, found text and images\n"
+        "hint: add --multimodal\n"
+        "more: tokenloom explain ConfigError\n",
+    ),
+    (
+        "a sample of text and images as text",
+        "show images --sample 0 --sequence-length 2 --split 1 --tokenizer byte",
+        "error: expected text in `images`, found text and images\n"
+        "hint: samples are of text: show a document with --document and --multimodal\n"
+        "more: tokenloom explain ConfigError\n",
+    ),
+    (
         "a document in words of another tokenizer",
         "show corpus_text_document --document 0 --tokenizer null:9",
         "error: the tokenizer cannot decode these tokens: tokenizer `null:9`: expected ids in [0, 10), found 111 at "
@@ -175,6 +215,38 @@ def test_samples_of_another_tokenizer_are_refused_without_a_word_of_python(capsy
     assert status == 1
     assert err.startswith("error: `corpus_text_document`: expected the tokenizer that made the data, byte `byte` (sha")
     assert err.endswith("\nhint: use that one, or tokenize the data again\nmore: tokenloom explain TokenizerError\n")
+
+
+def test_what_a_check_finds_in_images_is_not_said_of_texts(capsys):
+    assert cli.main(["verify", "images", "corpus_text_document"]) == 0
+    texts = "corpus_text_document: ok, 12 tokens from 32 to 119, as the manifest says\n"
+    assert capsys.readouterr().out == f"images: ok, 3 tokens of text and images from 1 to 1073741824\n{texts}"
+
+
+def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch):
+    Path("tokenizer.json").write_text(byte_level_json())
+    words = "--output-prefix data/words --tokenizer tokenizer.json --append-eod --workers 1"
+    assert cli.main(["preprocess", "corpus.jsonl", *words.split()]) == 0
+    monkeypatch.chdir(folder.parent)
+    show = "show copy/data/words_text_document"
+    sample = "--sample 0 --sequence-length 2 --split 1"
+    assert said(capsys, f"{show} --document 0") == said(capsys, f"{show} {sample}") == (0, "")
+    (folder / "tokenizer.json").unlink()
+    lost = "cannot read tokenizer `tokenizer.json`: No such file or directory"
+    lost = f"the tokenizer of the manifest cannot be used: {lost}"
+    assert said(capsys, f"{show} --document 0") == (0, f"{lost}: ids are shown\n")
+    assert said(capsys, f"{show} {sample}") == (
+        1,
+        f"{lost}\nerror: samples need a tokenizer, found none\n"
+        "hint: name it with --tokenizer\nmore: tokenloom explain ConfigError\n",
+    )
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_is_told(capsys, option):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([option])
+    assert (stopped.value.code, capsys.readouterr().out) == (0, f"tokenloom {tokenloom.__version__}\n")
 
 
 def test_a_warning_has_neither_file_nor_source():

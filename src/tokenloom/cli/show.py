@@ -119,6 +119,9 @@ def _document(options: argparse.Namespace, pairs: OpenPairs) -> Shown:
 
 
 def _sample(options: argparse.Namespace, pairs: OpenPairs) -> Shown:
+    if pairs.get(options.prefix).data.multimodal:
+        message = f"expected text in `{options.prefix}`, found text and images"
+        raise ConfigError(message, hint="samples are of text: show a document with --document and --multimodal")
     tokenizer = _tokenizer(options, pairs)
     samples = _samples(options, tokenizer)
     shown = shown_sample(samples, options.sample, tokenizer, pairs=pairs)

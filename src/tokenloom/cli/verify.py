@@ -52,9 +52,10 @@ def _print(prefix: str, report: VerifyReport) -> None:
     for problem in report.problems:
         print(f"{prefix}: {problem}")
     if report.ok:
+        of_what = " of text and images" if report.has_images else ""
         tokens = (
             "no tokens"
             if report.largest_token is None
-            else (f"{report.num_tokens} tokens from {report.smallest_token} to {report.largest_token}")
+            else (f"{report.num_tokens} tokens{of_what} from {report.smallest_token} to {report.largest_token}")
         )
         print(f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else ""))

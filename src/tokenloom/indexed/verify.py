@@ -24,6 +24,7 @@ class VerifyReport:
         smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
         problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
         has_manifest: whether there was a manifest to compare counts and checksums with.
+        has_images: whether bytes of images are among the tokens, so that the extremes tell nothing of a vocabulary.
     """
 
     num_tokens: int
@@ -31,6 +32,7 @@ class VerifyReport:
     largest_token: int | float | None
     problems: tuple[str, ...]
     has_manifest: bool = False
+    has_images: bool = False
 
     @property
     def ok(self) -> bool:
@@ -106,4 +108,5 @@ def verify_dataset(
         largest_token=largest,
         problems=tuple(problems),
         has_manifest=audit.has_manifest,
+        has_images=dataset.index.arrays.has_modes,
     )
