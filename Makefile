@@ -86,7 +86,7 @@ peer-suite: $(STAMP)
 dist:
 	tests/wheel/build
 
-wheel-check:
+wheel-check: $(STAMP)
 	tests/wheel/check
 
 # The committed stub of the compiled module; a test fails when it is out of date.
