@@ -501,8 +501,8 @@ def count_sockets() -> int:
 
 
 def ranks_threads() -> list[str]:
-    """Returns the names of our threads."""
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("tokenloom"))
+    """Returns the names of the threads that ranks talk through."""
+    return sorted(thread.name for thread in threading.enumerate() if thread.name == "tokenloom-ranks")
 
 
 class Watched(tokenloom.GPTDataset):

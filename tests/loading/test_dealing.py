@@ -65,7 +65,7 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
             7,
             None,
             {},
-            "expected a dataset, which has `__len__` and `__getitem__`, found int\nhint: make one with",
+            "expected a dataset, which has `__getitem__`, found int\nhint: make one with",
         ),
         (range(9), None, {}, "expected `batch_size` or a sampler, found neither\nhint: such as `batch_size=8`"),
         (

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.adapters.arrow import narrow
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import order_of
 from tokenloom.datasets.shortcuts import sample_of
 
@@ -61,6 +63,7 @@ class SampleSource:
         name = type(self._dataset).__name__
         if (order := order_of(self._dataset)) is not None:  # whose length may change without moving a position
             return f"SampleSource({name}, run={order.order_state(0)['run']!r})"
-        identity = getattr(self._dataset, "unique_description_hash", None)
-        known = "" if identity is None else f", identity={identity!r}"
+        known = ""
+        if isinstance(self._dataset, (MegatronDataset, BlendedDataset)):
+            known = f", identity={self._dataset.unique_description_hash!r}"
         return f"SampleSource({name}, num_samples={len(self)}{known})"

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence, Sized
+from typing import Any, Protocol, runtime_checkable
 
-from tokenloom.datasets.protocols import Batches, Samples
+from tokenloom.datasets.protocols import Batches
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.numbers import checked_integer
 
 Sampler = Iterable[Sequence[int | None]]
+
+
+@runtime_checkable
+class _Items(Protocol):
+    """What a sampler's positions are asked of, numbers or not."""
+
+    def __getitem__(self, position: Any, /) -> Any:
+        """Returns a sample."""
 
 
 def batches_of(
@@ -47,6 +55,9 @@ def batches_of(
     if batch_size is None:
         message = "expected `batch_size` or a sampler, found neither"
         raise ConfigError(message, hint="such as `batch_size=8`")
+    if not isinstance(dataset, Sized):
+        message = f"expected a dataset that has `__len__` where there is no sampler, found {type(dataset).__name__}"
+        raise ConfigError(message, hint="give a sampler, which yields what the dataset is asked for")
     rank, size = _place_of(dealt)
     batch_size = checked_integer("batch_size", batch_size, at_least=1)
     found = MegatronPretrainingSampler(max(len(dataset), 1), 0, batch_size, rank, size)
@@ -89,8 +100,8 @@ def check_dataset(dataset: Any) -> None:
     if dataset is None:
         message = "expected a dataset, found None"
         raise ConfigError(message, hint="what is built is None for a split without data, and on ranks without it")
-    if not isinstance(dataset, (Samples, Batches)):
-        message = f"expected a dataset, which has `__len__` and `__getitem__`, found {type(dataset).__name__}"
+    if not isinstance(dataset, (_Items, Batches)):
+        message = f"expected a dataset, which has `__getitem__`, found {type(dataset).__name__}"
         raise ConfigError(message, hint="make one with `tokenloom.load`")
 
 

@@ -72,7 +72,7 @@ def loader_arguments(
     """
     check_dataset(dataset)
     torch = require("torch", extra="torch")
-    warn_of_resonance(dataset, sampler)
+    warn_of_resonance(dataset, sampler, stacklevel=4)
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)

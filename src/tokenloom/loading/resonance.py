@@ -147,7 +147,7 @@ def resonance_of_weights(
     )
 
 
-def warn_of_resonance(dataset: Any, sampler: Any) -> None:
+def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> None:
     """Warns, on the first rank, where a sampler deals a blend in the reference's order in step with it.
 
     Opens nothing. Samplers that deal in another way, and blends in another order, are not looked at.
@@ -155,6 +155,7 @@ def warn_of_resonance(dataset: Any, sampler: Any) -> None:
     Args:
         dataset: what is read.
         sampler: the sampler of this rank.
+        stacklevel: calls from the user's line to here, as `warnings.warn` counts them.
     """
     if not isinstance(sampler, MegatronPretrainingSampler) or isinstance(sampler, _DEALING_ANEW):
         return
@@ -174,7 +175,7 @@ def warn_of_resonance(dataset: Any, sampler: Any) -> None:
         num_samples=len(dataset),
     )
     if found is not None:
-        warnings.warn(f"{found}; {REMEDY}", ResonanceWarning, stacklevel=3)
+        warnings.warn(f"{found}; {REMEDY}", ResonanceWarning, stacklevel=stacklevel)
 
 
 def _shares(numbers: NDArray[Any], ranks: NDArray[np.int64], num_ranks: int, num_datasets: int) -> NDArray[np.float64]:

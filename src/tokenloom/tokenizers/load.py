@@ -155,10 +155,12 @@ def _read(file: str) -> bytes:
         message = f"cannot read tokenizer `{file}`: {error.strerror or error}"
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
         others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
-        hint = did_you_mean(file) or (
+        sought, near = where_sought(file), did_you_mean(file)
+        is_of_a_hub = sought is not None and near is not None and not near.endswith("?")  # where owners are no folders
+        hint = (None if is_of_a_hub else near) or (
             f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded"
         )
-        if (sought := where_sought(file)) is not None:
+        if sought is not None:
             hint += f", and {sought}"
         raise TokenizerError(message, hint=hint) from error
 
