@@ -68,6 +68,9 @@ class ReadAhead(Generic[T]):
         budget_bytes: most bytes of chunks that are here or on their way. One that is being waited for comes in any
             case.
         concurrency: chunks on their way at once.
+
+    Attributes:
+        num_loading: chunks on their way.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -80,7 +83,7 @@ class ReadAhead(Generic[T]):
         self._waiting: deque[Chunk[T]] = deque()
         self._held: dict[int, Chunk[T]] = {}  # in the order of their start
         self._held_bytes = 0
-        self._num_loading = 0
+        self.num_loading = 0
         self._is_starting = False
         self._turn = 0
         self._turn_read = 0
@@ -146,7 +149,7 @@ class ReadAhead(Generic[T]):
             return
         self._is_starting = True
         try:
-            while self._waiting and self._num_loading < self.concurrency:
+            while self._waiting and self.num_loading < self.concurrency:
                 chunk = self._waiting[0]
                 if chunk.future is None and chunk.keys:
                     if self._is_abandoned(chunk):
@@ -170,12 +173,12 @@ class ReadAhead(Generic[T]):
         chunk.future = self._submit(chunk.load)
         self._held[id(chunk)] = chunk
         self._held_bytes += chunk.num_bytes
-        self._num_loading += 1
+        self.num_loading += 1
         chunk.future.add_done_callback(self._loaded)
 
     def _loaded(self, _: Future[T]) -> None:
         with self._lock:
-            self._num_loading -= 1
+            self.num_loading -= 1
             self._start_waiting()
 
     def _is_abandoned(self, chunk: Chunk[T]) -> bool:
