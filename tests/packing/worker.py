@@ -297,10 +297,13 @@ def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -
 
 
 def die_at_any_moment(me: Rank, run: Run, victim: int, delay_seconds: float) -> Any:
-    """The victim dies while all wrap global batches for ever."""
-    if me.rank == victim:
-        threading.Timer(delay_seconds, me.die).start()
+    """The victim dies while all wrap global batches for ever; not before, since making groups is torch's, and waits."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
+    (me.shared / f"ready{me.rank}").touch()
+    if me.rank == victim:
+        while len(list(me.shared.glob("ready*"))) < dist.get_world_size():
+            time.sleep(0.01)
+        threading.Timer(delay_seconds, me.die).start()
     mine = range(at["dp"], len(run.lengths), run.dp)
     while True:
         wrap_data_iterator(_given(run, at, lambda: (data[i] for i in mine)), run.config, len(mine), groups)
