@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from tests.reference.packing import round_up, sample
+from tests.support import wait_until
 from torch.distributed.device_mesh import init_device_mesh
 
 from tokenloom.distributed.agreement import agree
@@ -297,12 +298,11 @@ def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -
 
 
 def die_at_any_moment(me: Rank, run: Run, victim: int, delay_seconds: float) -> Any:
-    """The victim dies while all wrap global batches for ever; not before, since making groups is torch's, and waits."""
+    """The victim dies while all wrap global batches for ever; before, torch would wait for it to join its groups."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
-    (me.shared / f"ready{me.rank}").touch()
+    (me.shared / f"ready-{me.rank}").touch()
     if me.rank == victim:
-        while len(list(me.shared.glob("ready*"))) < dist.get_world_size():
-            time.sleep(0.01)
+        wait_until(lambda: len(list(me.shared.glob("ready-*"))) == dist.get_world_size())
         threading.Timer(delay_seconds, me.die).start()
     mine = range(at["dp"], len(run.lengths), run.dp)
     while True:
