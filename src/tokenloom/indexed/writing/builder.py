@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import DType, prefix_of
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
@@ -82,7 +81,7 @@ class IndexedDatasetBuilder:
         exclusive: bool = True,
     ) -> None:
         self._finished = True
-        self._dtype_code = DType.code_from_dtype(dtype)
+        self._dtype_code = layout.DType.code_from_dtype(dtype)
         self.dtype: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
         self.multimodal = multimodal
         self._records = RecordBuilder(self._dtype_code, self.dtype.itemsize, multimodal)
@@ -96,7 +95,7 @@ class IndexedDatasetBuilder:
         self._locks: dict[str, OutputLock] = {}
         self._bin_file = open_pending(checked_path("bin_path", bin_path), durable=durable)
         if exclusive:
-            self._lock(layout.idx_path(prefix_of(bin_path)))
+            self._lock(layout.idx_path(layout.prefix_of(bin_path)))
         self._finished = False
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
@@ -274,13 +273,13 @@ class IndexedDatasetBuilder:
             stack.callback(self._bin_file.discard)
             path = os.fspath(idx_path)
             if self._exclusive:
-                self._lock(layout.idx_path(prefix_of(path)))
+                self._lock(layout.idx_path(layout.prefix_of(path)))
             self._flush()
             index_file = open_pending(path, durable=self._durable)
             stack.callback(index_file.discard)
             write_records(self._records, index_file, dtype_code=self._dtype_code, multimodal=self.multimodal)
             self._bin_file.sync()
-            pending = PendingDataset(prefix=prefix_of(path), tokens=self._bin_file, index=index_file)
+            pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             index = MappedFile(index_file.readable_path)
             beside = self._appended.write(pending.prefix, self.num_documents, index, durable=self._durable)
             stack.callback(beside.discard)
