@@ -254,7 +254,7 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     by_position = defaultdict(list)
     for row in table:
         by_position[row["position"]].append(row)
-    steps = rng.choice(NUM_STEPS, size=1000, replace=False).tolist()
+    steps = [DENIAL + 1, *rng.choice(NUM_STEPS, size=1000, replace=False).tolist()]  # the first has what was denied
     num_denied = 0
     for step in steps:
         ranks = ranks_at(step)
