@@ -37,6 +37,7 @@ LAYERS = [
     "run",
     "loading",
     "packing",
+    "retro",
     "megatron",
     "inspect",
     "adapters",
@@ -188,7 +189,7 @@ def test_private_names_stay_private():
 
 def test_heavy_libraries_are_imported_where_they_are_used():
     tokenizers = {"tokenizers", "gigatoken", "sentencepiece", "tiktoken", "nupunkt"}
-    heavy = {*tokenizers, "torch", "rich", "pyarrow", "jinja2", "boto3", "obstore"}
+    heavy = {*tokenizers, "torch", "rich", "pyarrow", "jinja2", "boto3", "obstore", "h5py", "faiss", "wordllama"}
     found = {module: early_imports(module) & heavy for module in MODULES}
     for module in MODULES:
         if module.startswith(MODULES_WITH_TORCH):

@@ -17,7 +17,7 @@ import tokenloom
 
 NAMESPACES = (
     *("adapters", "blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing"),
-    *("preprocessing", "run", "samplers", "storage", "testing", "tokenizers"),
+    *("preprocessing", "retro", "run", "samplers", "storage", "testing", "tokenizers"),
 )
 
 ALWAYS_AT_THE_TOP = (
