@@ -26,6 +26,7 @@ LAYERS = [
     "kernels",
     "overrides",
     "storage",
+    "jobs",
     "indexed",
     "order",
     "inputs",

@@ -47,6 +47,11 @@ class Memory:
     limit_bytes: int | None
 
 
+def usable_processors() -> int:
+    """Returns how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 @functools.cache
 def boot_id() -> str:
     """Returns what changes when this machine starts anew, and is different on every machine.

@@ -2,13 +2,13 @@ from .corpus.chat import ChatSummary as ChatSummary
 from .corpus.chat import preprocess_chat as preprocess_chat
 from .corpus.preview import preview_corpus as preview_corpus
 from .corpus.progress import CorpusProgress as CorpusProgress
-from .corpus.ray_runner import RayRunner as RayRunner
 from .corpus.run import preprocess_corpus as preprocess_corpus
 from .corpus.settings import BadRecordBudget as BadRecordBudget
 from .corpus.settings import CorpusSettings as CorpusSettings
 from .corpus.summary import CorpusSummary as CorpusSummary
 from .corpus.tuning import find_optimal_workers as find_optimal_workers
 from .inputs.find import find_inputs as find_inputs
+from .jobs.ray_runner import RayRunner as RayRunner
 from .preprocess.document_tokens import DocumentTokens as DocumentTokens
 from .preprocess.preview import DocumentPreview as DocumentPreview
 from .preprocess.preview import preview_documents as preview_documents

@@ -17,12 +17,12 @@ from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import documents_of, make_tokenizer, write_lines
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.leases import Silence, touched
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import InputError, StuckRecordError, TokenizerError
+from tokenloom.jobs.folder import JobFolder
+from tokenloom.jobs.leases import Silence, touched
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 

@@ -18,11 +18,11 @@ from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
 from tokenloom.corpus.chat import ChatSummary, preprocess_chat
-from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.ray_runner import RayRunner
 from tokenloom.errors import ConfigError, InputError, OutputExistsError, StuckRecordError
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.jobs.folder import JobFolder
+from tokenloom.jobs.ray_runner import RayRunner
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")

@@ -161,7 +161,7 @@ def test_any_number_may_come_and_be_killed_at_any_time(tmp_path: Path, seed: int
 
 
 def _is_ours(process: str) -> bool:
-    return b"tokenloom.corpus.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return b"tokenloom.jobs.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 def test_commands_that_share_a_folder_share_the_work(corpus: Path, tmp_path: Path):

@@ -22,10 +22,10 @@ from tests.preprocess.corpus import (
 
 from tokenloom import merge_datasets
 from tokenloom.corpus import assembly
-from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, OutputBusyError, OutputExistsError, StorageError
+from tokenloom.jobs.folder import JobFolder
 
 ANY_NUMBER = BadRecordBudget(most=None)
 

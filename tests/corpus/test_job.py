@@ -22,11 +22,11 @@ from tests.preprocess.corpus import (
     write_lines,
 )
 
-from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.jobs.folder import FolderGoneError, JobFolder
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
 

@@ -7,20 +7,20 @@ job is never removed; nobody writes into a folder that was given up; and all of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 from tests.simulation.disk import Inode
 from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import simulated
-from tokenloom.corpus import folder as folder_module
-from tokenloom.corpus import folder_contents
-from tokenloom.corpus import job as job_module
-from tokenloom.corpus import worker as worker_module
-from tokenloom.corpus.folder import FolderGoneError, JobFolder
-from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.jobs import folder as folder_module
+from tokenloom.jobs import folder_contents
+from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.jobs.running import do_and_assemble
+from tokenloom.jobs.worker import work_on_shards
 from tokenloom.storage.atomic import PendingFile, publish_bytes
 from tokenloom.storage.output_lock import OutputLock, recover
 from tokenloom.storage.publishing import FileGroup, publish_together
@@ -30,19 +30,32 @@ _OUTPUT = "/out/set.bin"
 _KEY = "/out/set.idx"
 
 
+_Folder = JobFolder[Any, str]
+
+
 class _Plan:
     """What the folder asks of a plan."""
 
     def __init__(self, number: int, num_shards: int, worker_timeout_seconds: float) -> None:
         self.fingerprint = f"inputs {number}"
-        self.settings = SimpleNamespace(worker_timeout_seconds=worker_timeout_seconds)
-        self.files = [SimpleNamespace(path=f"/in/{number}")]
-        self.prefix = "/out/set"
-        self.outputs = [SimpleNamespace(prefix="/out/set")]
+        self.worker_timeout_seconds = worker_timeout_seconds
+        self.reads_streams = False
         self.shards = [SimpleNamespace(key=f"{number:012x}{shard:012x}", number=shard) for shard in range(num_shards)]
 
     def description(self) -> dict[str, Any]:
         return {"format": 1}
+
+    def input_keys(self) -> list[str]:
+        return [self.fingerprint]
+
+    def read_report(self, data: bytes, *, path: str) -> str:
+        try:
+            told = json.loads(data)
+        except ValueError as error:
+            raise StorageError(f"`{path}` is no report") from error
+        if type(told) is not str:
+            raise StorageError(f"`{path}` is no report")
+        return told
 
     def content(self) -> bytes:
         return b"".join(self.part(shard) for shard in self.shards)
@@ -63,10 +76,7 @@ class _Jobs:
 
     # --- what stands in for the work itself, which does not touch the folder but through these calls ------------------
 
-    def worker(self, plan: _Plan, *, num_workers: int) -> _Worker:
-        return _Worker(self, plan)
-
-    def damaged_parts(self, plan: _Plan, folder: JobFolder) -> list[tuple[SimpleNamespace, str]]:
+    def damaged_parts(self, plan: _Plan, folder: _Folder) -> list[tuple[SimpleNamespace, str]]:
         found = []
         for shard in plan.shards:
             report = folder.report(shard)
@@ -76,9 +86,7 @@ class _Jobs:
                 found.append((shard, "damaged"))
         return found
 
-    def assemble(
-        self, plan: _Plan, folder: JobFolder, reports: list[ShardReport], *, overwrite: bool
-    ) -> tuple[list[object], bool]:
+    def assemble(self, plan: _Plan, folder: _Folder) -> None:
         world, name = self.world, self.world.current.name
         running = [actor for actor in world.actors if actor.name == self.assembling]
         if running and not (running[0].is_dead or running[0].is_done):
@@ -97,7 +105,6 @@ class _Jobs:
                 file.discard()
             if self.assembling == name:
                 self.assembling = None
-        return [], False
 
     def _read(self, path: str) -> bytes | None:
         self.world.call(f"read {path}")
@@ -110,8 +117,8 @@ class _Jobs:
     # --- a whole process ---------------------------------------------------------------------------------------------
 
     def write(self, plan: _Plan, *, restart: bool) -> None:
-        """Does what `write_corpus` does."""
-        folder = JobFolder(_JOB, plan)
+        """Does what a job of shards does."""
+        folder: _Folder = JobFolder(_JOB, plan)
         if restart:
             folder.restart()
         elif self.is_finished(plan):
@@ -122,13 +129,18 @@ class _Jobs:
                 num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
                 if not (num_reused or restart) and self.is_finished(plan):
                     return
-                job_module._work(plan, folder, self._do_shards, SimpleNamespace(), overwrite=True)
+                do_and_assemble(
+                    _Work(plan),
+                    folder,
+                    _Book(),
+                    run=_do_shards,
+                    damaged=lambda: self.damaged_parts(plan, folder),
+                    assemble=lambda reports: self.assemble(plan, folder),
+                    pending=[_OUTPUT.removesuffix(".bin")],
+                )
         except FolderGoneError as error:
             if not self.is_finished(plan):
                 raise StorageError("the folder was removed while this job was working in it") from error
-
-    def _do_shards(self, plan: _Plan, folder: JobFolder, book: object) -> None:
-        worker_module.work_on_shards(plan, folder, num_workers=1, tell=lambda *_, **__: None)
 
     def other_job_in_folder(self, plan: _Plan) -> bool:
         """Whether the folder is that of an unfinished job with other inputs, which stays."""
@@ -146,11 +158,38 @@ class _Jobs:
                 raise FailedError(f"{path}, which is no part of a job, is gone; it is at {places}")
 
 
-class _Worker:
-    """`ShardWorker`, without tokenizing."""
+class _Book:
+    """Hears of shards, and keeps nothing."""
 
-    def __init__(self, jobs: _Jobs, plan: _Plan) -> None:
-        self._jobs, self._plan = jobs, plan
+    def tell(self, number: int, counts: None, *, is_done: bool = False) -> None:
+        pass
+
+
+def _do_shards(work: _Work, folder: _Folder, book: _Book) -> None:
+    work_on_shards(work, folder, num_workers=1, tell=book.tell)
+
+
+class _Work:
+    """What stands in for the work on shards."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self.plan = plan
+
+    def worker(self, num_workers: int) -> _Worker:
+        return _Worker(self.plan)
+
+    def counts(self, **numbers: int) -> None:
+        assert not numbers
+
+    def counts_of(self, report: str, shard: SimpleNamespace) -> None:
+        assert report == shard.key
+
+
+class _Worker:
+    """Writes the part of a shard."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
 
     def __enter__(self) -> _Worker:
         return self
@@ -158,26 +197,11 @@ class _Worker:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def run(self, shard: SimpleNamespace, part_prefix: str, *, progress: Callable[..., None]) -> ShardReport:
+    def run(self, shard: SimpleNamespace, part_prefix: str, *, progress: Callable[..., None]) -> str:
         with PendingFile(f"{part_prefix}_0.bin", durable=False) as file:
             file.write(self._plan.part(shard))
-        report = ShardReport(
-            key=shard.key,
-            slice_rows=(1,),
-            num_documents=1,
-            num_blank_lines=0,
-            num_rejected=0,
-            num_doubled=0,
-            num_text_bytes=1,
-            num_tokens=1,
-            hashes_crc32=None,
-            engine="none",
-            engine_reason="",
-            seconds=0.0,
-            boot_id="",
-        )
-        publish_bytes(f"{part_prefix}.json", report.to_json())
-        return report
+        publish_bytes(f"{part_prefix}.json", json.dumps(shard.key).encode())
+        return str(shard.key)
 
 
 def _all_files(world: World, folder: str = "/out") -> list[str]:
@@ -219,7 +243,7 @@ def run(world: World) -> None:
     is_blocked = "/out/set.job/notes" in jobs.strange
     timeout = world.rng.choice((0.5, 3.0))
     plans = [_Plan(number, world.rng.randrange(1, 4), timeout) for number in range(2)]
-    with simulated(world, (folder_module, folder_contents)), _WorkOf(jobs):
+    with simulated(world, (folder_module, folder_contents)), _boot_told(jobs):
         for boot in range(world.rng.randrange(1, 4)):
             works: dict[str, Callable[[], None]] = {}
             restarts = world.rng.choice((0.05, 0.3, 0.7))
@@ -264,31 +288,12 @@ def _check_last(world: World, jobs: _Jobs, plan: _Plan, *, is_blocked: bool) -> 
         raise FailedError(f"left after the end: {left}")
 
 
-class _Counts:
-    """`Counts`, of nothing."""
-
-    @staticmethod
-    def of_report(*_: object) -> None:
-        return None
-
-
-class _WorkOf:
-    """Puts the work of a simulation in the place of tokenizing, assembling and checking parts."""
-
-    def __init__(self, jobs: _Jobs) -> None:
-        self._changes = [
-            (worker_module, "ShardWorker", jobs.worker),
-            (worker_module, "Counts", _Counts),
-            (job_module, "damaged_parts", jobs.damaged_parts),
-            (job_module, "assemble", jobs.assemble),
-            (folder_module, "boot_id", lambda: f"boot{0 if jobs.world.lost_power else 1}"),
-        ]
-
-    def __enter__(self) -> None:
-        self._before = [(module, name, getattr(module, name)) for module, name, _ in self._changes]
-        for module, name, value in self._changes:
-            setattr(module, name, value)
-
-    def __exit__(self, *_: object) -> None:
-        for module, name, value in self._before:
-            setattr(module, name, value)
+@contextmanager
+def _boot_told(jobs: _Jobs) -> Iterator[None]:
+    """Has the machine tell another boot id after a loss of power."""
+    before = folder_module.boot_id
+    folder_module.boot_id = lambda: f"boot{0 if jobs.world.lost_power else 1}"
+    try:
+        yield
+    finally:
+        folder_module.boot_id = before

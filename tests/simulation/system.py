@@ -19,7 +19,7 @@ import numpy as np
 
 from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
-from tokenloom.corpus import folder, leases
+from tokenloom.jobs import folder, leases
 from tokenloom.storage import (
     atomic,
     cleaning,

@@ -9,8 +9,8 @@ import pytest
 
 from tests.simulation.runner import SCENARIOS, run_seed, run_seeds
 from tests.simulation.scheduler import FailedError, World
-from tokenloom.corpus import folder
 from tokenloom.distributed import seat
+from tokenloom.jobs import folder
 from tokenloom.order import cache
 from tokenloom.storage import atomic, output_lock, publishing
 from tokenloom.storage import journal as journals

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokenloom.cli.values import byte_count, signed_number
 
 if TYPE_CHECKING:
-    from tokenloom.corpus.job import Runner
+    from tokenloom.jobs.running import Runner
 
 
 def add_job_options(
@@ -65,6 +65,6 @@ def job_of(options: argparse.Namespace) -> dict[str, Any]:
 def _runner(options: argparse.Namespace) -> Runner | None:
     if options.runner == "local":
         return None
-    from tokenloom.corpus.ray_runner import RayRunner
+    from tokenloom.jobs.ray_runner import RayRunner
 
     return RayRunner(address=options.ray_address, num_workers=options.workers or 1)

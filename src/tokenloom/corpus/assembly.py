@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from tokenloom.corpus.document_origins import BesidePair, DocumentOrigins
 from tokenloom.corpus.finished import require_own_outputs
-from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.part_files import DonePart, part_hashes, part_pair
-from tokenloom.corpus.plan import JobPlan, PlannedOutput
+from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedOutput
 from tokenloom.corpus.recipe import Mask, Recipe
 from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
@@ -49,7 +48,7 @@ from tokenloom.storage.resolve import exists, open_pending
 
 
 def assemble(
-    plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
+    plan: JobPlan, folder: CorpusFolder, reports: Sequence[ShardReport], *, overwrite: bool
 ) -> tuple[list[OutputSummary], bool]:
     """Makes the datasets of a job appear, all or none, and returns what they hold, and whether they were there before.
 
@@ -102,7 +101,7 @@ def assemble(
     return outputs, were_there
 
 
-def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
+def _parts(plan: JobPlan, folder: CorpusFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
     prefixes = [folder.part_prefix(shard) for shard in plan.shards]
     kept: Sequence[Mask | None] = [None] * len(prefixes)
     splits: Sequence[NDArray[np.int8] | None] = [None] * len(prefixes)
@@ -114,7 +113,7 @@ def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> 
     ]
 
 
-def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[DonePart]) -> None:
+def _require_documents(plan: JobPlan, folder: CorpusFolder, parts: Sequence[DonePart]) -> None:
     num_documents = sum(part.report.num_documents for part in parts)
     num_bad = sum(part.report.num_rejected for part in parts)
     num_blank = sum(part.report.num_blank_lines for part in parts)

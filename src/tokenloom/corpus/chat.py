@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenloom.corpus.conversations import conversation_recipe
 from tokenloom.corpus.finished import own_manifest
-from tokenloom.corpus.job import Runner, run_job
+from tokenloom.corpus.job import run_job
 from tokenloom.corpus.one_pair import OnePairSettings
 from tokenloom.corpus.plan import JobPlan, plan_job
 from tokenloom.corpus.settings import BadRecordBudget
@@ -22,6 +22,7 @@ from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.limits import ReadLimits
+from tokenloom.jobs.running import Runner
 from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.schemas import Schema

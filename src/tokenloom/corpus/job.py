@@ -7,24 +7,20 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from tokenloom.corpus.assembly import assemble
 from tokenloom.corpus.finished import finished_summary, require_own_outputs
-from tokenloom.corpus.folder import FolderGoneError, JobFolder
 from tokenloom.corpus.parts import damaged_parts
-from tokenloom.corpus.plan import JobPlan, PlannedShard
-from tokenloom.corpus.processes import work_in_processes
+from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
 from tokenloom.corpus.progress import CorpusProgress, Counts, ProgressBook
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
-from tokenloom.corpus.worker import work_on_shards
+from tokenloom.corpus.work import CorpusWork
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.numbers import checked_integer
-from tokenloom.preprocess.threads import usable_processors
-from tokenloom.progress import if_stopped, waiting_for
+from tokenloom.jobs.folder import FolderGoneError
+from tokenloom.jobs.running import Runner, do_and_assemble, local_runner
+from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -79,7 +75,7 @@ def run_job(
         return _run_job(
             plan,
             book,
-            run=runner or local_runner(plan, num_processes=num_processes, num_workers=num_workers),
+            run=runner or corpus_runner(plan, num_processes=num_processes, num_workers=num_workers),
             work_folder=work_folder,
             restart=restart,
             overwrite=overwrite,
@@ -101,7 +97,7 @@ def _run_job(
 ) -> JobResult:
     _check_output_folder(plan)
     makes_again = makes_again or plan.recipe.compares_bytes
-    folder = JobFolder(_folder_path(plan, work_folder), plan)
+    folder = CorpusFolder(_folder_path(plan, work_folder), plan)
     if restart:
         require_own_outputs(plan, overwrite=overwrite)
         folder.restart()
@@ -139,7 +135,7 @@ def _run_job(
     )
 
 
-def _is_reusable(plan: JobPlan, folder: JobFolder, shard: PlannedShard, book: ProgressBook) -> bool:
+def _is_reusable(plan: JobPlan, folder: CorpusFolder, shard: PlannedShard, book: ProgressBook) -> bool:
     """Whether a shard is done, of what its records lead to now; if they led to something else, it will be done anew."""
     report = folder.report(shard)
     if report is None:
@@ -157,58 +153,34 @@ def _finished(plan: JobPlan, started: float) -> JobResult | None:
     return None if summary is None else JobResult(summary=summary)
 
 
-class Runner(Protocol):
-    """Does the shards of a job."""
-
-    def __call__(self, plan: JobPlan, folder: JobFolder, book: ProgressBook) -> None:
-        """Returns when all shards are done, by it or by others; tells the book of every step."""
-
-
-def local_runner(plan: JobPlan, *, num_processes: int | None, num_workers: int | None) -> Runner:
-    """Returns what works on this machine: in this process, or in several.
+def corpus_runner(plan: JobPlan, *, num_processes: int | None, num_workers: int | None) -> Runner:
+    """Returns what works on this machine; see `local_runner`.
 
     Raises:
         ConfigError: a number is below 1.
     """
-    for name, number in (("process", num_processes), ("worker", num_workers)):
-        setting = "num_processes" if name == "process" else "num_workers"
-        if number is not None and checked_integer(setting, number) < 1:
-            message = f"expected at least 1 {name}, got {number!r}"
-            raise ConfigError(message)
-    num_processors = usable_processors()
-    processes = num_processes or max(1, num_processors // (num_workers or plan.recipe.threads_per_process))
-    processes = 1 if plan.reads_streams else min(processes, len(plan.shards))
-    workers = num_workers or max(1, num_processors // processes)
-
-    def run(plan: JobPlan, folder: JobFolder, book: ProgressBook) -> None:
-        suspects = any(os.path.exists(folder.journal_path(shard)) for shard in plan.shards)
-        if processes == 1 and not (suspects and not plan.reads_streams):  # this process must not die of a record
-            work_on_shards(plan, folder, num_workers=workers, tell=book.tell)
-        else:
-            work_in_processes(plan, folder, num_processes=processes, num_workers=workers, book=book)
-
-    return run
+    return local_runner(
+        most_processes=1 if plan.reads_streams else len(plan.shards),
+        num_processes=num_processes,
+        num_workers=num_workers,
+        threads_per_process=plan.recipe.threads_per_process,
+    )
 
 
 def _work(
-    plan: JobPlan, folder: JobFolder, run: Runner, book: ProgressBook, *, overwrite: bool
+    plan: JobPlan, folder: CorpusFolder, run: Runner, book: ProgressBook, *, overwrite: bool
 ) -> tuple[list[ShardReport], list[OutputSummary], bool]:
     """Returns the reports of all shards, what became of them, and whether that was there, once the folder is gone."""
-    while True:
-        run(plan, folder, book)
-        # One process alone reads the parts; the others wait here until the folder is gone, or something is to be done.
-        with ExitStack() as held:
-            with waiting_for(f"another process, which puts the parts in `{folder.path}` together"):
-                held.enter_context(folder.lock("assembly.lock", pending=_written(plan)))
-            damaged = damaged_parts(plan, folder)
-            if not damaged:
-                reports = [report for shard in plan.shards if (report := folder.report(shard)) is not None]
-                outputs, were_there = assemble(plan, folder, reports, overwrite=overwrite)
-                folder.remove()
-                return reports, outputs, were_there
-            for shard, problem in damaged:
-                _LOGGER.warning("shard %d is done again: %s", shard.number, problem)
-                folder.forget(shard)
+    reports, (outputs, were_there) = do_and_assemble(
+        CorpusWork(plan),
+        folder,
+        book,
+        run=run,
+        damaged=lambda: damaged_parts(plan, folder),
+        assemble=lambda reports: assemble(plan, folder, reports, overwrite=overwrite),
+        pending=_written(plan),
+    )
+    return reports, outputs, were_there
 
 
 def _written(plan: JobPlan) -> list[str]:

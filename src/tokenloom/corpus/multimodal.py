@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tokenloom.corpus.images import ImageRecipe, sampled_pairs_at_once
-from tokenloom.corpus.job import Runner, run_job
+from tokenloom.corpus.job import run_job
 from tokenloom.corpus.one_pair import OnePairSettings
 from tokenloom.corpus.plan import plan_job
 from tokenloom.corpus.progress import CorpusProgress
@@ -17,6 +17,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.inputs import InputFile
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.limits import ReadLimits
+from tokenloom.jobs.running import Runner
 from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.image_blocks import forget_folder
 from tokenloom.preprocess.recording import input_record

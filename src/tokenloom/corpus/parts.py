@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from tokenloom.corpus.folder import JobFolder
 from tokenloom.corpus.part_files import part_pair, problem_beside
-from tokenloom.corpus.plan import JobPlan, PlannedShard
+from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
 from tokenloom.corpus.recipe import Recipe
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import TokenloomError
@@ -23,7 +22,7 @@ from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected import rejected_path
 
 
-def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
+def damaged_parts(plan: JobPlan, folder: CorpusFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are not what was written, and in what.
 
     Sizes are compared for all; the bytes are read only of parts that this machine, as it runs now, did not write: what
@@ -34,7 +33,7 @@ def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, 
     return [(shard, problem) for shard, problem in problems if problem is not None]
 
 
-def _problem(plan: JobPlan, folder: JobFolder, shard: PlannedShard, here: str) -> str | None:
+def _problem(plan: JobPlan, folder: CorpusFolder, shard: PlannedShard, here: str) -> str | None:
     report = folder.report(shard)
     if report is None:
         return "its report is missing"

@@ -12,8 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from tokenloom.corpus.recipe import JobSettings, PlannedDataset, Recipe
+from tokenloom.corpus.report import ShardReport
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.jobs.folder import JobFolder
+from tokenloom.storage.addresses import short_hash
 
 _FORMAT_VERSION = 1
 """Version of the parts in a job's folder: those of another one are not reused."""
@@ -96,6 +99,11 @@ class JobPlan:
         return tuple(keys[column] for column in sorted(keys))
 
     @property
+    def worker_timeout_seconds(self) -> float:
+        """Time after which a silent process loses its shard."""
+        return self.settings.worker_timeout_seconds
+
+    @property
     def reads_streams(self) -> bool:
         """Whether some of the input can be read once only, and by this process alone."""
         return any(file.is_stream for file in self.files)
@@ -112,10 +120,26 @@ class JobPlan:
         """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
         return _description(self.recipe) | {"job": self.recipe.of_job()}
 
+    def input_keys(self) -> list[str]:
+        """Returns a short hash of each input file, sorted."""
+        return sorted({short_hash(file.path)[:16] for file in self.files})
+
+    def read_report(self, data: bytes, *, path: str) -> ShardReport:
+        """Returns the report in a file.
+
+        Raises:
+            StorageError: it is not one.
+        """
+        return ShardReport.from_json(data, path=path)
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all that decides what the job does."""
         return _hash([self.description(), [shard.key for shard in self.shards]])
+
+
+CorpusFolder = JobFolder[PlannedShard, ShardReport]
+"""The folder of a job that makes a corpus."""
 
 
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:

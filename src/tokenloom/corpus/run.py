@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tokenloom.corpus.job import Runner, run_job
+from tokenloom.corpus.job import run_job
 from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.summary import CorpusSummary
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError
+from tokenloom.jobs.running import Runner
 from tokenloom.setting_types import checked_paths
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer

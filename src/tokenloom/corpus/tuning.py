@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.job import local_runner
-from tokenloom.corpus.plan import JobPlan
+from tokenloom.corpus.job import corpus_runner
+from tokenloom.corpus.plan import CorpusFolder, JobPlan
 from tokenloom.corpus.progress import CorpusProgress, ProgressBook
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.text import plan_corpus
+from tokenloom.corpus.work import CorpusWork
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.preprocess.threads import usable_processors
+from tokenloom.machine import usable_processors
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -107,10 +107,10 @@ def _try(plan: JobPlan, num_processes: int, num_workers: int) -> WorkerTrial:
         make_folder_of(plan.prefix)
         with storage_errors("write to the folder of", plan.prefix):
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix=".tokenloom-trial-", dir=place))
-        folder = JobFolder(os.path.join(name, "job"), plan)
-        run = local_runner(plan, num_processes=num_processes, num_workers=num_workers)
+        folder = CorpusFolder(os.path.join(name, "job"), plan)
+        run = corpus_runner(plan, num_processes=num_processes, num_workers=num_workers)
         with folder.joined():
-            run(plan, folder, ProgressBook(plan.shards, note))
+            run(CorpusWork(plan), folder, ProgressBook(plan.shards, note))
     (first_seconds, first), (last_seconds, last) = seen[0], seen[-1]
     seconds = last_seconds - first_seconds
     done = last.counts - first.counts

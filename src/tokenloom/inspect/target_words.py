@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 
 from tokenloom.blending.spec import parse_blend
-from tokenloom.corpus.folder_contents import JOB
 from tokenloom.datasets.blends import Blend
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.layout import bin_path, idx_path
+from tokenloom.jobs.folder_contents import JOB
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.near_names import did_you_mean
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from tokenloom.errors import ConfigError
+from tokenloom.machine import usable_processors
 from tokenloom.numbers import checked_integer
 
 Given = TypeVar("Given")
@@ -85,11 +85,6 @@ def _work_off(tasks: queue.SimpleQueue[_Task | None]) -> None:
             except BaseException as error:  # noqa: BLE001 - told where the result is asked for, an interruption too
                 future.set_exception(error)
         del future, function, arguments, named  # not held while waiting
-
-
-def usable_processors() -> int:
-    """Returns how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def number_of_workers(wanted: int | None) -> int:

@@ -23,12 +23,10 @@ from dataclasses import asdict
 from typing import Any
 
 from tokenloom import errors
-from tokenloom.corpus.folder import FolderGoneError, JobFolder
-from tokenloom.corpus.journal import Place, condemn, places_at
-from tokenloom.corpus.plan import JobPlan
-from tokenloom.corpus.progress import Counts, ProgressBook
-from tokenloom.corpus.worker import work_on_shards
 from tokenloom.errors import StuckRecordError, TokenloomError, WorkerError
+from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
+from tokenloom.jobs.worker import work_on_shards
 from tokenloom.machine import descriptor_path
 from tokenloom.storage.secrets import known_queries, remember
 
@@ -52,12 +50,17 @@ do so for ever."""
 
 
 def work_in_processes(
-    plan: JobPlan, folder: JobFolder, *, num_processes: int, num_workers: int, book: ProgressBook
+    work: SharedWork[ShardT, ReportT, CountsT],
+    folder: JobFolder[ShardT, ReportT],
+    *,
+    num_processes: int,
+    num_workers: int,
+    book: Book[CountsT],
 ) -> None:
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
     Args:
-        plan: plan of the job.
+        work: the job's plan, and what does its shards.
         folder: folder of the job, joined.
         num_processes: number of processes to start.
         num_workers: threads of each.
@@ -69,8 +72,8 @@ def work_in_processes(
         TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
     """
     num_deaths: Counter[int | None] = Counter()
-    order = pickle.dumps((plan, folder.path, num_workers, known_queries()))
-    with _Children(order, timeout_seconds=plan.settings.worker_timeout_seconds) as children:
+    order = pickle.dumps((work, folder.path, num_workers, known_queries()))
+    with _Children(order, timeout_seconds=work.plan.worker_timeout_seconds) as children:
         for _ in range(num_processes):
             children.start()
         for child, news in children.news():
@@ -78,34 +81,37 @@ def work_in_processes(
                 if child.returncode == 0:
                     continue
                 num_deaths[child.shard] += 1
-                message = f"a process that worked on {_place(plan, child.shard)} {_end_of(child)}"
-                if (found := _condemned(plan, folder, child)) is not None:
+                message = f"a process that worked on {_place(work, child.shard)} {_end_of(child)}"
+                if (found := _condemned(work, folder, child)) is not None:
                     num_deaths[child.shard] = 0  # the next attempt is without that record
-                    message += f" of `{found[0]}` record {found[1]}"
+                    message += f" of {found}"
                 elif num_deaths[child.shard] >= _MOST_DEATHS:
-                    raise _too_many_deaths(plan, folder, child, message)
+                    raise _too_many_deaths(work, folder, child, message)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
             elif "error" in news:
                 raise _error_of(news["error"])
             else:
                 child.shard = None if news["is_done"] else news["shard"]
-                book.tell(news["shard"], Counts(**news["counts"]), is_done=news["is_done"])
+                book.tell(news["shard"], work.counts(**news["counts"]), is_done=news["is_done"])
 
 
-def _condemned(plan: JobPlan, folder: JobFolder, child: _Child) -> Place | None:
-    """Returns the place of the record of which a process died, which is a bad one now; None if that is not certain."""
+def _condemned(
+    work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], child: _Child
+) -> str | None:
+    """Returns the record, in words, of which a process died, which is a bad one now; None if that is not certain."""
     if child.shard is None or not (child.is_stuck or -child.returncode in _OWN_SIGNALS):
         return None
     reason = f"a process that tokenised it and nothing else {_end_of(child)}"
-    return condemn(folder.journal_path(plan.shards[child.shard]), reason)
+    return work.blame(folder.journal_path(work.plan.shards[child.shard]), reason)
 
 
-def _too_many_deaths(plan: JobPlan, folder: JobFolder, child: _Child, message: str) -> WorkerError:
+def _too_many_deaths(
+    work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], child: _Child, message: str
+) -> WorkerError:
     message += f", as did {_MOST_DEATHS - 1} before it"
-    places = [] if child.shard is None else places_at(folder.journal_path(plan.shards[child.shard]))
-    if places:
-        message += f"; it was at the records from {', '.join(f'{number} of `{path}`' for path, number in places)} on"
+    if child.shard is not None and (found := work.records_at(folder.journal_path(work.plan.shards[child.shard]))):
+        message += f"; it was at the records from {found} on"
     hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
     return WorkerError(message, hint=hint)
 
@@ -119,7 +125,7 @@ class _Child:
     """
 
     def __init__(self, order: int) -> None:
-        command = [sys.executable, "-c", "from tokenloom.corpus.processes import main; main()", str(order)]
+        command = [sys.executable, "-c", "from tokenloom.jobs.processes import main; main()", str(order)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[order])
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -222,7 +228,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
-        plan, path, num_workers, queries = pickle.load(order)
+        work, path, num_workers, queries = pickle.load(order)
     remember(queries)
     told = 0.0
     told_of: int | None = None
@@ -232,19 +238,19 @@ def main() -> None:
         with lock:
             print(json.dumps(news), file=out)
 
-    seconds = min(_SECONDS_BETWEEN_BEATS, plan.settings.worker_timeout_seconds / 8)
+    seconds = min(_SECONDS_BETWEEN_BEATS, work.plan.worker_timeout_seconds / 8)
     threading.Thread(target=_beat, args=(send, seconds), daemon=True).start()
 
-    def tell(number: int, counts: Counts, *, is_done: bool = False) -> None:
+    def tell(number: int, counts: Any, *, is_done: bool = False) -> None:
         nonlocal told, told_of
         if is_done or number != told_of or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
             told, told_of = time.monotonic(), number
             send({"shard": number, "counts": asdict(counts), "is_done": is_done})
 
     with _errors_told(send):
-        folder = JobFolder(path, plan)
+        folder: JobFolder[Any, Any] = JobFolder(path, work.plan)
         with folder.joined(makes=False):
-            work_on_shards(plan, folder, num_workers=num_workers, tell=tell, waits_aloud=False)
+            work_on_shards(work, folder, num_workers=num_workers, tell=tell, waits_aloud=False)
 
 
 @contextmanager
@@ -283,11 +289,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _place(plan: JobPlan, number: int | None) -> str:
-    if number is None:
-        return "a shard"
-    slices = plan.shards[number].slices
-    return f"shard {number} (from `{slices[0].file.path}` on)"
+def _place(work: SharedWork[ShardT, ReportT, CountsT], number: int | None) -> str:
+    return "a shard" if number is None else f"shard {number} ({work.whereabouts(work.plan.shards[number])})"
 
 
 def _end_of(child: _Child) -> str:

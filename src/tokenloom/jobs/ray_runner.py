@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenloom.corpus.folder import FolderGoneError, JobFolder
-from tokenloom.corpus.plan import JobPlan, PlannedShard
-from tokenloom.corpus.progress import Counts, ProgressBook
-from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.shard import ShardWorker
 from tokenloom.errors import ConfigError, TokenloomError, WorkerError
+from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork, Worker
 from tokenloom.optional import require
 from tokenloom.storage.secrets import known_queries, remember
 
@@ -47,7 +44,9 @@ class RayRunner:
                 message = f"expected {name} of at least {least}, got {value!r}"
                 raise ConfigError(message)
 
-    def __call__(self, plan: JobPlan, folder: JobFolder, book: ProgressBook) -> None:
+    def __call__(
+        self, work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], book: Book[CountsT]
+    ) -> None:
         """Returns when all shards are done.
 
         Raises:
@@ -56,24 +55,24 @@ class RayRunner:
             WorkerError: the process of a task died too often.
             TokenloomError: what the first task raised; what the others finished is kept.
         """
-        if plan.reads_streams:
+        if work.plan.reads_streams:
             message = "expected inputs that all machines can read, got a stream"
             raise ConfigError(message, hint="write it to a file first, or do without Ray")
         ray = require("ray", extra="ray")
         if not ray.is_initialized():
             ray.init(address=self.address, **({"log_to_driver": False} | self.init_options))
-        todo: list[PlannedShard] = []
-        for shard in plan.shards:
+        todo: list[ShardT] = []
+        for shard in work.plan.shards:
             report = folder.report(shard)
             if report is None:
                 todo.append(shard)
             else:
-                book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
+                book.tell(shard.number, work.counts_of(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
         queries = known_queries()
-        shared = [ray.put(plan)]  # in a list, Ray hands over the reference, and a process reads the plan once
+        shared = [ray.put(work)]  # in a list, Ray hands over the reference, and a process reads the plan once
         running = {
-            task.remote(shared, plan.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
+            task.remote(shared, work.plan.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
             for shard in todo
         }
         try:
@@ -81,37 +80,37 @@ class RayRunner:
                 done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_NEWS)
                 for each in done:
                     shard = running.pop(each)
-                    report = _result(ray, each, shard)
-                    book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
+                    made: ReportT = _result(ray, each, f"shard {shard.number} failed ({work.whereabouts(shard)})")
+                    book.tell(shard.number, work.counts_of(made, shard), is_done=True)
         finally:
             for each in running:
                 ray.cancel(each, force=True)
 
 
-def _result(ray: Any, task: Any, shard: PlannedShard) -> ShardReport:
+def _result(ray: Any, task: Any, failure: str) -> Any:
     try:
-        told: ShardReport | TokenloomError | FolderGoneError = ray.get(task)
+        told = ray.get(task)
     except ray.exceptions.RayError as error:
-        message = f"the task of shard {shard.number} failed (from `{shard.slices[0].file.path}` on): {error}"
+        message = f"the task of {failure}: {error}"
         raise WorkerError(message, hint="what was finished is kept; run the same command again") from error
-    if isinstance(told, ShardReport):
-        return told
-    raise told
+    if isinstance(told, (TokenloomError, FolderGoneError)):
+        raise told
+    return told
 
 
-_WORKERS: dict[str, tuple[JobPlan, ShardWorker]] = {}
-"""The plan of a job, by its fingerprint, and what tokenizes for it in this process: both live from task to task."""
+_WORKERS: dict[str, tuple[SharedWork[Any, Any, Any], Worker[Any, Any, Any]]] = {}
+"""The work of a job, by its fingerprint, and what does its shards in this process: both live from task to task."""
 
 
 def _do_shard(
     shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int, queries: dict[str, str]
-) -> ShardReport | TokenloomError | FolderGoneError:
-    """What a task does; errors of ours are returned, since Ray would wrap them."""
+) -> Any:
+    """What a task does: returns the report of a shard; errors of ours are returned, since Ray would wrap them."""
     try:
         remember(queries)
-        plan, worker = _worker(shared, fingerprint, num_workers)
-        folder = JobFolder(path, plan)
-        shard = plan.shards[number]
+        work, worker = _worker(shared, fingerprint, num_workers)
+        folder: JobFolder[Any, Any] = JobFolder(path, work.plan)
+        shard = work.plan.shards[number]
         with folder.joined(makes=False), folder.claimed(shard, wait=True) as is_ours:
             if is_ours:
                 return worker.run(shard, folder.part_prefix(shard))
@@ -122,11 +121,13 @@ def _do_shard(
         return error
 
 
-def _worker(shared: list[Any], fingerprint: str, num_workers: int) -> tuple[JobPlan, ShardWorker]:
+def _worker(
+    shared: list[Any], fingerprint: str, num_workers: int
+) -> tuple[SharedWork[Any, Any, Any], Worker[Any, Any, Any]]:
     if fingerprint not in _WORKERS:
         for _, worker in _WORKERS.values():
             worker.__exit__()
         _WORKERS.clear()
-        plan: JobPlan = require("ray", extra="ray").get(shared[0])
-        _WORKERS[fingerprint] = plan, ShardWorker(plan, num_workers=num_workers).__enter__()
+        work: SharedWork[Any, Any, Any] = require("ray", extra="ray").get(shared[0])
+        _WORKERS[fingerprint] = work, work.worker(num_workers).__enter__()
     return _WORKERS[fingerprint]

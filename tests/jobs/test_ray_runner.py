@@ -17,8 +17,8 @@ from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
-from tokenloom.corpus.ray_runner import RayRunner
 from tokenloom.errors import ConfigError
+from tokenloom.jobs.ray_runner import RayRunner
 
 # In a process of its own: Ray leaves warnings and threads behind, and this one is to stay clean.
 SCRIPT = """
@@ -26,7 +26,7 @@ import sys
 from tests.corpus.jobs import preprocess
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
-from tokenloom.corpus.ray_runner import RayRunner
+from tokenloom.jobs.ray_runner import RayRunner
 from tokenloom.errors import InputError
 from tokenloom.tokenizers.load import load_tokenizer
 

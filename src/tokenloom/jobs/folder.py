@@ -27,9 +27,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import Any
+from typing import Any, Generic
 
-from tokenloom.corpus.folder_contents import (
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.jobs.folder_contents import (
     JOB,
     NUM_SHARDS,
     differences_of,
@@ -41,12 +42,9 @@ from tokenloom.corpus.folder_contents import (
     remove_own,
     require_own_folder,
 )
-from tokenloom.corpus.leases import Silence, touched
-from tokenloom.corpus.plan import JobPlan, PlannedShard
-from tokenloom.corpus.report import ShardReport
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.jobs.leases import Silence, touched
+from tokenloom.jobs.protocols import ReportT, ShardT, SharedPlan
 from tokenloom.machine import boot_id
-from tokenloom.storage.addresses import short_hash
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
 from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
 
@@ -60,7 +58,7 @@ class FolderGoneError(Exception):
     """Another process finished the job, and removed its folder."""
 
 
-class JobFolder:
+class JobFolder(Generic[ShardT, ReportT]):
     """The folder of a job, as one process sees it.
 
     Args:
@@ -68,14 +66,14 @@ class JobFolder:
         plan: plan of the job.
     """
 
-    def __init__(self, path: str, plan: JobPlan) -> None:
+    def __init__(self, path: str, plan: SharedPlan[ShardT, ReportT]) -> None:
         self.path = path
         self._plan = plan
         self._lock_path = os.path.join(path, "job.lock")
         self._job_path = os.path.join(path, JOB)
         self._removed_path = f"{path}.removed"
         self._member: int | None = None
-        self._reports: dict[str, ShardReport] = {}
+        self._reports: dict[str, ReportT] = {}
         self._machine = boot_id()
 
     @contextmanager
@@ -172,8 +170,11 @@ class JobFolder:
     def _job(self) -> dict[str, Any]:
         """Returns what the processes that share the folder must agree on."""
         described: dict[str, Any] = json.loads(json.dumps(self._plan.description()))
-        files = sorted({short_hash(file.path)[:16] for file in self._plan.files})
-        inputs = {"inputs": self._plan.fingerprint, "files": files, NUM_SHARDS: len(self._plan.shards)}
+        inputs = {
+            "inputs": self._plan.fingerprint,
+            "files": self._plan.input_keys(),
+            NUM_SHARDS: len(self._plan.shards),
+        }
         return {"settings": described, **inputs}
 
     def _leave(self) -> None:
@@ -257,19 +258,19 @@ class JobFolder:
                 break
         return path
 
-    def part_prefix(self, shard: PlannedShard) -> str:
+    def part_prefix(self, shard: ShardT) -> str:
         """Returns what the names of the files of a shard begin with."""
         return os.path.join(self.path, shard.key)
 
-    def journal_path(self, shard: PlannedShard) -> str:
+    def journal_path(self, shard: ShardT) -> str:
         """Returns the path of what a process notes that works on a shard."""
         return f"{self.part_prefix(shard)}.journal"
 
-    def report_path(self, shard: PlannedShard) -> str:
+    def report_path(self, shard: ShardT) -> str:
         """Returns the path of the report of a shard."""
         return f"{self.part_prefix(shard)}.json"
 
-    def report(self, shard: PlannedShard) -> ShardReport | None:
+    def report(self, shard: ShardT) -> ReportT | None:
         """Returns what came out of a shard, None if it is not done; what was read once is remembered."""
         if (known := self._reports.get(shard.key)) is not None:
             return known
@@ -283,26 +284,26 @@ class JobFolder:
             message = f"cannot read `{path}`: {error.strerror or error}"
             raise StorageError(message) from error
         try:
-            report = ShardReport.from_json(data, path=path)
+            report = self._plan.read_report(data, path=path)
         except StorageError as error:  # a loss of power may leave it so
             _LOGGER.warning("shard %d is done again: %s", shard.number, error.message)
             return None
         self._reports[shard.key] = report
         return report
 
-    def known_reports(self) -> tuple[ShardReport, ...]:
+    def known_reports(self) -> tuple[ReportT, ...]:
         """Returns the reports of all shards, as far as they were read; none unless that is all of them."""
         known = [report for shard in self._plan.shards if (report := self._reports.get(shard.key)) is not None]
         return tuple(known) if len(known) == len(self._plan.shards) else ()
 
-    def forget(self, shard: PlannedShard) -> None:
+    def forget(self, shard: ShardT) -> None:
         """Removes the report of a shard, which is then done again."""
         self._reports.pop(shard.key, None)
         with storage_errors("remove", self.report_path(shard)), suppress(FileNotFoundError):
             os.unlink(self.report_path(shard))
 
     @contextmanager
-    def claimed(self, shard: PlannedShard, *, wait: bool) -> Iterator[bool]:
+    def claimed(self, shard: ShardT, *, wait: bool) -> Iterator[bool]:
         """Yields whether this process may work on a shard: nobody else does, and it is not done.
 
         Whoever works on it touches its lock often. Where that ends, as of a process that is frozen, and the lock is
@@ -317,7 +318,7 @@ class JobFolder:
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
-        silence = Silence(path, self._plan.settings.worker_timeout_seconds)
+        silence = Silence(path, self._plan.worker_timeout_seconds)
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
                 is_free = descriptor is not None and self.report(shard) is None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenloom.corpus.leases import Silence
 from tokenloom.errors import StorageError
+from tokenloom.jobs.leases import Silence
 
 
 def test_a_lock_that_cannot_be_looked_at_is_an_error_of_storage(tmp_path: Path):

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from typing import Protocol
 
-from tokenloom.corpus.folder import JobFolder
-from tokenloom.corpus.plan import JobPlan
-from tokenloom.corpus.progress import Counts
-from tokenloom.corpus.shard import ShardWorker
+from tokenloom.jobs.folder import JobFolder
+from tokenloom.jobs.protocols import CountsT, ReportT, ShardT, SharedWork, Tell, Worker
 from tokenloom.progress import waiting_for
 
 
-class Tell(Protocol):
-    """Hears how far a shard is."""
-
-    def __call__(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Takes note of the number of a shard, what was done of it, and whether that is all."""
-
-
-def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: Tell, waits_aloud: bool = True) -> None:
+def work_on_shards(
+    work: SharedWork[ShardT, ReportT, CountsT],
+    folder: JobFolder[ShardT, ReportT],
+    *,
+    num_workers: int,
+    tell: Tell[CountsT],
+    waits_aloud: bool = True,
+) -> None:
     """Returns when all shards of the job are done, by this process or by others.
 
     First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
     leaves behind.
 
     Args:
-        plan: plan of the job.
+        work: the job's plan, and what does its shards.
         folder: folder of the job, joined.
         num_workers: threads.
         tell: hears of every step.
@@ -36,13 +33,13 @@ def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: 
 
     Raises:
         FolderGoneError: the job was finished meanwhile.
-        TokenloomError: see `ShardWorker.run`.
+        TokenloomError: a shard cannot be done.
     """
     told: set[int] = set()
     with ExitStack() as stack:
-        worker: ShardWorker | None = None
+        worker: Worker[ShardT, ReportT, CountsT] | None = None
         for wait in (False, True):
-            for shard in plan.shards:
+            for shard in work.plan.shards:
                 number = shard.number
                 if number in told:
                     continue
@@ -52,13 +49,13 @@ def work_on_shards(plan: JobPlan, folder: JobFolder, *, num_workers: int, tell: 
                         with waiting_for(what) if waits_aloud else nullcontext():
                             is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
                         if is_ours:
-                            tell(number, Counts())
+                            tell(number, work.counts())
                             if worker is None:
-                                worker = stack.enter_context(ShardWorker(plan, num_workers=num_workers))
+                                worker = stack.enter_context(work.worker(num_workers))
                             with folder.gone_told():
                                 report = worker.run(shard, folder.part_prefix(shard), progress=partial(tell, number))
                         else:
                             report = folder.report(shard)
                 if report is not None:
                     told.add(number)
-                    tell(number, Counts.of_report(report, shard), is_done=True)
+                    tell(number, work.counts_of(report, shard), is_done=True)
