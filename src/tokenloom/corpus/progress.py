@@ -9,7 +9,8 @@ from typing import Self
 
 from tokenloom.corpus.plan import PlannedShard
 from tokenloom.corpus.report import ShardReport
-from tokenloom.progress import NOTHING_WRITTEN, Task, task
+from tokenloom.jobs.running import done_words
+from tokenloom.progress import Task, task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +88,7 @@ class ProgressBook:
     @property
     def done_words(self) -> str:
         """How many shards are done, and what that means to somebody who stops the job here."""
-        done, total = len(self._done), self._num_shards
-        if done == total:
-            return f"all {total:,} shards are done: run the same command again to put them together"
-        if done:
-            are = "is" if done == 1 else "are"
-            return f"{done:,} of {total:,} shards {are} done: run the same command again to go on"
-        return NOTHING_WRITTEN
+        return done_words(len(self._done), self._num_shards)
 
     def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         """Notes how far the shard of a number is; what was told of it before is forgotten."""

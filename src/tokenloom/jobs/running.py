@@ -15,7 +15,7 @@ from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
 from tokenloom.jobs.worker import work_on_shards
 from tokenloom.machine import usable_processors
 from tokenloom.numbers import checked_integer
-from tokenloom.progress import waiting_for
+from tokenloom.progress import NOTHING_WRITTEN, waiting_for
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -29,6 +29,21 @@ class Runner(Protocol):
         self, work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], book: Book[CountsT]
     ) -> None:
         """Returns when all shards are done, by it or by others; tells the book of every step."""
+
+
+def done_words(num_done: int, num_shards: int, unit: str = "shard") -> str:
+    """Returns how many shards are done, and what that means to somebody who stops the job here.
+
+    Args:
+        num_done, num_shards: number of shards that are done, and of all.
+        unit: what the job calls a shard.
+    """
+    if num_done == num_shards:
+        return f"all {num_shards:,} {unit}s are done: run the same command again to put them together"
+    if num_done:
+        are = "is" if num_done == 1 else "are"
+        return f"{num_done:,} of {num_shards:,} {unit}s {are} done: run the same command again to go on"
+    return NOTHING_WRITTEN
 
 
 def local_runner(
