@@ -14,6 +14,8 @@ from .masked import MaskedWordPieceDataset as MaskedWordPieceDataset
 from .masked import MaskedWordPieceDatasetConfig as MaskedWordPieceDatasetConfig
 from .mock import MockGPTDataset as MockGPTDataset
 from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
+from .multi_split import MultiSplitGPTDataset as MultiSplitGPTDataset
+from .multi_split import MultiSplitGPTDatasetConfig as MultiSplitGPTDatasetConfig
 from .multimodal import MockMultimodalDataset as MockMultimodalDataset
 from .multimodal import MultimodalDatasetConfig as MultimodalDatasetConfig
 from .sft import SFTDataset as SFTDataset

@@ -143,15 +143,19 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
                 message = "expected `split` beside `blend`, found none"
                 raise ConfigError(message, hint='such as split="99,1,0"')
         assert isinstance(self.split, str)
-        self.split_matrix = self._matrix_of(self.split)
+        self.split_matrix = self._matrix_of(self._shares_of(self.split))
 
     @staticmethod
     def _checked_blend(blend: Any, name: str) -> Blend:
         return checked_blend(blend, name)
 
     @staticmethod
-    def _matrix_of(split: str) -> list[tuple[float, float] | None]:
-        return split_matrix(parse_and_normalize_split(split))
+    def _shares_of(split: str) -> list[float]:
+        return parse_and_normalize_split(split)
+
+    @staticmethod
+    def _matrix_of(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
+        return split_matrix(shares, within)
 
     def _check_cache_folder(self) -> None:
         if self.path_to_cache is not None:

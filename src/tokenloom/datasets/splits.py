@@ -103,15 +103,22 @@ def _weight(item: Item, split: str) -> float:
     return parse_number(item.text, where)
 
 
-def split_matrix(shares: Sequence[float]) -> SplitMatrix:
+def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
     """Returns the interval of each split in [0, 1], or None where it is empty.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])
         [(0, 0.75), (0.75, 1.0), None]
+        >>> split_matrix([0.75, 0.25, 0.0], within=[0.5, 0.5, 0.0])
+        [(0, 0.5), (0.75, 1.0), None]
+
+    Args:
+        shares: share of each split.
+        within: other shares: a split then is what both give it.
     """
-    ends = list(itertools.accumulate([0, *shares]))
-    return [None if stop <= start else (start, stop) for start, stop in itertools.pairwise(ends)]
+    first, second = ([*itertools.pairwise(itertools.accumulate([0, *each]))] for each in (shares, within or shares))
+    both = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True)]
+    return [None if stop <= start else (start, stop) for start, stop in both]
 
 
 def split_range(bounds: tuple[float, float], num_elements: int) -> range:

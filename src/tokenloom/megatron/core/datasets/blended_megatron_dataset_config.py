@@ -6,12 +6,11 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenloom.datasets import config
 from tokenloom.datasets.blends import Blend, checked_blend, is_pairs
-from tokenloom.datasets.splits import SplitMatrix
+from tokenloom.datasets.splits import SplitMatrix, split_matrix
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize
 from tokenloom.numbers import quoted
@@ -51,8 +50,12 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
         return _checked(blend, name)
 
     @staticmethod
-    def _matrix_of(split: str) -> list[tuple[float, float] | None]:
-        return convert_split_vector_to_split_matrix(parse_and_normalize_split(split))
+    def _shares_of(split: str) -> list[float]:
+        return parse_and_normalize_split(split)
+
+    @staticmethod
+    def _matrix_of(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
+        return convert_split_vector_to_split_matrix(shares, within)
 
 
 def _checked(blend: Any, name: str) -> Blend:
@@ -109,6 +112,4 @@ def convert_split_vector_to_split_matrix(
         vector_a: share of each split.
         vector_b: other shares: a split then is what both give it.
     """
-    first, second = ([*pairwise(accumulate([0, *vector]))] for vector in (vector_a, vector_b or vector_a))
-    both = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True)]
-    return [None if stop <= start else (start, stop) for start, stop in both]
+    return split_matrix(vector_a, vector_b)

@@ -1,0 +1,212 @@
+"""GPT samples as plain texts, of splits that meet those of an earlier preparation: what RETRO finds neighbors for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.outputs import BatchLayout, Output
+from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.shortcuts import BATCH, ask_each, must_ask
+from tokenloom.datasets.slot_counts import SlotCounts
+from tokenloom.datasets.splits import SplitMatrix, split_text
+from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tokenizer import NO_TOKEN
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+
+_INT64 = np.dtype(np.int64)
+
+
+@dataclass
+class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
+    """What `MultiSplitGPTDataset` needs to know beyond the settings of GPT datasets.
+
+    Attributes:
+        return_document_ids: whether samples name their documents, which finding neighbors needs and training does not.
+            Required.
+        split_preprocessing: the `split` with which neighbors were, or will be, found. A split of samples then has the
+            documents that both give it. Required.
+    """
+
+    return_document_ids: bool | None = None
+    split_preprocessing: str | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings and computes `split_matrix`."""
+        super().__post_init__()
+        if self.split is None:
+            message = "expected `split`, with which neighbors are found, found `blend_per_split`"
+            raise ConfigError(message, hint="name all data in `blend`, and divide them by `split`")
+        for name in ("return_document_ids", "split_preprocessing"):
+            if getattr(self, name) is None:
+                message = f"expected `{name}`, found None"
+                raise ConfigError(message)
+        assert self.split_preprocessing is not None
+        self.split_preprocessing = split_text(self.split_preprocessing)
+        shares, within = self._shares_of(str(self.split)), self._shares_of(self.split_preprocessing)
+        if not np.allclose(shares, within):
+            self.split_matrix = self._matrix_of(shares, within)
+
+    @property
+    def preprocessing_matrix(self) -> SplitMatrix:
+        """The interval of each split in [0, 1] that `split_preprocessing` gives; None where it is empty."""
+        return self._matrix_of(self._shares_of(str(self.split_preprocessing)))
+
+
+class MultiSplitGPTDataset(GPTDataset):
+    """Texts of `sequence_length` tokens and one more, for the last label, from the documents of one split.
+
+    `dataset[k]` gives NumPy arrays, as the reference does: text int64[S + 1] (int64[S] without
+    `add_extra_token_to_sequence`), and with `return_document_ids` document_ids int64[num_documents], the documents that
+    it is made of, empty ones between them included. A text that is too short is filled up with the padding id, or -1
+    where the tokenizer has none. `dataset.batch(positions)` gives many by one kernel call; samples that name their
+    documents make no batch.
+
+    Args and errors are those of `GPTDataset`.
+
+    Attributes:
+        makes_batches: whether `batch` gives samples: those that name their documents differ in shape.
+    """
+
+    config: MultiSplitGPTDatasetConfig
+
+    fills_batches: ClassVar[bool] = False
+    digests_tokens: ClassVar[bool] = False
+
+    @staticmethod
+    def _key_config_attributes() -> list[str]:
+        """Returns the settings that are part of the cache key."""
+        return [*GPTDataset._key_config_attributes(), "split_preprocessing"]
+
+    def _prepare_filling(self) -> None:
+        super()._prepare_filling()
+        self.makes_batches: bool = not self.config.return_document_ids
+        pad = optional_number(self.config.tokenizer, "pad")
+        self._pad_token_id = NO_TOKEN if pad is None else pad  # nothing is masked, so it may have another role as well
+
+    @cached_property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample."""
+        return BatchLayout((Output(name="text", shape=(self.config.sequence_length + self._extra,), dtype=_INT64),))
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as NumPy arrays."""
+        return self._sample_for_item(idx)
+
+    def _sample(self, idx: int | None) -> Sample:
+        """Returns a sample, made here."""
+        position = self._position(self._not_none(idx))
+        if not self.config.return_document_ids:
+            sample = {"text": self._texts(np.array([position], dtype=np.int64))[0]}
+        else:
+            text, documents, *_ = self._query_document_sample_shuffle_indices(position)
+            sample = {"text": text, "document_ids": documents}
+        self.order.check()
+        return sample
+
+    def batch(
+        self,
+        positions: Sequence[int | None] | NDArray[np.integer[Any]],
+        *,
+        out: Sample | None = None,
+        digests: NDArray[np.uint64] | None = None,
+    ) -> Sample:
+        """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
+
+        Args:
+            positions: positions of the samples, in any order, repeats allowed.
+            out: must be None: texts are not filled into given arrays.
+            digests: left as they are.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: a position is None, arrays to fill are given, or samples name their documents.
+        """
+        if out is not None:
+            message = f"expected no arrays to fill with samples of {self._name()}, found some"
+            raise ConfigError(message, hint="ask for batches without `out`")
+        if self.config.return_document_ids:
+            message = f"samples of {self._name()} name their documents, which differ in number, and make no batch"
+            raise ConfigError(message, hint="take them one by one, or set `return_document_ids=False`")
+        return PairSamples.batch(self, positions)
+
+    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+        return {"text": self._texts(rows)}
+
+    def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
+        rows, fillers = super()._rows(positions)
+        if fillers:
+            self._not_none(None)
+        return rows, fillers
+
+    def _texts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the texts at positions that are known to exist: int64[count, sequence_length + 1]."""
+        try:
+            tokens, lengths, row_offsets = self._runs(rows)
+        except IndexError as error:
+            raise self._damaged(error) from error
+        width = self.config.sequence_length + self._extra
+        if (lengths < 0).any():
+            message = f"expected {self._name()} to have no denied documents, found some: a text has no place for that"
+            raise ConfigError(message)
+        if len(tokens) == len(rows) * width:
+            return tokens.astype(np.int64, copy=False).reshape(len(rows), width)
+        texts = np.full((len(rows), width), self._pad_token_id, dtype=np.int64)
+        sizes = np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])[row_offsets])
+        texts[np.arange(width) < sizes[:, None]] = tokens
+        return texts
+
+    def texts(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Returns the texts of samples, int64[num_samples, sequence_length + 1], whether these name documents or not.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        if not BATCH.free(self) and must_ask(self, BATCH):
+            return np.stack([np.asarray(sample["text"]) for sample in ask_each(self, positions)])
+        texts = self._texts(self._rows(positions)[0])
+        self.order.check()
+        return texts
+
+    def documents_of(self, positions: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the documents of many samples, those of `document_ids`.
+
+        Args:
+            positions: integers[num_samples].
+
+        Returns:
+            documents: int64[num_documents], those of one sample after those of the other.
+            offsets: int64[num_samples + 1]; sample i has documents [offsets[i], offsets[i + 1]).
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        rows, _ = self._rows(positions)
+        try:
+            spans = self.order.spans(rows, keep_empty=True)
+        except IndexError as error:
+            raise self._damaged(error) from error
+        return spans.documents, spans.row_offsets
+
+    def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
+        """Raises: a text says nothing of loss.
+
+        Raises:
+            ConfigError: always.
+        """
+        message = f"expected samples that say which slots have loss, found texts of {self._name()}"
+        raise ConfigError(message, hint="count those of `GPTDataset` over the same data")
+
+    def _not_none(self, idx: int | None) -> int:
+        if idx is None:
+            message = f"expected the position of a sample of {self._name()}, found None: a text cannot be without loss"
+            raise ConfigError(message)
+        return idx

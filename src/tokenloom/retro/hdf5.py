@@ -1,0 +1,155 @@
+"""Arrays of HDF5 files: mapped where they lie in one piece, else read whole; and files that appear whole or not at all.
+
+What h5py writes unasked lies in one piece, so that a row costs no call of h5py and all processes share the page cache.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tokenloom.errors import StorageError, TokenloomError
+from tokenloom.optional import require
+from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.storage.local import map_file
+
+_FAULTS = (OSError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError)
+"""What h5py raises for files that are truncated, damaged or foreign."""
+
+_DAMAGED = "the file is truncated, damaged, still being written, or of another program"
+
+
+def open_array(path: str, name: str, *, shape: Sequence[int | None]) -> NDArray[Any]:
+    """Returns an array of integers of a file: a read-only view of its mapped bytes, or a copy where they lie in pieces.
+
+    No descriptor stays open, so the array may be used by threads and after a fork. Whether the file was changed since
+    is for a `kernels.Watch` of the array to say.
+
+    Args:
+        path: path of the file.
+        name: name of the array in it.
+        shape: number of entries on each axis; None for any.
+
+    Raises:
+        MissingExtraError: h5py is not installed.
+        StorageError: the file cannot be read, has no such array, or one of another shape or of other numbers.
+    """
+    h5py = require("h5py", extra="retro")
+    data = map_file(path)
+    with _faults(path, name), h5py.File(_MappedStream(data), "r") as file:
+        link = file.get(name, getlink=True)
+        if link is None:
+            found = ", ".join(f"`{other}`" for other in file) or "none"
+            raise _unlike(path, f"an array `{name}`", found)
+        stored = file[name] if isinstance(link, h5py.HardLink) else None
+        if not isinstance(stored, h5py.Dataset):
+            raise _unlike(path, f"an array `{name}` of its own", "a group or a link")
+        _check(stored, path, name, shape)
+        properties = stored.id.get_create_plist()
+        layout = properties.get_layout()
+        if layout == h5py.h5d.VIRTUAL or properties.get_external_count():
+            raise _unlike(path, f"an array `{name}` of its own", "one that lies in other files")
+        offset = stored.id.get_offset() if layout == h5py.h5d.CONTIGUOUS else None
+        if offset is not None:
+            stop = offset + stored.size * stored.dtype.itemsize
+            if stop > len(data):
+                raise _unlike(path, f"`{name}` at bytes [{offset}, {stop})", f"a file of {len(data)} bytes")
+            array: NDArray[Any] = data[offset:stop].view(stored.dtype).reshape(stored.shape)
+        elif stored.size and not stored.id.get_storage_size():
+            raise _unlike(path, f"the entries of `{name}`", "none: they were never written")
+        else:
+            array = stored[()]
+            array.flags.writeable = False
+    return array
+
+
+def file_of(stored: Any) -> str | None:
+    """Returns the path of the file of what h5py has opened; None for anything else."""
+    return stored.file.filename if type(stored).__module__.partition(".")[0] == "h5py" else None
+
+
+@contextmanager
+def new_hdf5(path: str) -> Iterator[Any]:
+    """Yields a new `h5py.File` to be filled; it has its name, and is durable, once the block ends without an error.
+
+    Raises:
+        MissingExtraError: h5py is not installed.
+        StorageError: it cannot be written.
+    """
+    h5py = require("h5py", extra="retro")
+    pending = PendingFile(path)
+    try:
+        with storage_errors("write", path), h5py.File(pending.stream, "w") as file:
+            yield file
+        pending.publish()
+    finally:
+        pending.discard()
+
+
+def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Writes arrays by name, each in one piece; a file of that name is replaced.
+
+    Raises:
+        MissingExtraError: h5py is not installed.
+        StorageError: it cannot be written.
+    """
+    with new_hdf5(path) as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
+
+
+class _MappedStream(io.RawIOBase):
+    """Mapped bytes as a file, so that h5py reads what is mapped, locks nothing, and meets nobody who has it open."""
+
+    def __init__(self, data: NDArray[Any]) -> None:
+        self._data = data.data
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: len(self._data)}[whence]
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._data[self._place : self._place + len(buffer)]
+        buffer[: len(found)] = found
+        self._place += len(found)
+        return len(found)
+
+
+def _check(stored: Any, path: str, name: str, shape: Sequence[int | None]) -> None:
+    fits = stored.shape is not None and len(stored.shape) == len(shape)
+    if (
+        not fits
+        or stored.dtype.kind not in "iu"
+        or any(wanted not in (None, count) for wanted, count in zip(shape, stored.shape, strict=True))
+    ):
+        expected = ", ".join("n" if count is None else str(count) for count in shape)
+        raise _unlike(path, f"`{name}` to be integers[{expected}]", f"{stored.dtype}{list(stored.shape or ())}")
+
+
+def _unlike(path: str, expected: str, found: str) -> StorageError:
+    return StorageError(f"`{path}`: expected {expected}, found {found}", hint=_DAMAGED)
+
+
+@contextmanager
+def _faults(path: str, name: str) -> Iterator[None]:
+    """Turns what h5py raises into a `StorageError`."""
+    try:
+        yield
+    except TokenloomError:  # which may be an `OSError`, too
+        raise
+    except _FAULTS as error:
+        message = f"cannot read `{name}` of `{path}`: {error}"
+        raise StorageError(message, hint=_DAMAGED) from error

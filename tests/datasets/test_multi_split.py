@@ -1,0 +1,184 @@
+"""Texts of samples: the tokens of GPT samples and one more, of splits that meet those of a preparation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.support import EOD, StandInTokenizer, make_config, make_dataset, random_documents, write_corpus
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
+from tokenloom.datasets.splits import Split
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.testing.datasets import check_dataset
+
+DOCUMENTS = [[1, 2, 3, EOD], [4, 5, EOD], [], [6, 7, 8, 10, 11, EOD]]
+
+
+def make_settings(prefix=None, **changes):
+    settings = {"return_document_ids": False, "split_preprocessing": "1,0,0"} | changes
+    return make_config(prefix, kind=MultiSplitGPTDatasetConfig, **settings)
+
+
+def make_texts(prefix, *, num_samples=None, split=Split.train, documents=None, **changes):
+    pair = IndexedDataset(prefix)
+    indices = np.arange(len(pair)) if documents is None else np.array(documents)
+    return MultiSplitGPTDataset(pair, prefix, indices, num_samples, split, make_settings(prefix, **changes))
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_corpus(tmp_path / "corpus", DOCUMENTS)
+
+
+def test_a_text_is_a_sample_and_the_token_after_it(prefix):
+    texts = make_texts(prefix, documents=[0, 1])
+    sample = texts[0]
+    assert list(sample) == ["text"]
+    assert isinstance(sample["text"], np.ndarray)
+    assert (sample["text"].dtype, sample["text"].tolist()) == (np.int64, [1, 2, 3, EOD, 4])
+    assert texts.sample(0)["text"].tolist() == [1, 2, 3, EOD, 4]
+    assert texts.batch([0, 0])["text"].tolist() == [[1, 2, 3, EOD, 4]] * 2
+
+
+def test_documents_are_named_with_empty_ones(prefix):
+    texts = make_texts(prefix, sequence_length=11, num_samples=1, return_document_ids=True)
+    sample = texts[0]
+    order = texts.document_index.tolist()
+    assert sample["text"].tolist() == [token for document in order for token in DOCUMENTS[document]][:12]
+    assert sample["document_ids"].dtype == np.int64
+    assert sample["document_ids"].tolist() == order
+    documents, offsets = texts.documents_of([0, 0])
+    assert (documents.tolist(), offsets.tolist()) == (order * 2, [0, 4, 8])
+
+
+def test_texts_are_those_of_gpt_samples(tmp_path, rng):
+    documents = random_documents(rng, count=30, longest=15, vocab_size=90)
+    prefix = write_corpus(tmp_path / "corpus", documents)
+    length, extra = int(rng.integers(1, 12)), bool(rng.integers(2))
+    changes = {"sequence_length": length, "add_extra_token_to_sequence": extra, "random_seed": int(rng.integers(99))}
+    texts, samples = make_texts(prefix, num_samples=50, **changes), make_dataset(prefix, num_samples=50, **changes)
+    assert len(texts) == len(samples)
+    found, expected = texts.batch(range(len(texts)))["text"], samples.batch(range(len(texts)))
+    assert found.shape == (len(texts), length + extra)
+    assert (found[:, :length] == expected["tokens"]).all()
+    if extra:
+        assert (found[:, 1:] == expected["labels"]).all()
+    position = int(rng.integers(len(texts)))
+    assert (found[position] == texts[position]["text"]).all()
+    assert (texts.texts([position, position]) == found[position]).all()
+
+
+@pytest.mark.parametrize(("pad", "filler"), [(None, -1), (3, 3), (EOD, EOD)])
+@pytest.mark.filterwarnings("ignore:pad id 9 is also another special token")
+def test_a_text_that_is_too_short_is_filled_up(prefix, pad, filler):
+    changes = {"drop_last_partial_validation_sequence": False, "tokenizer": StandInTokenizer(pad=pad)}
+    texts = make_texts(prefix, split=Split.valid, sequence_length=30, **changes)
+    assert texts[0]["text"][-18:].tolist() == [filler] * 18
+    assert texts.batch([0])["text"].tolist() == [texts[0]["text"].tolist()]
+
+
+def test_tokens_that_are_not_mapped_are_read(prefix):
+    texts, mapped = make_texts(prefix, sequence_length=3), make_texts(prefix, sequence_length=3)
+    texts.dataset = IndexedDataset(prefix, mmap=False)
+    positions = range(len(texts))
+    assert texts.batch(positions)["text"].tolist() == mapped.batch(positions)["text"].tolist()
+
+
+def test_every_way_to_texts_gives_the_same(prefix):
+    assert "`batch` gives the samples, stacked" in check_dataset(make_texts(prefix), num_workers=0).passed
+    report = check_dataset(make_texts(prefix, return_document_ids=True), num_workers=0)
+    assert "`__getitems__` gives the samples" in report.passed
+
+
+def test_a_loader_of_torch_gives_tensors(prefix):
+    (batch,) = torch.utils.data.DataLoader(make_texts(prefix, sequence_length=3), batch_size=4)
+    assert batch["text"].shape == (4, 4)
+    assert batch["text"].dtype == torch.int64
+
+
+def test_a_query_of_a_users_own_is_asked(prefix):
+    class Reversed(MultiSplitGPTDataset):
+        def _query_document_sample_shuffle_indices(self, idx):
+            text, documents = super()._query_document_sample_shuffle_indices(idx)
+            return text[::-1], documents[::-1]
+
+    texts = Reversed(IndexedDataset(prefix), prefix, np.arange(2), None, Split.train, make_settings(prefix))
+    assert texts[0]["text"].tolist() == [4, EOD, 3, 2, 1]
+    assert texts.batch([0])["text"].tolist() == [[4, EOD, 3, 2, 1]]
+    texts.config.return_document_ids = True
+    assert texts[0]["document_ids"].tolist() == [1, 0]
+
+
+def test_an_item_of_a_users_own_is_asked(prefix):
+    class Doubled(MultiSplitGPTDataset):
+        def __getitem__(self, idx):
+            return {"text": super().__getitem__(idx)["text"] * 2}
+
+    texts = Doubled(IndexedDataset(prefix), prefix, np.arange(2), None, Split.train, make_settings(prefix))
+    for found in (texts.batch([0])["text"], texts.texts([0]), [texts.sample(0)["text"]]):
+        assert [row.tolist() for row in found] == [[2, 4, 6, 18, 8]]
+
+
+@pytest.mark.parametrize(
+    ("split", "preprocessing", "matrix"),
+    [
+        ("8,2,0", "8,2,0", [(0, 0.8), (0.8, 1.0), None]),
+        ("9,1,0", "8,2,0", [(0, 0.8), (0.9, 1.0), None]),
+        ((8, 2), "9,1,0", [(0, 0.8), (0.9, 1.0), None]),
+        ("1,0,0", "0,1,0", [None, None, None]),
+    ],
+)
+def test_a_split_has_the_documents_that_both_give_it(split, preprocessing, matrix):
+    settings = make_settings("corpus", split=split, split_preprocessing=preprocessing)
+    assert settings.split_matrix == matrix
+
+
+def test_the_preparing_split_is_part_of_the_key(prefix):
+    texts = make_texts(prefix, split_preprocessing=(1, 0, 0))
+    assert list(texts.unique_identifiers)[-1] == "split_preprocessing"
+    assert texts.unique_identifiers["split_preprocessing"] == "1,0,0"
+    assert texts.config.preprocessing_matrix == [(0, 1.0), None, None]
+    assert make_texts(prefix, return_document_ids=True).unique_description == texts.unique_description
+
+
+def test_blends_number_their_data_sets(tmp_path):
+    prefixes = [write_corpus(tmp_path / name, DOCUMENTS) for name in ("one", "two")]
+    settings = make_settings(blend=(prefixes, [1.0, 1.0]), split="1,0,0")
+    (blend, _, _) = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, [4, 0, 0], lambda: True, settings).build()
+    assert isinstance(blend, BlendedDataset)
+    sample = blend[1]
+    assert list(sample) == ["dataset_id", "text"]
+    assert blend.batch([1, 0])["text"][0].tolist() == sample["text"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"return_document_ids": None}, "expected `return_document_ids`, found None"),
+        ({"split_preprocessing": None}, "expected `split_preprocessing`, found None"),
+        ({"split_preprocessing": "x"}, "split"),
+        ({"blend_per_split": [None, None, ["a"]], "split": None}, "expected `split`, .*, found `blend_per_split`"),
+    ],
+)
+def test_wrong_settings_are_told(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        make_settings(**{"blend": None, "split": None, **changes})
+
+
+def test_what_a_text_cannot_say_is_refused(prefix):
+    texts = make_texts(prefix)
+    for ask in (lambda: texts[None], lambda: texts.batch([0, None])):
+        with pytest.raises(ConfigError, match="found None: a text cannot be without loss"):
+            ask()
+    with pytest.raises(ConfigError, match="expected samples that say which slots have loss"):
+        texts.slot_counts(np.array([0]))
+    with pytest.raises(ConfigError, match="expected no arrays to fill"):
+        texts.batch([0], out={"text": np.empty((1, 5))})
+    with pytest.raises(ConfigError, match="make no batch"):
+        make_texts(prefix, return_document_ids=True).batch([0])
+    with pytest.raises(IndexError, match="was asked for"):
+        texts[99]
