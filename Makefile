@@ -12,8 +12,9 @@ demo: $(DEMO_STAMP)
 	$(BIN)/tokenloom demo
 
 # One more process than cores: many tests wait for processes that they have started.
+RETRO_PEER := build/megatron-core-0.15.3
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-test: $(STAMP)
+test: $(STAMP) $(RETRO_PEER)/.installed
 	tests/browser/install
 	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=16 --dist=worksteal
 
@@ -104,6 +105,11 @@ $(DEMO_STAMP): pyproject.toml $(NATIVE)
 	@$(call pip_install,"scikit-build-core>=1.0" "nanobind>=2.9" ninja $$(command -v cmake > /dev/null || echo cmake))
 	@echo "set-up: compiling, a minute or two; libraries for tokenizing"
 	@$(call pip_install,--no-build-isolation -e ".[preprocess]")
+	@touch $@
+
+# The last release of megatron-core with RETRO, beside the newer one: tests and benchmarks run it in a process of its own.
+$(RETRO_PEER)/.installed: $(DEMO_STAMP)
+	@$(call pip_install,--no-deps --target $(RETRO_PEER) megatron-core==0.15.3)
 	@touch $@
 
 # torch is named with its version: the newest one would bring gigabytes of CUDA packages.
