@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
 
 from tokenloom.errors import MissingExtraError
-from tokenloom.optional import require
+from tokenloom.optional import folder_of, require
 
 
 def test_an_installed_module_is_returned():
@@ -43,3 +44,12 @@ def test_other_failures_of_an_import_pass_through(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="broken"):
         require("broken_module", extra="all")
+
+
+def test_the_folder_of_a_package_is_found_without_importing_it(tmp_path, monkeypatch):
+    (tmp_path / "failing").mkdir()
+    (tmp_path / "failing" / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert folder_of("failing", extra="all") == os.fspath(tmp_path / "failing")
+    with pytest.raises(MissingExtraError, match=r"^`absent_module` is not installed\nhint: run `pip install tokenloom"):
+        folder_of("absent_module", extra="all")
