@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,22 +13,32 @@ from tests.support import write_corpus, write_sentences
 
 from tokenloom import ConfigError, IndexedDataset
 from tokenloom.retro.chunk_table import (
-    ChunkCounts,
     check_enough_chunks,
     chunk_block,
     chunk_spans,
     documents_in,
     merged_chunks,
     merged_offsets,
+    merged_rows,
     num_sampled_chunks,
     num_train_chunks,
     num_train_documents,
     train_fraction,
 )
+from tokenloom.retro.project import DatasetInfo
 
 EOD = 9
 
-COUNTS = ChunkCounts(n_docs=10, n_docs_train=8, n_chunks=50, n_chunks_train=40, n_chunks_invalid=2, n_chunks_sampled=15)
+INFO = DatasetInfo(
+    ratio=1.0,
+    prefix="web",
+    n_docs=10,
+    n_docs_train=8,
+    n_chunks=50,
+    n_chunks_train=40,
+    n_chunks_invalid=2,
+    n_chunks_sampled=15,
+)
 
 
 def spans_of(lengths, ends, chunk_length, **more):
@@ -111,7 +123,7 @@ def test_rows_of_merged_tables():
     assert merged_chunks(2, chunks).dtype == np.uint32
     offsets = np.array([[0, 1], [1, 2]], dtype=np.uint64)
     assert merged_offsets(2, offsets, chunks_before=40).tolist() == [[2, 0, 41], [2, 1, 42]]
-    assert [COUNTS.rows_of(table) for table in ("sampled", "train", "valid")] == [range(15), range(40), range(40, 50)]
+    assert [merged_rows(INFO, kind) for kind in ("sampled", "train", "valid")] == [range(15), range(40), range(40, 50)]
 
 
 def test_sampled_chunks_are_shared_out_by_weight():
@@ -136,14 +148,11 @@ def test_a_split_that_is_no_number_is_refused():
 
 
 def test_fewer_chunks_than_the_index_trains_on():
-    check_enough_chunks("web", COUNTS)
-    counts = ChunkCounts(
-        n_docs=2, n_docs_train=1, n_chunks=50, n_chunks_train=14, n_chunks_invalid=0, n_chunks_sampled=15
-    )
+    check_enough_chunks(INFO)
     with pytest.raises(
-        ConfigError, match="`web`: expected 15 chunks in the train split to train the index on, found 14"
+        ConfigError, match="`web`: expected 41 chunks in the train split to train the index on, found 40"
     ):
-        check_enough_chunks("web", counts)
+        check_enough_chunks(replace(INFO, n_chunks_sampled=41))
 
 
 WRONG = {
@@ -163,7 +172,6 @@ WRONG = {
     f"expected counts of tokens in [0, {2**32}), found -1 to -1": lambda: chunk_block(
         spans_of([5], [True], 8), np.array([-1]), range(1)
     ),
-    "expected a table of sampled, train, valid, found 'test'": lambda: COUNTS.rows_of("test"),
     "expected weights above 0, found [1.0, 0.0]": lambda: num_sampled_chunks(5, [1, 0]),
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,12 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.numbers import checked_integer, parse_number
+from tokenloom.retro.project import DatabaseKind, DatasetInfo
 
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
-
-TableName = Literal["sampled", "train", "valid"]
-"""The merged tables: what the index is trained on, what is retrieved, and what is held out."""
 
 _BELOW = 1 << 32
 """More than a table can hold: its columns are uint32."""
@@ -47,40 +44,6 @@ class ChunkBlock:
     chunks_valid: UInt32s
     chunks_invalid: UInt32s
     doc_offsets: UInt64s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkCounts:
-    """How many documents and chunks a data set has, under the names of `indexed_dataset_infos.json`.
-
-    Attributes:
-        n_docs: documents.
-        n_docs_train: those of the train split, which are the first.
-        n_chunks: valid chunks.
-        n_chunks_train: valid chunks of the train split's documents.
-        n_chunks_invalid: chunks without a token for the embedder.
-        n_chunks_sampled: valid chunks that the index is trained on, which are the first.
-    """
-
-    n_docs: int
-    n_docs_train: int
-    n_chunks: int
-    n_chunks_train: int
-    n_chunks_invalid: int
-    n_chunks_sampled: int
-
-    def rows_of(self, table: TableName) -> range:
-        """Returns which of the data set's valid chunks are rows of a merged table.
-
-        Raises:
-            ConfigError: there is no such table.
-        """
-        if table not in get_args(TableName):
-            message = f"expected a table of {', '.join(get_args(TableName))}, found {table!r}"
-            raise ConfigError(message)
-        if table == "valid":
-            return range(self.n_chunks_train, self.n_chunks)
-        return range(self.n_chunks_sampled if table == "sampled" else self.n_chunks_train)
 
 
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
@@ -250,18 +213,25 @@ def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
     return [int(num_vectors * ratio / total) for ratio in ratios]
 
 
-def check_enough_chunks(prefix: str, counts: ChunkCounts) -> None:
+def check_enough_chunks(info: DatasetInfo) -> None:
     """Checks that a data set has the chunks that the index is trained on.
 
     Raises:
         ConfigError: its train split has fewer.
     """
-    if counts.n_chunks_sampled > counts.n_chunks_train:
+    if info.n_chunks_sampled > info.n_chunks_train:
         message = (
-            f"`{prefix}`: expected {counts.n_chunks_sampled} chunks in the train split to train the index on, "
-            f"found {counts.n_chunks_train}"
+            f"`{info.prefix}`: expected {info.n_chunks_sampled} chunks in the train split to train the index on, "
+            f"found {info.n_chunks_train}"
         )
         raise ConfigError(message, hint="train on fewer, give the data set a smaller weight, or take more data")
+
+
+def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
+    """Returns which of a data set's valid chunks, in the order of its documents, are rows of a merged table."""
+    if kind == "valid":
+        return range(info.n_chunks_train, info.n_chunks)
+    return range(info.num_chunks(kind))
 
 
 def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:

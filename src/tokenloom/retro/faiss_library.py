@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 
 _CALL = re.compile(r"^.* at \S+:\d+: (?:Error: '.*?' failed:? ?)?", re.DOTALL)
@@ -22,6 +24,9 @@ _WITH_CODES = (
 
 _OPQ_CODES = 256
 """Centroids that OPQ finds its rotation with, whatever the codes are."""
+
+_PIECE = 1024
+"""Vectors that are encoded, added or searched together; part of what makes results repeatable."""
 
 
 def library() -> Any:
@@ -58,6 +63,37 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(before)
+
+
+def pieces(count: int) -> list[slice]:
+    """Returns the pieces that a number of vectors are cut into, from the first on."""
+    return [slice(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
+
+
+def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
+    """Does work on the pieces of some vectors, each on one thread of `faiss`; their number changes no bit.
+
+    Args:
+        work: is given a piece; called from several threads.
+        count: how many vectors there are.
+        num_threads: pieces that are worked on at a time.
+
+    Raises:
+        ConfigError: the number of threads is not positive.
+    """
+
+    def alone(piece: slice) -> None:
+        with threads(1):  # OpenMP counts threads per thread that calls it
+            work(piece)
+
+    cut = pieces(count)
+    if checked_integer("num_threads", num_threads, at_least=1) == 1 or len(cut) < 2:
+        for piece in cut:
+            alone(piece)
+        return
+    with ThreadPoolExecutor(min(num_threads, len(cut))) as pool:
+        for _ in pool.map(alone, cut):
+            pass
 
 
 def make(string: str, dimension: int) -> Any:

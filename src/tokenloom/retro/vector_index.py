@@ -16,8 +16,7 @@ version, last bits may differ):
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +32,6 @@ from tokenloom.storage.atomic import PendingFile, storage_errors
 Float32s = NDArray[np.float32]
 Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-
-_PIECE = 1024
-"""Vectors that are encoded, added or searched together; part of what makes results repeatable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,7 +171,7 @@ class VectorIndex:
         def encode(piece: slice) -> None:
             codes[piece] = self._index.sa_encode(np.ascontiguousarray(embeddings[piece]))
 
-        _by_pieces(encode, len(embeddings), num_threads)
+        faiss_library.by_pieces(encode, len(embeddings), num_threads)
         return codes
 
     def assemble(self, blocks: Iterable[Bytes]) -> VectorIndex:
@@ -200,7 +196,7 @@ class VectorIndex:
             with faiss_library.threads(1), faiss_library.refusals(action):
                 if not takes_codes:
                     vectors = codes.view(np.float32)
-                    for piece in _pieces(len(vectors)):
+                    for piece in faiss_library.pieces(len(vectors)):
                         index.add(vectors[piece])
                 elif hasattr(inner, "nlist"):
                     inner.add_sa_codes(codes, np.arange(inner.ntotal, inner.ntotal + len(codes), dtype=np.int64))
@@ -249,7 +245,7 @@ class VectorIndex:
         def search(piece: slice) -> None:
             self._index.search(np.ascontiguousarray(embeddings[piece]), k, D=distances[piece], I=ids[piece])
 
-        _by_pieces(search, len(embeddings), num_threads)
+        faiss_library.by_pieces(search, len(embeddings), num_threads)
         distances[ids < 0] = np.inf
         return Neighbors(ids=ids, distances=distances)
 
@@ -269,27 +265,6 @@ class VectorIndex:
             except RuntimeError as error:
                 message = f"cannot write `{pending.path}`: {faiss_library.message_of(error)}"
                 raise StorageError(message) from error
-
-
-def _pieces(count: int) -> list[slice]:
-    return [slice(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
-
-
-def _by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
-    """Does work on pieces of some vectors, each on one thread of `faiss`."""
-
-    def alone(piece: slice) -> None:
-        with faiss_library.threads(1):  # OpenMP counts threads per thread that calls it
-            work(piece)
-
-    pieces = _pieces(count)
-    if checked_integer("num_threads", num_threads, at_least=1) == 1 or len(pieces) < 2:
-        for piece in pieces:
-            alone(piece)
-        return
-    with ThreadPoolExecutor(min(num_threads, len(pieces))) as pool:
-        for _ in pool.map(alone, pieces):
-            pass
 
 
 def _kind_of(array: object) -> str:
