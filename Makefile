@@ -54,7 +54,7 @@ $(DOCS)/.installed: docs_site/requirements.txt
 
 # Half an hour; `make bench BENCH=quick` takes minutes. Peers are installed into environments of their own.
 BENCH ?= full
-bench: $(STAMP)
+bench: $(STAMP) $(RETRO_PEER)/.installed
 	$(BIN)/python benchmarks/run.py --mode $(BENCH)
 
 # The kernels' tests with address, undefined-behaviour and thread sanitizers; all of it lies in build/.

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, TokenloomError
 from tokenloom.indexed.token_source import gather_tokens
 from tokenloom.kernels import Watch
@@ -120,23 +121,25 @@ class DBDataset:
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         flat = ids.reshape(-1)
-        out = np.full((len(flat), self.max_chunk_length), self.eod_token_id, dtype=np.int64)
+        width = self.max_chunk_length
+        out = recycled_empty((len(flat), width), np.int64)
+        out.fill(self.eod_token_id)
         there = np.flatnonzero(flat != MISSING)
         numbers = flat[there]
         rows = self._rows(numbers)
-        starts, lengths = rows[:, 2], rows[:, 3] - rows[:, 2]
-        self._check_lengths(numbers, starts, lengths)
+        lengths = rows[:, 3] - rows[:, 2]
+        self._check_lengths(numbers, rows[:, 2], lengths)
+        by_length = np.argsort(lengths != width, kind="stable")  # chunks of full length first, which are copied as rows
         for dataset in np.unique(rows[:, 0]).tolist():
-            own = np.flatnonzero(rows[:, 0] == dataset)
+            own = by_length[rows[by_length, 0] == dataset]
             tokens = self._tokens_of(dataset, numbers[own], rows[own])
-            if (lengths[own] == self.max_chunk_length).all():
-                out[there[own]] = tokens.reshape(len(own), self.max_chunk_length)
-            else:
-                filled = np.arange(self.max_chunk_length) < lengths[own, None]
-                part = out[there[own]]
-                part[filled] = tokens
-                out[there[own]] = part
-        return out.reshape(*ids.shape, self.max_chunk_length)
+            num_full = int(np.count_nonzero(lengths[own] == width))
+            full, short = there[own[:num_full]], own[num_full:]
+            out[full] = tokens[: num_full * width].reshape(num_full, width)
+            filled_up = out[there[short]]
+            filled_up[np.arange(width) < lengths[short, None]] = tokens[num_full * width :]
+            out[there[short]] = filled_up
+        return out.reshape(*ids.shape, width)
 
     def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
         """Returns each chunk and those that follow it in its document: int64[..., num_chunks].
