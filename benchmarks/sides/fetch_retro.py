@@ -92,14 +92,13 @@ def our_dataset(folder: str) -> Any:
 
 def peers_dataset(folder: str) -> Any:
     """Returns the samples of the last release of megatron-core that has them."""
+    if not (PEER / "megatron" / "core" / "datasets" / "retro").is_dir():
+        raise RuntimeError(f"expected megatron-core 0.15.3 in {PEER}; `make bench` brings it")
     sys.path.insert(0, str(PEER))
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+
     from megatron.core.datasets.retro import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig, get_retro_datasets
 
-    import megatron.core
-
-    if megatron.core.__version__ != "0.15.3":
-        raise RuntimeError(f"expected megatron-core 0.15.3 in {PEER}, found {megatron.core.__version__}")
     config = MultiSplitGPTDatasetConfig(**settings(folder))
     train = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, [NUM_SAMPLES, 0, 0], lambda: True, config).build()[0]
     samples = {"train": (train, NUM_SAMPLES), "valid": (None, 0), "test": (None, 0)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from numpy.typing import NDArray
@@ -66,6 +66,26 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None]) -> NDArray[
             array = stored[()]
             array.flags.writeable = False
     return array
+
+
+def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
+    """Returns rows of so many columns as `open_array` does; the reference writes none of them as an array without axes.
+
+    Args:
+        path: path of the file.
+        name: name of the array in it.
+        columns: entries of a row.
+
+    Raises:
+        MissingExtraError: h5py is not installed.
+        StorageError: see `open_array`.
+    """
+    try:
+        return open_array(path, name, shape=(None, columns))
+    except StorageError:
+        with suppress(StorageError):
+            return open_array(path, name, shape=(0,)).reshape(0, columns)
+        raise
 
 
 def file_of(stored: Any) -> str | None:

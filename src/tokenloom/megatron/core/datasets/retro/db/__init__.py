@@ -1,0 +1,1 @@
+"""`megatron.core.datasets.retro.db`: the database of chunks."""

@@ -1,0 +1,1 @@
+"""`megatron.core.datasets.retro.query`: samples, and the neighbors of their chunks."""
