@@ -1,0 +1,57 @@
+"""BERT of Hugging Face as an embedder: a slow twin with a model of random weights."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tests.adapters.libraries import library
+
+from tokenloom import ConfigError
+from tokenloom.retro.embedders import as_embedder, embeddings_of, token_counts_of
+
+transformers = library("transformers")
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "chunk", "of", "text", "##s"]
+TEXTS = ["a chunk of texts", "text", "", "a a a a a a a a a a a a"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a tiny model."""
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(WORDS), **sizes)).save_pretrained(folder)
+    return str(folder)
+
+
+def test_vectors_are_means_over_the_tokens_of_a_text(folder):
+    embedder = as_embedder(f"bert:{folder}")
+    tokenizer, model = (
+        transformers.AutoTokenizer.from_pretrained(folder),
+        transformers.BertModel.from_pretrained(folder),
+    )
+    found = embeddings_of(embedder, TEXTS)
+    for text, vector in zip(TEXTS, found, strict=True):
+        with torch.inference_mode():
+            states = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1].numpy()
+        assert np.allclose(vector, states.mean(axis=0) if len(states) else 0, atol=1e-5)
+    assert (embedder.name, embedder.dimension) == (f"bert:{folder}:256", 16)
+    assert token_counts_of(embedder, TEXTS).tolist() == [5, 1, 0, 12]
+
+
+def test_it_travels_to_other_processes(folder):
+    embedder = as_embedder(f"bert:{folder}")
+    copy = pickle.loads(pickle.dumps(embedder))
+    assert copy.embed(TEXTS).tobytes() == embedder.embed(TEXTS).tobytes()
+    assert repr(copy) == f"BertEmbedder({folder!r})"
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="expected a model of `transformers` at"):
+        as_embedder(f"bert:{tmp_path}")
