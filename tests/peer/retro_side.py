@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+PEER = Path(os.environ.get("TOKENLOOM_RETRO_PEER", Path(__file__).parents[2] / "build" / "megatron-core-0.15.3"))
+"""Where the peer is."""
 
 
 class Tokenizer:
@@ -24,6 +29,7 @@ class Tokenizer:
 def read(case: dict[str, Any]) -> dict[str, Any]:
     """Returns what the peer gives for a case: samples by split and position, keys and lengths of splits."""
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+
     from megatron.core.datasets.retro import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig, get_retro_datasets
 
     resets = dict.fromkeys(("reset_position_ids", "reset_attention_mask", "eod_mask_loss"), False)

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from tests.peer.retro_building_side import tokens_for_embedder
-from tests.peer.test_retro_peer import PEER
+from tests.peer.retro_side import PEER
 from tests.support import EOD, random_documents, write_corpus
 
 from tokenloom import IndexedDataset

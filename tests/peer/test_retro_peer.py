@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.peer.retro_side import PEER
 from tests.retro.projects import split_datasets, write_neighbors, write_project
 from tests.support import EOD, StandInTokenizer, random_documents
 
@@ -18,8 +19,6 @@ from tokenloom.retro.project import RetroProject
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
-ROOT = Path(__file__).parents[2]
-PEER = Path(os.environ.get("TOKENLOOM_RETRO_PEER", ROOT / "build" / "megatron-core-0.15.3"))
 ROUNDS = 10
 SPLITS = [("1,0,0", "1,0,0"), ("6,3,1", "6,3,1"), ("98,2,0", "98,2,0"), ("7,3,0", "6,4,0"), ("5,4,1", "6,4,0")]
 VOCAB_SIZE = 90

@@ -3,6 +3,14 @@ from .assembled import get_retro_datasets as get_retro_datasets
 from .block_files import BlockPathMap as BlockPathMap
 from .chunk_database import DBDataset as DBDataset
 from .dataset import RetroDataset as RetroDataset
+from .embedders import Embedder as Embedder
+from .embedders import as_embedder as as_embedder
 from .gpt_chunks import GPTChunkDataset as GPTChunkDataset
+from .near_duplicates import ContaminationReport as ContaminationReport
+from .near_duplicates import contamination_report as contamination_report
+from .near_duplicates import joined_pairs as joined_pairs
+from .near_duplicates import similar_chunks as similar_chunks
 from .neighbor_table import NeighborTable as NeighborTable
 from .project import RetroProject as RetroProject
+from .vector_index import Neighbors as Neighbors
+from .vector_index import VectorIndex as VectorIndex
