@@ -50,7 +50,7 @@ class Neighbors:
 class VectorIndex:
     """An index over vectors, which are numbered from 0 in the order they were added. Make it with `train` or `open`.
 
-    Searching and encoding are safe from several threads.
+    Searching and encoding are safe from several threads; `set_effort` is not, while others search.
 
     Attributes:
         string: what it was made from, for `faiss.index_factory`.
@@ -104,6 +104,8 @@ class VectorIndex:
         cls, path: str | os.PathLike[str], *, string: str, dimension: int, num_vectors: int | None = None
     ) -> VectorIndex:
         """Returns the index of a file, which `save` or `faiss` wrote, once it is what it should be.
+
+        Numbers that were overwritten in place are not noticed: keep a digest where that matters.
 
         Args:
             path: path of a local file.
