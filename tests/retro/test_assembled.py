@@ -11,7 +11,7 @@ import pytest
 from tests.retro.projects import CHUNK_LENGTH, chunks_of, split_datasets, write_chunks, write_neighbors, write_project
 from tests.support import EOD, StandInTokenizer, random_documents
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenizerError
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenizerError, TokenizerMismatchWarning
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.project import RetroProject
 
@@ -151,6 +151,16 @@ def test_another_token_that_ends_documents_is_told(prepared):
     rows = [*chunks_of(DOCUMENTS, eod=8), *chunks_of(DOCUMENTS[:9], dataset=1, eod=8)]
     write_chunks(Path(RetroProject(prepared.folder).merged_path("train")), rows)
     with pytest.raises(TokenizerError, match="expected it to end before the end-of-document token 9"):
+        prepared.read()
+
+
+def test_another_tokenizer_may_be_allowed(tmp_path):
+    changes = {"allow_tokenizer_mismatch": True}
+    prepared = Prepared(tmp_path, tokenizer=StandInTokenizer(vocab_size=40), **changes)
+    assert prepared.read()[0].batch([0, 1])["neighbor_tokens"].max() >= 40
+    rows = [*chunks_of(DOCUMENTS, eod=8), *chunks_of(DOCUMENTS[:9], dataset=1, eod=8)]
+    write_chunks(Path(RetroProject(prepared.folder).merged_path("train")), rows)
+    with pytest.warns(TokenizerMismatchWarning, match="expected it to end before the end-of-document token 9"):
         prepared.read()
 
 

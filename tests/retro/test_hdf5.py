@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from tokenloom.errors import ChangedFileError, StorageError
+from tokenloom.errors import ChangedFileError, MissingExtraError, StorageError
 from tokenloom.kernels import Watch
 from tokenloom.retro.hdf5 import file_of, new_hdf5, open_array, write_arrays
 
@@ -188,6 +189,15 @@ def test_a_file_whose_writer_fails_does_not_appear(tmp_path):
     with pytest.raises(TypeError), new_hdf5(path) as file:
         file.create_dataset("rows", data=object())
     assert os.listdir(tmp_path) == []
+
+
+def test_without_h5py_the_extra_is_named(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    for ask in (lambda: open_array(path, "rows", shape=(None, 5)), lambda: write_arrays(path, {"rows": ROWS})):
+        with pytest.raises(
+            MissingExtraError, match=r"`h5py` is not installed\nhint: run `pip install tokenloom\[retro\]`"
+        ):
+            ask()
 
 
 def test_where_nothing_can_be_written_is_an_error(tmp_path):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.errors import ConfigError, StorageError, TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.manifest.tokenizer_identity import optional_number
 from tokenloom.numbers import checked_integer
 from tokenloom.retro.block_files import BlockPathMap
@@ -82,18 +83,25 @@ def get_retro_datasets(
 
 
 def _database(project: RetroProject, samples: list[Any], config: Any, eod_token_id: int) -> DBDataset:
+    """Returns the database, compared with the tokenizer of the samples."""
     database = project.database("train", chunk_length=config.retro_chunk_length, eod_token_id=eod_token_id)
-    for dataset in samples:
-        if (settings := settings_of(dataset)) is None:
-            continue
+    is_allowed = False
+    for settings in filter(None, map(settings_of, samples)):
         eod = optional_number(settings.tokenizer, "eod")
         if eod is not None and eod != eod_token_id:
             message = (
                 f"expected the end-of-document token of the tokenizer, {eod}, as `eod_token_id`, found {eod_token_id}"
             )
             raise ConfigError(message)
-        database.vocab_size = optional_number(settings.tokenizer, "vocab_size")
-    database.check()
+        is_allowed |= settings.allow_tokenizer_mismatch
+        database.vocab_size = None if is_allowed else optional_number(settings.tokenizer, "vocab_size")
+    try:
+        database.check()
+    except TokenizerError as error:
+        if not is_allowed:
+            hint = f"{error.hint}; `allow_tokenizer_mismatch=True` reads it all the same"
+            raise TokenizerError(error.message, hint=hint) from error
+        warnings.warn(error.message, TokenizerMismatchWarning, stacklevel=3)
     return database
 
 
