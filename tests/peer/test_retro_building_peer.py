@@ -27,6 +27,7 @@ from tokenloom.retro.chunk_table import (
     num_train_chunks,
     num_train_documents,
 )
+from tokenloom.retro.individual_chunks import individual_chunks, individual_document_offsets
 from tokenloom.retro.project import DatasetInfo, RetroProject
 from tokenloom.retro.search import without_own_documents
 
@@ -159,6 +160,25 @@ def test_merged_tables_are_those_of_the_peer(compared):
             assert_equal(np.concatenate(chunks), file["chunks"][:])
             if kind == "train":
                 assert_equal(np.concatenate(offsets), file["doc_offsets"][:])
+
+
+def test_what_the_peer_has_built_is_read(compared):
+    drawn, _ = compared
+    project = RetroProject(drawn.folder)
+    for number, (info, blocks) in enumerate(zip(drawn.infos, drawn.tables, strict=True)):
+        for name in ("chunks_valid", "chunks_invalid"):
+            rows = np.concatenate([getattr(block, name) for block in blocks])
+            found = individual_chunks(project, info.prefix, number=number, name=name)
+            assert_equal(found, merged_chunks(number, rows))
+        counts = np.bincount(np.concatenate([block.chunks_valid[:, 0] for block in blocks]), minlength=61)
+        ends = individual_document_offsets(project, info.prefix, number=number)
+        assert ends.tolist() == [[number, document, end] for document, end in enumerate(np.cumsum(counts).tolist())]
+    for kind in ("sampled", "train", "valid"):
+        database = project.database(kind, chunk_length=drawn.chunk_length, eod_token_id=EOD)
+        assert not len(database) or not database.chunks.flags.owndata
+        with h5py.File(project.merged_path(kind)) as file:
+            assert_equal(database.chunks, file["chunks"][:])
+        database.check()
 
 
 def test_neighbors_that_are_left_are_those_of_the_peer(compared):
