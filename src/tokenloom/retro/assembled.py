@@ -51,8 +51,9 @@ def get_retro_datasets(
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
     """Returns the samples of train, valid and test with their neighbors; None for a split without samples.
 
-    Everything is checked before the first sample: the database against its data sets and the tokenizer, and the
-    neighbors against samples and database.
+    Before the first sample the database is compared with its data sets and the tokenizer, and the neighbors with the
+    samples; `allow_tokenizer_mismatch` and `allow_data_mismatch` of their settings make that warnings. What is found
+    only by reading all of it is found when it is read.
 
     Args:
         config: `RetroSettings`, or the reference's `RetroConfig`.
