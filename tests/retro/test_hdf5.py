@@ -13,7 +13,8 @@ import pytest
 
 from tokenloom.errors import ChangedFileError, MissingExtraError, StorageError
 from tokenloom.kernels import Watch
-from tokenloom.retro.hdf5 import file_of, new_hdf5, open_array, write_arrays
+from tokenloom.retro.hdf5 import file_of, hdf5_in, open_array, write_arrays
+from tokenloom.storage.atomic import PendingFile
 
 ROWS = np.arange(20, dtype=np.int64).reshape(4, 5)
 
@@ -177,6 +178,16 @@ def test_what_is_written_is_read_by_h5py(tmp_path, rng):
     assert os.listdir(tmp_path) == ["new.hdf5"]
 
 
+def test_numbers_of_another_kind_are_an_error(tmp_path):
+    path = os.fspath(tmp_path / "new.hdf5")
+    write_arrays(path, {"rows": ROWS, "floats": np.ones((2, 3), dtype=np.float32)})
+    assert open_array(path, "floats", shape=(None, 3), kind="floats").tolist() == [[1.0] * 3] * 2
+    with pytest.raises(StorageError, match=r"expected `rows` to be floats\[n, 5\], found"):
+        open_array(path, "rows", shape=(None, 5), kind="floats")
+    with pytest.raises(StorageError, match=r"expected `floats` to be integers\[n, 3\], found float32\[2, 3\]"):
+        open_array(path, "floats", shape=(None, 3))
+
+
 def test_equal_arrays_give_equal_bytes(tmp_path):
     paths = [os.fspath(tmp_path / name) for name in ("one.hdf5", "two.hdf5")]
     for path in paths:
@@ -186,7 +197,7 @@ def test_equal_arrays_give_equal_bytes(tmp_path):
 
 def test_a_file_whose_writer_fails_does_not_appear(tmp_path):
     path = os.fspath(tmp_path / "new.hdf5")
-    with pytest.raises(TypeError), new_hdf5(path) as file:
+    with pytest.raises(TypeError), PendingFile(path) as pending, hdf5_in(pending) as file:
         file.create_dataset("rows", data=object())
     assert os.listdir(tmp_path) == []
 

@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -21,11 +21,16 @@ from tokenloom.storage.local import map_file
 _FAULTS = (OSError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError)
 """What h5py raises for files that are truncated, damaged or foreign."""
 
+Kind = Literal["integers", "floats"]
+"""What the entries of an array are."""
+
+_KINDS: dict[Kind, str] = {"integers": "iu", "floats": "f"}
+
 _DAMAGED = "the file is truncated, damaged, still being written, or of another program"
 
 
-def open_array(path: str, name: str, *, shape: Sequence[int | None]) -> NDArray[Any]:
-    """Returns an array of integers of a file: a read-only view of its mapped bytes, or a copy where they lie in pieces.
+def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind = "integers") -> NDArray[Any]:
+    """Returns an array of a file: a read-only view of its mapped bytes, or a copy where they lie in pieces.
 
     No descriptor stays open, so the array may be used by threads and after a fork. Whether the file was changed since
     is for a `kernels.Watch` of the array to say.
@@ -34,6 +39,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None]) -> NDArray[
         path: path of the file.
         name: name of the array in it.
         shape: number of entries on each axis; None for any.
+        kind: what the entries are.
 
     Raises:
         MissingExtraError: h5py is not installed.
@@ -49,7 +55,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None]) -> NDArray[
         stored = file[name] if isinstance(link, h5py.HardLink) else None
         if not isinstance(stored, h5py.Dataset):
             raise _unlike(path, f"an array `{name}` of its own", "a group or a link")
-        _check(stored, path, name, shape)
+        _check(stored, path, name, shape, kind)
         properties = stored.id.get_create_plist()
         layout = properties.get_layout()
         if layout == h5py.h5d.VIRTUAL or properties.get_external_count():
@@ -94,31 +100,31 @@ def file_of(stored: Any) -> str | None:
 
 
 @contextmanager
-def new_hdf5(path: str) -> Iterator[Any]:
-    """Yields a new `h5py.File` to be filled; it has its name, and is durable, once the block ends without an error.
+def hdf5_in(pending: PendingFile) -> Iterator[Any]:
+    """Yields a new `h5py.File` in a file that has no name yet, to be filled; it is complete when the block ends.
 
     Raises:
         MissingExtraError: h5py is not installed.
         StorageError: it cannot be written.
     """
     h5py = require("h5py", extra="retro")
-    pending = PendingFile(path)
-    try:
-        with storage_errors("write", path), h5py.File(pending.stream, "w") as file:
-            yield file
-        pending.publish()
-    finally:
-        pending.discard()
+    with storage_errors("write", pending.path), h5py.File(pending.stream, "w") as file:
+        yield file
 
 
-def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool = True) -> None:
     """Writes arrays by name, each in one piece; a file of that name is replaced.
+
+    Args:
+        path: path of the file.
+        arrays: the arrays.
+        durable: whether the file survives a loss of power.
 
     Raises:
         MissingExtraError: h5py is not installed.
         StorageError: it cannot be written.
     """
-    with new_hdf5(path) as file:
+    with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
 
@@ -148,15 +154,15 @@ class _MappedStream(io.RawIOBase):
         return len(found)
 
 
-def _check(stored: Any, path: str, name: str, shape: Sequence[int | None]) -> None:
+def _check(stored: Any, path: str, name: str, shape: Sequence[int | None], kind: Kind) -> None:
     fits = stored.shape is not None and len(stored.shape) == len(shape)
     if (
         not fits
-        or stored.dtype.kind not in "iu"
+        or stored.dtype.kind not in _KINDS[kind]
         or any(wanted not in (None, count) for wanted, count in zip(shape, stored.shape, strict=True))
     ):
         expected = ", ".join("n" if count is None else str(count) for count in shape)
-        raise _unlike(path, f"`{name}` to be integers[{expected}]", f"{stored.dtype}{list(stored.shape or ())}")
+        raise _unlike(path, f"`{name}` to be {kind}[{expected}]", f"{stored.dtype}{list(stored.shape or ())}")
 
 
 def _unlike(path: str, expected: str, found: str) -> StorageError:

@@ -262,11 +262,19 @@ class VectorIndex:
             StorageError: it cannot be written.
         """
         with PendingFile(path, durable=durable) as pending:
-            try:
-                faiss_library.library().write_index(self._index, pending.readable_path)
-            except RuntimeError as error:
-                message = f"cannot write `{pending.path}`: {faiss_library.message_of(error)}"
-                raise StorageError(message) from error
+            self.write(pending)
+
+    def write(self, pending: PendingFile) -> None:
+        """Writes the index into a file that has no name yet.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        try:
+            faiss_library.library().write_index(self._index, pending.readable_path)
+        except RuntimeError as error:
+            message = f"cannot write `{pending.path}`: {faiss_library.message_of(error)}"
+            raise StorageError(message) from error
 
 
 def _kind_of(array: object) -> str:

@@ -1,0 +1,224 @@
+"""What a task makes: files of one folder that appear together, with a manifest that says what they were made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tokenloom.errors import OutputExistsError, StorageError
+from tokenloom.storage.atomic import PendingFile, PendingLink, pending_link, storage_errors
+from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.output_lock import OutputLock, recover
+from tokenloom.storage.publishing import FileGroup, make_folder_of, publish_together
+from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_members, members_of
+
+MANIFEST = "manifest.json"
+"""The name of the manifest in the folder of an output."""
+
+_VERSION = 1
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRecord:
+    """A file of an output.
+
+    Attributes:
+        name: its path in the folder.
+        num_bytes: its size.
+        crc32: its checksum.
+    """
+
+    name: str
+    num_bytes: int
+    crc32: Crc32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputManifest:
+    """What an output was made of, and which files it has.
+
+    Attributes:
+        task: what was made.
+        identity: all that decides what comes out.
+        counts: numbers of it, by name.
+        files: the files, in order.
+        blocks: checksum of the arrays of each block that it was made of, to be compared with those of a later time.
+    """
+
+    task: str
+    identity: Mapping[str, Any]
+    counts: Mapping[str, int]
+    files: tuple[FileRecord, ...]
+    blocks: tuple[Crc32, ...] = field(default=(), metadata=MAY_BE_MISSING)
+
+    def to_json(self) -> bytes:
+        """Returns the manifest as a file holds it."""
+        return json.dumps({"version": _VERSION, **members_of(self)}, indent=1).encode() + b"\n"
+
+    @classmethod
+    def read(cls, folder: str, name: str = MANIFEST) -> Self | None:
+        """Returns the manifest of this name in a folder; None if there is none.
+
+        Raises:
+            StorageError: it cannot be read, or is none.
+        """
+        path = os.path.join(folder, name)
+        if not os.path.lexists(path):
+            return None
+        try:
+            with storage_errors("read", path):
+                found = read_json(path)
+            if type(found) is dict and found.pop("version", None) != _VERSION:
+                raise UnusableJsonError(": expected another version")  # noqa: TRY301, EM101 - worded below
+            return from_members(cls, found)
+        except UnusableJsonError as error:
+            message = f"`{path}` is no manifest{error}"
+            raise StorageError(message, hint="make the output again, with `overwrite=True`") from error
+
+
+def same_output(
+    folder: str, task: str, identity: Mapping[str, Any], *, manifest: str = MANIFEST
+) -> OutputManifest | None:
+    """Returns the manifest of what lies in a folder, if it was made of the same, and its files are there.
+
+    Args:
+        folder: folder of the output.
+        task: what is to be made.
+        identity: all that decides what comes out.
+        manifest: name of the manifest.
+
+    Raises:
+        StorageError: the manifest cannot be read.
+    """
+    if not os.path.isdir(folder):
+        return None
+    recover(os.path.join(folder, manifest))
+    found = OutputManifest.read(folder, manifest)
+    if found is None or found.task != task or found.identity != json.loads(json.dumps(identity)):
+        return None
+    for record in found.files:
+        path = os.path.join(folder, record.name)
+        if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
+            return None
+    return found
+
+
+class NewOutput:
+    """The files of an output while they are made: they appear together, or not at all.
+
+    Args:
+        folder: folder of the output, which is made.
+        task: what is made.
+        manifest: name of the manifest; outputs of one folder have several.
+    """
+
+    def __init__(self, folder: str, task: str, *, manifest: str = MANIFEST) -> None:
+        self._folder = folder
+        self._task = task
+        self._manifest = manifest
+        self._files: list[PendingFile | PendingLink] = []
+        self._checksums: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        make_folder_of(os.path.join(self._folder, self._manifest))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.discard()
+
+    def file(self, name: str) -> PendingFile:
+        """Returns a new file, to be written; its path in the folder is given."""
+        path = os.path.join(self._folder, name)
+        make_folder_of(path)
+        file = PendingFile(path)
+        self._files.append(file)
+        return file
+
+    def take(self, source: str, name: str, *, crc32: int) -> None:
+        """Adds a file with the bytes of another one: a second name for it, where that can be.
+
+        Args:
+            source: path of the other one.
+            name: its path in the folder.
+            crc32: checksum of the bytes.
+
+        Raises:
+            StorageError: it cannot be copied.
+        """
+        path = os.path.join(self._folder, name)
+        self._checksums[path] = crc32
+        if (linked := pending_link(source, path)) is not None:
+            self._files.append(linked)
+            return
+        copied = self.file(name)
+        with storage_errors("read", source), open(source, "rb") as stream:
+            shutil.copyfileobj(stream, copied.stream)
+
+    def publish(
+        self,
+        identity: Mapping[str, Any],
+        counts: Mapping[str, int],
+        *,
+        blocks: Sequence[int] = (),
+        overwrite: bool,
+    ) -> OutputManifest:
+        """Makes the files appear, with their manifest, and returns that; what was there before goes only then.
+
+        Args:
+            identity: all that decides what came out.
+            counts: numbers of it, by name.
+            blocks: checksums of the blocks that it was made of.
+            overwrite: whether what is there may be replaced.
+
+        Raises:
+            OutputExistsError: something is there that was made of something else, and no `overwrite`.
+            OutputBusyError: another process writes it.
+            StorageError: writing failed; what was there is there again.
+        """
+        key = os.path.join(self._folder, self._manifest)
+        with OutputLock(key):
+            before = OutputManifest.read(self._folder, self._manifest)
+            names = {os.path.join(self._folder, record.name) for record in (before.files if before else ())}
+            names |= {file.path for file in self._files} | {key}
+            if not overwrite and (there := sorted(name for name in names if os.path.lexists(name))):
+                message = f"`{there[0]}` exists, and was made with other settings, of other data, or by something else"
+                hint = "choose another project folder, or replace it with `overwrite=True`"
+                raise OutputExistsError(message, hint=hint)
+            records = tuple(self._record(file) for file in self._files)
+            manifest = OutputManifest(
+                task=self._task, identity=dict(identity), counts=dict(counts), files=records, blocks=tuple(blocks)
+            )
+            self.file(self._manifest).write(manifest.to_json())
+            group = FileGroup(key=key, files=list(self._files), names=sorted(names))
+            publish_together([group], replace=overwrite, locked=[key])
+        return manifest
+
+    def _record(self, file: PendingFile | PendingLink) -> FileRecord:
+        file.sync()
+        path = file.readable_path
+        crc32 = self._checksums.get(file.path)
+        return FileRecord(
+            name=os.path.relpath(file.path, self._folder),
+            num_bytes=os.path.getsize(path),
+            crc32=crc32_of(path) if crc32 is None else crc32,
+        )
+
+
+def crc32_of(path: str) -> int:
+    """Returns the checksum of a file.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    crc = 0
+    with storage_errors("read", path), open(path, "rb") as file:
+        while data := file.read(_READ_BYTES):
+            crc = zlib.crc32(data, crc)
+    return crc

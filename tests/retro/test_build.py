@@ -1,0 +1,143 @@
+"""Whole projects: what training reads of them, what goes on, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, maker, project_of
+
+from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.jobs.running import local_runner
+from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
+from tokenloom.retro.block_job import differing_blocks
+from tokenloom.retro.build import RetroBuildSettings, build_retro, chunk_maker, neighbor_tasks, retro_samples
+from tokenloom.retro.dataset import RetroDataset
+from tokenloom.retro.project import RetroProject
+
+SETTINGS = RetroBuildSettings(
+    data=((1.0, "books"), (2.0, "web")),
+    sequence_length=8,
+    sizes=(20, 3, None),
+    split="80,20,0",
+    chunk_length=4,
+    index="Flat",
+    num_index_chunks=10,
+    num_neighbors=2,
+    num_searched=50,
+    block_size=16,
+    document_block_size=7,
+)
+
+
+def project(folder: Path, rng: np.random.Generator) -> RetroProject:
+    corpora = {
+        name: [[*rng.integers(1, 26, rng.integers(1, 25)).tolist(), EOD] for _ in range(30)]
+        for name in ("books", "web")
+    }
+    return project_of(folder, **corpora)
+
+
+def build(made: RetroProject, settings: RetroBuildSettings = SETTINGS, **options) -> dict:
+    return build_retro(made.folder, settings, tokenizer=LetterTokenizer(), embedder=LetterEmbedder(), **options)
+
+
+def datasets_of(made: RetroProject, settings: RetroBuildSettings = SETTINGS) -> list[RetroDataset | None]:
+    samples = retro_samples(made, settings, LetterTokenizer())
+    config = RetroSettings(
+        retro_project_dir=made.folder, retro_chunk_length=4, retro_block_size=settings.block_size, retro_num_neighbors=2
+    )
+    return list(get_retro_datasets(config, samples, settings.sequence_length, EOD))
+
+
+def test_neighbors_are_the_nearest_chunks_of_other_documents(tmp_path: Path, rng: np.random.Generator):
+    made = project(tmp_path, rng)
+    build(made)
+    train, valid, test = datasets_of(made)
+    assert test is None
+    assert len(valid) >= 3
+    database = made.database("train", chunk_length=4, eod_token_id=EOD)
+    chunks = maker()
+    vectors = chunks.embed(chunks.texts(database.gather(np.arange(len(database)))))
+    documents = database.documents_of(np.arange(len(database))).tolist()
+    for position in range(20):
+        sample = train[position]
+        own = [[int(sample["dataset_id"]), document] for document in sample["document_ids"].tolist()]
+        for place in range(2):
+            text = sample["text"][4 * place : 4 * place + 4]
+            [vector] = chunks.embed(chunks.texts(text[None]))
+            distances = ((vectors - vector) ** 2).sum(axis=1)
+            others = [number for number in range(len(database)) if documents[number] not in own]
+            found = sample["neighbor_chunks"][place, :, 0].tolist()
+            if not chunks.texts(text[None])[0]:
+                assert found == [-1, -1]
+                continue
+            assert not set(found) - set(others)
+            nearest = np.sort(distances[others])[:2]
+            np.testing.assert_allclose(distances[found], nearest, rtol=1e-4, atol=1e-4)
+
+
+def test_two_builds_are_the_same_and_nothing_is_made_twice(tmp_path: Path, rng: np.random.Generator):
+    corpora = project(tmp_path / "one", rng)
+    (tmp_path / "two").mkdir()
+    other = RetroProject(tmp_path / "two")
+    for name in ("books", "web"):
+        for end in (".bin", ".idx"):
+            source, target = Path(corpora.data_prefix(name) + end), Path(other.data_prefix(name) + end)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    build(corpora)
+    for task in ("db-build", "index-build", "query-neighbors"):
+        build(other, tasks=[task], runner=local_runner(most_processes=2, num_processes=2, num_workers=1))
+    files = {
+        path.relative_to(corpora.folder): path.read_bytes()
+        for path in Path(corpora.folder).rglob("*.hdf5")
+        if "query" not in path.parts
+    }
+    assert len(files) > 5
+    assert files == {
+        path.relative_to(other.folder): path.read_bytes()
+        for path in Path(other.folder).rglob("*.hdf5")
+        if "query" not in path.parts
+    }
+    neighbors = [
+        sorted((path.name, path.read_bytes()) for path in Path(each.folder).rglob("query/*/*.hdf5"))
+        for each in (corpora, other)
+    ]
+    assert neighbors[0] == neighbors[1]
+    times = {path: os.stat(path).st_mtime_ns for path in Path(corpora.folder).rglob("*.hdf5")}
+    build(corpora)
+    assert times == {path: os.stat(path).st_mtime_ns for path in Path(corpora.folder).rglob("*.hdf5")}
+    assert not list(tmp_path.rglob("*.job"))
+
+
+def test_other_settings_are_refused_and_replace_what_is_there_when_they_may(tmp_path: Path, rng: np.random.Generator):
+    made = project(tmp_path, rng)
+    build(made)
+    with pytest.raises(OutputExistsError, match=r"`.*0.*hdf5` exists, and was made with other settings"):
+        build(made, replace(SETTINGS, num_neighbors=1))
+    build(made, replace(SETTINGS, num_neighbors=1), overwrite=True)
+    with pytest.raises(ConfigError, match="expected tasks of db-build, index-build, query-neighbors, found 'query'"):
+        build(made, tasks=["query"])
+
+
+def test_blocks_made_again_are_the_same(tmp_path: Path, rng: np.random.Generator):
+    made = project(tmp_path, rng)
+    manifests = build(made)
+    chunks = chunk_maker(SETTINGS, LetterTokenizer(), LetterEmbedder())
+    for task in neighbor_tasks(made, SETTINGS, chunks, manifests["index-build"]):
+        recorded = manifests[f"query-neighbors {task.split}"].blocks
+        assert differing_blocks(task, recorded, fraction=1.0) == []
+
+
+def test_the_settings_stand_in_the_project_under_the_reference_names(tmp_path: Path, rng: np.random.Generator):
+    made = project(tmp_path, rng)
+    build(made)
+    config = json.loads(Path(made.config_path).read_text())
+    assert config["retro_gpt_seed"] == 1234
+    assert config["retro_gpt_data_path"] == ["1.0", "books", "2.0", "web"]
+    assert set(os.listdir(made.query_folder)) == {name for name in config["retro_neighbor_dirs"].values() if name}
