@@ -111,6 +111,8 @@ def test_a_query_of_a_users_own_is_asked(prefix):
     assert texts.batch([0])["text"].tolist() == [[4, EOD, 3, 2, 1]]
     texts.config.return_document_ids = True
     assert texts[0]["document_ids"].tolist() == [1, 0]
+    documents, offsets = texts.documents_of([0, 0])
+    assert (documents.tolist(), offsets.tolist()) == ([1, 0, 1, 0], [0, 2, 4])
 
 
 def test_an_item_of_a_users_own_is_asked(prefix):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.retro.projects import CHUNK_LENGTH, split_datasets, write_project
-from tests.support import EOD, random_documents
+from tests.support import EOD, make_config, random_documents, write_corpus
 
+from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
+from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.retro.gpt_chunks import (
     GPTChunkDataset,
     build_gpt_chunk_datasets_from_gpt_datasets,
@@ -55,6 +58,21 @@ def test_samples_of_another_class_are_asked_one_by_one():
     assert chunks.texts([5, 0]).tolist() == [[24, 25, 26, 27], [0, 1, 2, 3]]
     documents, offsets = chunks.documents_of(np.array([2, 0]))
     assert (documents.tolist(), offsets.tolist()) == ([[0, 2], [0, 3], [0, 0], [0, 1]], [0, 2, 4])
+
+
+def test_documents_that_a_class_names_itself_are_asked_for(tmp_path):
+    class Renamed(MultiSplitGPTDataset):
+        def __getitem__(self, idx):
+            return {**super().__getitem__(idx), "document_ids": np.array([7])}
+
+    prefix = write_corpus(tmp_path / "corpus", [[1, 2, 3, 4, 5, EOD]])
+    settings = make_config(
+        prefix, kind=MultiSplitGPTDatasetConfig, return_document_ids=True, split_preprocessing="1,0,0"
+    )
+    samples = Renamed(IndexedDataset(prefix), prefix, np.arange(1), None, Split.train, settings)
+    chunks = GPTChunkDataset(samples, 4, 2)
+    assert chunks.documents_of(np.array([0]))[0].tolist() == [[0, 7]]
+    assert chunks[1]["doc_ids"].tolist() == [7]
 
 
 def test_samples_that_do_not_name_documents_are_told():

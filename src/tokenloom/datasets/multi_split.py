@@ -190,6 +190,10 @@ class MultiSplitGPTDataset(GPTDataset):
             IndexError: there is no such sample.
         """
         rows, _ = self._rows(positions)
+        if self._overrides_query():
+            found = [np.asarray(self._query_document_sample_shuffle_indices(row)[1]) for row in rows.tolist()]
+            offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
+            return np.concatenate([np.empty(0, dtype=np.int64), *found]), offsets
         try:
             spans = self.order.spans(rows, keep_empty=True)
         except IndexError as error:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.multi_split import MultiSplitGPTDataset
-from tokenloom.datasets.shortcuts import ask_each
+from tokenloom.datasets.shortcuts import BATCH, ask_each, hook_of
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.overrides import overrides
@@ -186,7 +186,7 @@ def _members(
 
 
 def _documents(dataset: Any, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    if isinstance(dataset, MultiSplitGPTDataset):
+    if isinstance(dataset, MultiSplitGPTDataset) and hook_of(dataset, BATCH) is None:
         documents, offsets = dataset.documents_of(positions)
         return np.split(documents, offsets[1:-1]) if len(positions) else []
     found = ask_each(dataset, positions.tolist())
