@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokenloom import cli
-from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
+from tokenloom.cli.commands import COMMANDS, RETRO_COMMANDS, RUN_COMMANDS
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,9 @@ def completed(script: Path, *words: str) -> list[str]:
         (("tokenloom", "--ver"), ["--version"]),
         (("tokenloom", "run", "di"), ["digest", "diff"]),
         (("tokenloom", "run", "amend", "--add"), ["--add-source"]),
+        (("tokenloom", "retro", "b"), ["build"]),
+        (("tokenloom", "retro", "build", "--index-"), ["--index-chunks"]),
+        (("tokenloom", "retro", "show", "--color", "al"), ["always"]),
         (("tokenloom", "preprocess", "--tokenizer-k"), ["--tokenizer-kind"]),
         (("tokenloom", "preprocess", "--runner", ""), ["local", "ray"]),
         (("tokenloom", "preprocess", "in.jsonl", "--runner", "r"), ["ray"]),
@@ -60,14 +63,15 @@ def test_bash_completes(scripts, words, offered):
 def test_all_commands_are_offered_first(scripts):
     names = {name for group in COMMANDS.values() for name in group}
     assert set(completed(scripts["bash"], "tokenloom", "")) == {*names, "-h", "--help", "-V", "--version"}
-    of_run = {name for group in RUN_COMMANDS.values() for name in group}
-    assert set(completed(scripts["bash"], "tokenloom", "run", "")) == {*of_run, "-h", "--help"}
+    for outer, groups in (("run", RUN_COMMANDS), ("retro", RETRO_COMMANDS)):
+        inner = {name for group in groups.values() for name in group}
+        assert set(completed(scripts["bash"], "tokenloom", outer, "")) == {*inner, "-h", "--help"}
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_told_the_same(scripts, shell):
     text = scripts[shell].read_text()
-    names = [name for groups in (COMMANDS, RUN_COMMANDS) for group in groups.values() for name in group]
+    names = [name for groups in (COMMANDS, RUN_COMMANDS, RETRO_COMMANDS) for group in groups.values() for name in group]
     assert [name for name in names if f" {name} " not in text.replace("(", " ").replace(")", " ")] == []
     assert "local ray" in text
     if shutil.which(shell) is not None:

@@ -13,7 +13,7 @@ import pytest
 
 import tokenloom
 from tokenloom import cli
-from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
+from tokenloom.cli.commands import COMMANDS, RETRO_COMMANDS, RUN_COMMANDS
 from tokenloom.cli.parser import CommandParser, did_you_mean, one_of
 
 
@@ -44,7 +44,8 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_no_parser_takes_abbreviations(parsers):
     names = [name for group in COMMANDS.values() for name in group]
     of_run = [f"run {name}" for group in RUN_COMMANDS.values() for name in group]
-    assert set(parsers) == {"tokenloom", *(f"tokenloom {name}" for name in names + of_run)}
+    of_retro = [f"retro {name}" for group in RETRO_COMMANDS.values() for name in group]
+    assert set(parsers) == {"tokenloom", *(f"tokenloom {name}" for name in names + of_run + of_retro)}
     assert not any(parser.allow_abbrev for parser in parsers.values())
 
 
@@ -206,14 +207,14 @@ def test_modules_run_the_command_line(module):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("command", [[], ["run"]])
-def test_help_names_every_command_in_its_group(command, capsys, monkeypatch):
+@pytest.mark.parametrize(("command", "groups"), [([], COMMANDS), (["run"], RUN_COMMANDS), (["retro"], RETRO_COMMANDS)])
+def test_help_names_every_command_in_its_group(command, groups, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stopped:
         cli.main([*command, "--help"])
     assert stopped.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    for title, commands in (RUN_COMMANDS if command else COMMANDS).items():
+    for title, commands in groups.items():
         start = lines.index(f"{title}:") + 1
         told = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
         assert told == [[name, text] for name, text in commands.items()]
@@ -232,7 +233,9 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["preproces"], ["run", "--help"], ["run", "lokc"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], [], ["preproces"], ["run", "--help"], ["run", "lokc"], ["retro"]]
+)
 def test_what_runs_no_command_imports_none(words):
     """Each takes a second of imports otherwise."""
     done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True)
@@ -240,7 +243,7 @@ def test_what_runs_no_command_imports_none(words):
     ours = {module for module in modules if module.startswith("tokenloom.")}
     every_import = {"tokenloom._native", "tokenloom.errors", "tokenloom.supported"}
     rooms = {"tokenloom.cli", "tokenloom.rendering", "tokenloom.storage"}
-    own = {"commands", "parser", "stopping", *(["run"] if words[:1] == ["run"] else [])}
+    own = {"commands", "parser", "stopping", *({"run", "retro"}.intersection(words[:1]))}
     expected = {*rooms, *(f"tokenloom.cli.{name}" for name in own)}
     assert ours - every_import - {"tokenloom.rendering.plain", "tokenloom.storage.secrets"} == expected
     assert not modules & {"numpy", "torch", "rich", "multiprocessing", "pyarrow"}

@@ -10,6 +10,7 @@ COMMANDS: Groups = {
         "preprocess": "turn text into tokenized datasets",
         "preprocess-chat": "turn conversations into tokenized datasets with roles",
         "preprocess-multimodal": "turn pairs of text and image into a dataset",
+        "retro": "find neighbors of samples to train with retrieval",
         "merge": "join datasets into one",
         "catalogue": "make many datasets one without copying tokens",
         "export": "write documents or samples as Parquet or Arrow",
@@ -66,3 +67,11 @@ RUN_COMMANDS: Groups = {
     },
 }
 """Those of `tokenloom run`; `init` is declared by the module `run_init`."""
+
+RETRO_COMMANDS: Groups = {
+    "commands": {
+        "build": "cut documents, index chunks and find their neighbors",
+        "show": "decode a sample with the neighbors of its chunks",
+    },
+}
+"""Those of `tokenloom retro`."""

@@ -65,8 +65,14 @@ def _places(parser: CommandParser, *words: str) -> Iterator[_Place]:
         yield from _places(parser.command(name), *words, name)
 
 
+def _commands_with_commands(places: list[_Place]) -> str:
+    """Returns an expression for the commands that have commands of their own, as bash and zsh take it."""
+    return f"^({'|'.join(at.words for at in places if at.words and at.commands)})$"
+
+
 def _bash(places: list[_Place]) -> str:
     values = [f'        "{at.words} {name}") words="{values}" ;;' for at in places for name, values in at.choices]
+    outer = _commands_with_commands(places)
     words = [f'            "{at.words}") words="{at.offered}" ;;' for at in places]
     return "\n".join(
         [
@@ -74,10 +80,10 @@ def _bash(places: list[_Place]) -> str:
             "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}",
             "    local command=${COMP_WORDS[1]} words=",
             "    (( COMP_CWORD == 1 )) && command=",
-            '    [[ $command == run ]] && (( COMP_CWORD > 2 )) && command="run ${COMP_WORDS[2]}"',
+            f'    [[ $command =~ {outer} ]] && (( COMP_CWORD > 2 )) && command="$command ${{COMP_WORDS[2]}}"',
             '    case "$command $before" in',
             *values,
-            '        *) [[ $word == -* || -z $command || $command == run ]] && case "$command" in',
+            f'        *) [[ $word == -* || -z $command || $command =~ {outer} ]] && case "$command" in',
             *words,
             "        esac ;;",
             "    esac",
@@ -90,6 +96,7 @@ def _bash(places: list[_Place]) -> str:
 
 def _zsh(places: list[_Place]) -> str:
     values = [f'        ("{at.words} {name}") offered=({values}) ;;' for at in places for name, values in at.choices]
+    outer = _commands_with_commands(places)
     words = [f'            ("{at.words}") offered=({at.offered}) ;;' for at in places]
     return "\n".join(
         [
@@ -98,10 +105,10 @@ def _zsh(places: list[_Place]) -> str:
             "    local command=${words[2]} before=${words[CURRENT-1]}",
             "    local -a offered",
             "    (( CURRENT == 2 )) && command=",
-            '    [[ $command == run ]] && (( CURRENT > 3 )) && command="run ${words[3]}"',
+            f'    [[ $command =~ {outer} ]] && (( CURRENT > 3 )) && command="$command ${{words[3]}}"',
             '    case "$command $before" in',
             *values,
-            '        (*) [[ $PREFIX == -* || -z $command || $command == run ]] && case "$command" in',
+            f'        (*) [[ $PREFIX == -* || -z $command || $command =~ {outer} ]] && case "$command" in',
             *words,
             "        esac ;;",
             "    esac",

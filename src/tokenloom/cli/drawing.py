@@ -19,10 +19,16 @@ _WIDTH = 80
 _NARROWEST = 20
 
 
-def add_look(parser: argparse.ArgumentParser) -> None:
-    """Declares how documents and samples are drawn."""
+def add_look(parser: argparse.ArgumentParser, *, has_ids: bool = True) -> None:
+    """Declares how documents and samples are drawn.
+
+    Args:
+        parser: parser of the command.
+        has_ids: whether tokens can be drawn with their ids.
+    """
     group = parser.add_argument_group("how it is shown")
-    group.add_argument("--ids", action="store_true", help="write the id of each token below it")
+    if has_ids:
+        group.add_argument("--ids", action="store_true", help="write the id of each token below it")
     group.add_argument(
         "--width",
         type=whole_number,
@@ -39,7 +45,7 @@ def add_look(parser: argparse.ArgumentParser) -> None:
 
 def look_of(options: argparse.Namespace) -> Look:
     """Returns how to draw on stdout."""
-    return _look(options.color, width=options.width, ids=options.ids)
+    return _look(options.color, width=options.width, ids=vars(options).get("ids", False))
 
 
 def print_shown(shown: Shown, look: Look | None = None) -> None:

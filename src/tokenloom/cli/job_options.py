@@ -22,6 +22,25 @@ def add_job_options(
         shard_size: size where nobody says, as a size or in words.
         has_default: whether it is a size, and not in words.
     """
+    group = add_runner_options(parser, threads=threads)
+    group.add_argument(
+        "--shard-size",
+        type=byte_count,
+        default=shard_size if has_default else None,
+        metavar="SIZE",
+        help=f"bytes of input per shard (default {shard_size})",
+    )
+    group.add_argument("--work-folder", metavar="FOLDER", help="folder of what is not finished (default PREFIX.job)")
+    return group
+
+
+def add_runner_options(parser: argparse.ArgumentParser, *, threads: int) -> argparse._ArgumentGroup:
+    """Declares by whom a job is done; `runner_options_of` reads it.
+
+    Args:
+        parser: parser of the command.
+        threads: number of threads that one process feeds where nobody says how many.
+    """
     group = parser.add_argument_group("how the work is done")
     group.add_argument(
         "--processes",
@@ -30,22 +49,14 @@ def add_job_options(
         help=f"number of processes on this machine (default one per {threads} processors)",
     )
     group.add_argument(
-        "--shard-size",
-        type=byte_count,
-        default=shard_size if has_default else None,
-        metavar="SIZE",
-        help=f"bytes of input per shard (default {shard_size})",
-    )
-    group.add_argument(
         "--runner",
         choices=("local", "ray"),
         default="local",
-        help="what does the shards: this machine, or a Ray cluster (default local)",
+        help="what does the work: this machine, or a Ray cluster (default local)",
     )
     group.add_argument(
         "--ray-address", metavar="ADDRESS", help="address of the cluster (default: one that runs here, or a new one)"
     )
-    group.add_argument("--work-folder", metavar="FOLDER", help="folder of what is not finished (default PREFIX.job)")
     group.add_argument("--restart", action="store_true", help="drop what an earlier run did")
     return group
 
@@ -53,12 +64,19 @@ def add_job_options(
 def job_of(options: argparse.Namespace) -> dict[str, Any]:
     """Returns what `add_job_options` and `add_tokenising_options` ask for, but for the size of shards."""
     return {
+        **runner_options_of(options),
+        "work_folder": options.work_folder,
+        "overwrite": options.overwrite,
+    }
+
+
+def runner_options_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what `add_runner_options` and `--workers` ask for."""
+    return {
         "num_processes": options.processes,
         "num_workers": options.workers,
         "runner": _runner(options),
-        "work_folder": options.work_folder,
         "restart": options.restart,
-        "overwrite": options.overwrite,
     }
 
 

@@ -46,11 +46,7 @@ def add_run_options(parser: CommandParser) -> None:
     )
     add_window_policy(parser)
     group = parser.add_argument_group("samples wanted at least (default one epoch)")
-    for split in Split:
-        group.add_argument(f"--{split.name}-samples", type=size, metavar="N", help=f"number of {split.name} samples")
-    group.add_argument(
-        "--sizes", type=sizes, metavar="A,B,C", help='all three numbers at once, such as "100000,1000,none"'
-    )
+    add_sizes(group)
     group.add_argument("--full-validation", action="store_true", help="validate on one whole epoch")
     group.add_argument(
         "--multiple-validation-sets", action="store_true", help="one validation dataset per prefix, not a blend"
@@ -64,6 +60,15 @@ def add_run_options(parser: CommandParser) -> None:
         help="share of samples built beyond what is needed of each dataset (default 0.005)",
     )
     group.add_argument("--extend-short-datasets", action="store_true", help="take further epochs of them")
+
+
+def add_sizes(group: Any) -> None:
+    """Declares numbers of samples; `wanted_sizes` reads them."""
+    for split in Split:
+        group.add_argument(f"--{split.name}-samples", type=size, metavar="N", help=f"number of {split.name} samples")
+    group.add_argument(
+        "--sizes", type=sizes, metavar="A,B,C", help='all three numbers at once, such as "100000,1000,none"'
+    )
 
 
 def add_window_policy(parser: Any) -> None:

@@ -185,6 +185,12 @@ def ranges(text: str) -> list[range]:
 
 
 @option
+def names(text: str) -> list[str]:
+    """Returns names with commas between them, such as `a,b`."""
+    return [item.text for item in items_of(text)]
+
+
+@option
 def words(text: str) -> list[str]:
     """Returns words as a shell tells them apart, such as `--lr 1`."""
     import shlex

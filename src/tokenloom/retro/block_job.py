@@ -13,6 +13,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
 from tokenloom.jobs.running import Runner, do_and_assemble, done_words, local_runner
 from tokenloom.machine import boot_id, usable_processors
 from tokenloom.progress import Task, if_stopped
@@ -70,7 +71,7 @@ def make_blocks(
         finished: returns that if it is there already, made of the same; None if not.
         pending: beginnings of the paths that `assemble` writes.
         runner: makes the blocks; None for processes of this machine.
-        restart: gives up what was made, and makes it again.
+        restart: gives up blocks that were made, where the task is not finished.
 
     Raises:
         ConfigError: the folder belongs to a task with other settings.
@@ -80,17 +81,12 @@ def make_blocks(
     plan = BlockPlan(task)
     make_folder_of(folder_path)
     folder: JobFolder[Block, BlockReport] = JobFolder(folder_path, plan)
-    if restart:
-        folder.restart()
-    elif (found := finished()) is not None:
+    if (found := finished()) is not None:
         folder.remove_remains()
         return found
-    run = runner or local_runner(
-        most_processes=max(1, len(plan.shards)),
-        num_processes=None,
-        num_workers=None,
-        threads_per_process=_THREADS_PER_PROCESS,
-    )
+    if restart:
+        folder.restart()
+    run = runner or local_blocks()
     book = _RowBook(plan)
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
@@ -112,6 +108,34 @@ def make_blocks(
             return found
         message = f"`{folder_path}` was removed while this task was working in it"
         raise StorageError(message, hint="run the same command again") from error
+
+
+def local_blocks(*, num_processes: int | None = None, num_workers: int | None = None) -> Runner:
+    """Returns what makes blocks on this machine.
+
+    Args:
+        num_processes: processes to start; None for as many as the processors feed.
+        num_workers: threads of each; None for as many as there are processors left for it.
+
+    Raises:
+        ConfigError: a number is below 1.
+    """
+
+    def of(num_blocks: int) -> Runner:
+        return local_runner(
+            most_processes=max(1, num_blocks),
+            num_processes=num_processes,
+            num_workers=num_workers,
+            threads_per_process=_THREADS_PER_PROCESS,
+        )
+
+    def run(
+        work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], book: Book[CountsT]
+    ) -> None:
+        of(len(work.plan.shards))(work, folder, book)
+
+    of(1)  # which says what is wrong with the numbers
+    return run
 
 
 def _made(plan: BlockPlan, folder: JobFolder[Block, BlockReport], reports: Sequence[BlockReport]) -> list[MadeBlock]:

@@ -13,7 +13,7 @@ from tokenloom.retro.output import NewOutput, OutputManifest, same_output
 
 
 def make_block_files(
-    task: BlockTask, folder: str, *, runner: Runner | None = None, overwrite: bool = False
+    task: BlockTask, folder: str, *, runner: Runner | None = None, restart: bool = False, overwrite: bool = False
 ) -> OutputManifest:
     """Makes what of a task is missing, and returns the manifest of its files, which appear together.
 
@@ -21,6 +21,7 @@ def make_block_files(
         task: what is made.
         folder: folder of the files; the job's folder is beside it, `FOLDER.job`.
         runner: makes the blocks; None for processes of this machine.
+        restart: gives up blocks that were made of an output that is not finished.
         overwrite: whether files that were made of something else are replaced.
 
     Raises:
@@ -44,4 +45,5 @@ def make_block_files(
         finished=lambda: same_output(folder, task.name, identity),
         pending=[os.path.join(folder, "")],
         runner=runner,
+        restart=restart,
     )

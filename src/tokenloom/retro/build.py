@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from tokenloom.blending.blended import BlendedDataset
@@ -14,15 +12,17 @@ from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDa
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifest.tokenizer_identity import optional_number
 from tokenloom.jobs.running import Runner
+from tokenloom.retro.block_job import local_blocks
 from tokenloom.retro.chunk_maker import ChunkMaker
-from tokenloom.retro.database_build import DatabaseSettings, build_database
+from tokenloom.retro.database_build import build_database
 from tokenloom.retro.embedders import Embedder, EmbedFunction, as_embedder
-from tokenloom.retro.gpt_chunks import GPTChunkDataset
-from tokenloom.retro.index_build import IndexSettings, build_index
+from tokenloom.retro.gpt_chunks import GPTChunkDataset, get_num_chunks_per_sample
+from tokenloom.retro.index_build import build_index
 from tokenloom.retro.output import OutputManifest
 from tokenloom.retro.project import RetroProject
-from tokenloom.retro.query_build import NeighborTask, QuerySettings, build_neighbors
-from tokenloom.storage.atomic import publish_bytes
+from tokenloom.retro.query_build import NeighborTask, build_neighbors
+from tokenloom.retro.recorded import record_settings
+from tokenloom.retro.settings import RetroBuildSettings as RetroBuildSettings
 from tokenloom.tokenizers.load import as_tokenizer
 
 Task = Literal["db-build", "index-build", "query-neighbors"]
@@ -33,73 +33,6 @@ TASKS: tuple[Task, ...] = get_args(Task)
 _SPLITS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetroBuildSettings:
-    """What a project is made of, and how.
-
-    Attributes:
-        data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`.
-        sequence_length: tokens of a sample; a multiple of `chunk_length`.
-        sizes: samples of train, valid and test that neighbors are found for; None or 0 for none.
-        split: documents for train, valid and test, in percent, such as "98,2,0"; those of train are retrieved.
-        seed: seed of the samples.
-        chunk_length: tokens of a chunk.
-        index: what `faiss.index_factory` takes, such as "IVF4096,Flat".
-        num_index_chunks: chunks that the index is trained on.
-        num_neighbors: neighbors of each chunk that are kept.
-        num_searched: neighbors that are searched, before those of the same documents are left out.
-        nprobe: lists that are searched, for IVF; None for what the index has.
-        ef_search: candidates that are kept, for HNSW; None for what the index has.
-        block_size: chunks of a block.
-        document_block_size: documents of a block.
-        cache: folder of the index cache of the samples; None for one in the project.
-    """
-
-    data: Sequence[tuple[float, str]]
-    sequence_length: int
-    sizes: tuple[int | None, int | None, int | None]
-    index: str
-    num_index_chunks: int
-    split: str = "98,2,0"
-    seed: int = 1234
-    chunk_length: int = 64
-    num_neighbors: int = 20
-    num_searched: int = 200
-    nprobe: int | None = None
-    ef_search: int | None = None
-    block_size: int = 100_000
-    document_block_size: int = 100_000
-    cache: str | None = None
-    of_samples: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def of_database(self) -> DatabaseSettings:
-        """What the database is built of."""
-        return DatabaseSettings(
-            data=tuple((float(weight), prefix) for weight, prefix in self.data),
-            split=self.split,
-            num_index_chunks=self.num_index_chunks,
-            block_size=self.document_block_size,
-        )
-
-    @property
-    def of_index(self) -> IndexSettings:
-        """How the index is made."""
-        return IndexSettings(string=self.index, block_size=self.block_size)
-
-    @property
-    def of_queries(self) -> QuerySettings:
-        """How neighbors are searched."""
-        return QuerySettings(
-            string=self.index,
-            num_neighbors=self.num_neighbors,
-            num_searched=self.num_searched,
-            nprobe=self.nprobe,
-            ef_search=self.ef_search,
-            block_size=self.block_size,
-        )
-
-
 def build_retro(
     project: str | os.PathLike[str],
     settings: RetroBuildSettings,
@@ -107,7 +40,10 @@ def build_retro(
     tokenizer: Any,
     embedder: Embedder | EmbedFunction | str = "wordllama",
     tasks: Sequence[Task] = TASKS,
+    num_processes: int | None = None,
+    num_workers: int | None = None,
     runner: Runner | None = None,
+    restart: bool = False,
     overwrite: bool = False,
 ) -> dict[str, OutputManifest]:
     """Builds a project, or what of it is missing, and returns the manifest of each output, by its task.
@@ -121,7 +57,10 @@ def build_retro(
         tokenizer: tokenizer of the pairs: an object, a path or a name.
         embedder: what makes vectors of texts; see `as_embedder`.
         tasks: what is done.
+        num_processes: processes on this machine; None for one per 16 processors.
+        num_workers: threads of each; None for as many as there are processors for it.
         runner: makes the blocks; None for this machine.
+        restart: gives up what an earlier call did and did not finish, and begins that anew.
         overwrite: whether what was made of something else is replaced.
 
     Raises:
@@ -133,17 +72,29 @@ def build_retro(
     if unknown := set(tasks).difference(TASKS):
         message = f"expected tasks of {', '.join(TASKS)}, found {min(unknown)!r}"
         raise ConfigError(message)
+    if "query-neighbors" in tasks and not any(settings.sizes):
+        message = "expected a number of samples of train, valid or test to find neighbors for, found none"
+        raise ConfigError(message)
     folder = RetroProject(project)
     chunks = chunk_maker(settings, tokenizer, embedder)
-    options: dict[str, Any] = {"runner": runner, "overwrite": overwrite}
+    if "query-neighbors" in tasks:  # what is wrong with samples is said before chunks and index take their hours
+        get_num_chunks_per_sample(settings.sequence_length, settings.chunk_length)
+        retro_samples(folder, settings, chunks.tokenizer)
+    run = runner or local_blocks(num_processes=num_processes, num_workers=num_workers)
+    options: dict[str, Any] = {"runner": run, "restart": restart, "overwrite": overwrite}
+
+    def record(**neighbor_dirs: str) -> None:
+        record_settings(folder, settings, tokenizer=chunks.tokenizer, embedder=embedder, neighbor_dirs=neighbor_dirs)
+
     made = {"db-build": build_database(folder, chunks, settings.of_database, **options)}
+    record()
     if "index-build" in tasks or "query-neighbors" in tasks:
         made["index-build"] = build_index(folder, chunks, settings.of_index, made["db-build"], **options)
     if "query-neighbors" in tasks:
         queries = neighbor_tasks(folder, settings, chunks, made["index-build"])
         for task in queries:
             made[f"query-neighbors {task.split}"] = build_neighbors(task, **options)
-        _write_config(folder, settings, queries)
+        record(**{task.split: os.path.basename(task.folder) for task in queries})
     return made
 
 
@@ -203,7 +154,10 @@ def retro_samples(
     built = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, sizes, lambda: True, config).build()
     found = {}
     for split, samples, size in zip(_SPLITS, built, sizes, strict=True):
-        if size and samples is not None:
+        if size and samples is None:
+            message = f"expected documents of {split} for {size} samples, found none: the split is {settings.split!r}"
+            raise ConfigError(message)
+        if size:
             _check_order(samples, prefixes)
             found[split] = (samples, size)
     return found
@@ -216,23 +170,3 @@ def _check_order(samples: Any, prefixes: Sequence[str]) -> None:
     if found != list(prefixes):
         message = f"expected samples of the data sets {list(prefixes)}, found {found}"
         raise ConfigError(message, hint="a data set without documents in a split cannot be part of the blend")
-
-
-def _write_config(project: RetroProject, settings: RetroBuildSettings, queries: Sequence[NeighborTask]) -> None:
-    """Writes the settings under the reference's names, which training compares with its own."""
-    dirs = {
-        task.split: os.path.basename(project.neighbor_folder(task.split, task.samples.sample_dataset))
-        for task in queries
-    }
-    config = {
-        "retro_gpt_seed": settings.seed,
-        "retro_gpt_split": settings.split,
-        "retro_gpt_seq_length": settings.sequence_length,
-        "retro_gpt_chunk_length": settings.chunk_length,
-        "retro_gpt_train_samples": settings.sizes[0],
-        "retro_gpt_data_path": [each for weight, prefix in settings.data for each in (str(weight), prefix)],
-        "retro_block_size": settings.block_size,
-        "retro_index_str": settings.index,
-        "retro_neighbor_dirs": {split: dirs.get(split) for split in _SPLITS},
-    }
-    publish_bytes(project.config_path, json.dumps(config, indent=4).encode() + b"\n", durable=True)

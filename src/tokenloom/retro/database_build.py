@@ -148,6 +148,7 @@ def build_database(
     settings: DatabaseSettings,
     *,
     runner: Runner | None = None,
+    restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
     """Builds the chunk database of a project, or what of it is missing, and returns its manifest.
@@ -157,6 +158,7 @@ def build_database(
         chunks: tokenizer, embedder and length of chunks.
         settings: the data sets, and how they are divided.
         runner: makes the blocks; None for processes of this machine.
+        restart: gives up blocks that were made of a table that is not finished.
         overwrite: whether a database that was built of something else is replaced.
 
     Raises:
@@ -171,6 +173,7 @@ def build_database(
             chunk_task(project, chunks, settings, prefix),
             project.individual_folder(prefix),
             runner=runner,
+            restart=restart,
             overwrite=overwrite,
         )
         for _, prefix in settings.data

@@ -151,6 +151,7 @@ def build_index(
     database: OutputManifest,
     *,
     runner: Runner | None = None,
+    restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
     """Trains and fills the index of a project, or does what of that is missing, and returns the manifest.
@@ -161,6 +162,7 @@ def build_index(
         settings: the kind of index.
         database: manifest of the database.
         runner: makes the blocks; None for processes of this machine.
+        restart: gives up blocks that were made of an index that is not finished.
         overwrite: whether an index that was made of something else is replaced.
 
     Raises:
@@ -168,8 +170,9 @@ def build_index(
         OutputExistsError: another index is there, and no `overwrite`.
         TokenloomError: reading or writing failed; what was made is kept.
     """
-    trained = _train(project, chunks, settings, database, runner=runner, overwrite=overwrite)
-    return _fill(project, chunks, settings, database, trained, runner=runner, overwrite=overwrite)
+    options: dict[str, Any] = {"runner": runner, "restart": restart, "overwrite": overwrite}
+    trained = _train(project, chunks, settings, database, **options)
+    return _fill(project, chunks, settings, database, trained, **options)
 
 
 def _train(
@@ -179,6 +182,7 @@ def _train(
     database: OutputManifest,
     *,
     runner: Runner | None,
+    restart: bool,
     overwrite: bool,
 ) -> OutputManifest:
     task = EmbeddingTask(chunks, project.folder, "sampled", _crc32_of(database, "sampled"), settings.block_size)
@@ -194,7 +198,7 @@ def _train(
         )
         return _publish(index, path, task.name, identity, made, overwrite=overwrite)
 
-    return _made(task, path, task.name, identity, assemble, runner=runner)
+    return _made(task, path, task.name, identity, assemble, runner=runner, restart=restart)
 
 
 def code_task(
@@ -224,6 +228,7 @@ def _fill(
     trained: OutputManifest,
     *,
     runner: Runner | None,
+    restart: bool,
     overwrite: bool,
 ) -> OutputManifest:
     task, path = code_task(project, chunks, settings, database, trained), filled_path(project, settings.string)
@@ -236,7 +241,7 @@ def _fill(
         index = empty.assemble(_rows(block.path) for block in made)
         return _publish(index, path, task.name, task.identity(), made, overwrite=overwrite)
 
-    return _made(task, path, task.name, task.identity(), assemble, runner=runner)
+    return _made(task, path, task.name, task.identity(), assemble, runner=runner, restart=restart)
 
 
 def _made(
@@ -247,6 +252,7 @@ def _made(
     assemble: Callable[[Sequence[MadeBlock]], OutputManifest],
     *,
     runner: Runner | None,
+    restart: bool,
 ) -> OutputManifest:
     folder, file = os.path.split(path)
     return make_blocks(
@@ -256,6 +262,7 @@ def _made(
         finished=lambda: same_output(folder, name, identity, manifest=_manifest_of(file)),
         pending=[path],
         runner=runner,
+        restart=restart,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,6 +84,11 @@ class NeighborTask:
         found: str = self.samples.sample_dataset.unique_description_hash
         return found
 
+    @property
+    def folder(self) -> str:
+        """The folder of the files."""
+        return RetroProject(self.project).neighbor_folder(self.split, self.samples.sample_dataset)
+
     def identity(self) -> dict[str, Any]:
         """Returns what decides the neighbors."""
         settings = self.settings
@@ -155,17 +159,19 @@ class _NeighborMaker:
         )
 
 
-def build_neighbors(task: NeighborTask, *, runner: Runner | None = None, overwrite: bool = False) -> OutputManifest:
+def build_neighbors(
+    task: NeighborTask, *, runner: Runner | None = None, restart: bool = False, overwrite: bool = False
+) -> OutputManifest:
     """Searches the neighbors of all chunks of a split, or what of them is missing, and returns the manifest.
 
     Args:
         task: whose neighbors, and how.
         runner: makes the blocks; None for processes of this machine.
+        restart: gives up blocks that were made of neighbors that are not finished.
         overwrite: whether neighbors that were made of something else are replaced.
 
     Raises:
         OutputExistsError: other neighbors are there, and no `overwrite`.
         TokenloomError: reading or writing failed; what was made is kept.
     """
-    folder = RetroProject(task.project).neighbor_folder(task.split, task.samples.sample_dataset)
-    return make_block_files(task, os.fspath(folder), runner=runner, overwrite=overwrite)
+    return make_block_files(task, task.folder, runner=runner, restart=restart, overwrite=overwrite)

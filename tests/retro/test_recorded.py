@@ -1,0 +1,125 @@
+"""What a project says of how it was made is what it was made with; projects of the reference say it too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.retro.making import LetterTokenizer
+
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.retro.project import RetroProject
+from tokenloom.retro.recorded import embedder_of_project, record_settings, recorded_settings, tokenizer_of_project
+from tokenloom.retro.settings import RetroBuildSettings
+from tokenloom.tokenizers.load import load_tokenizer
+
+SETTINGS = RetroBuildSettings(
+    data=((0.25, "books"), (2.0, "web/part 1")),
+    sequence_length=256,
+    sizes=(20, None, 3),
+    split="80,20,0",
+    seed=5,
+    chunk_length=32,
+    index="IVF16,Flat",
+    num_index_chunks=1000,
+    num_neighbors=4,
+    num_searched=40,
+    nprobe=8,
+    block_size=500,
+    document_block_size=70,
+)
+
+
+def record(folder: Path, settings: RetroBuildSettings = SETTINGS, **options) -> RetroProject:
+    options = {"tokenizer": LetterTokenizer(), "embedder": "wordllama", "neighbor_dirs": {}} | options
+    record_settings(RetroProject(folder), settings, **options)
+    return RetroProject(folder)
+
+
+def test_settings_come_back(tmp_path: Path):
+    found = recorded_settings(record(tmp_path, neighbor_dirs={"train": "train_a", "test": "test_b"}))
+    assert found.build == SETTINGS
+    assert found.neighbor_dirs == {"train": "train_a", "test": "test_b"}
+    assert found.embedder == "wordllama"
+
+
+def test_neighbors_stay_named_until_something_changes(tmp_path: Path):
+    record(tmp_path, neighbor_dirs={"train": "train_a"})
+    assert recorded_settings(record(tmp_path, neighbor_dirs={"valid": "valid_b"})).neighbor_dirs == {
+        "train": "train_a",
+        "valid": "valid_b",
+    }
+    assert recorded_settings(record(tmp_path, replace(SETTINGS, sequence_length=512))).neighbor_dirs == {}
+
+
+def test_the_tokenizer_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    project = record(tmp_path, tokenizer=load_tokenizer("byte"))
+    found = recorded_settings(project)
+    assert tokenizer_of_project(project, found).sha256 == load_tokenizer("byte").sha256
+    assert tokenizer_of_project(project, found, "null:9").vocab_size == load_tokenizer("null:9").vocab_size
+
+
+def test_what_has_no_name_must_be_named(tmp_path: Path):
+    project = record(tmp_path, embedder=lambda texts: None)
+    found = recorded_settings(project)
+    with pytest.raises(ConfigError, match=r"expected the name of an embedder in `.*config.json`, found none"):
+        embedder_of_project(project, found)
+    assert embedder_of_project(project, found, "wordllama:64") == "wordllama:64"
+    with pytest.raises(TokenizerError, match=r"the tokenizer that `.*config.json` names cannot be used") as caught:
+        tokenizer_of_project(project, found)
+    assert caught.value.hint == "name the one that the data were made with as `tokenizer`"
+
+
+REFERENCE = {
+    "retro_gpt_seed": 1234,
+    "retro_gpt_data_path": ["0.5", "books", "0.5", "web"],
+    "retro_gpt_split": "98,2,0",
+    "retro_gpt_seq_length": 2048,
+    "retro_gpt_chunk_length": 64,
+    "retro_gpt_train_samples": 1000,
+    "retro_gpt_eval_interval": 25,
+    "retro_gpt_eval_iters": 3,
+    "retro_gpt_global_batch_size": 10,
+    "retro_block_size": 100000,
+    "retro_index_str": "OPQ32_64,IVF65536_HNSW8,PQ32",
+    "retro_index_ntrain": 66625331,
+    "retro_neighbor_dirs": {"train": "train_0", "valid": "valid_1", "test": None},
+    "retro_bert_vocab_file": "vocab.txt",
+}
+
+
+def test_a_project_of_the_reference_tells_evaluations(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(REFERENCE))
+    found = recorded_settings(RetroProject(tmp_path))
+    assert found.build.sizes == (1000, 5 * 30, 30)  # before the first of 100 steps, and after each 25
+    assert found.build.data == ((0.5, "books"), (0.5, "web"))
+    assert (found.tokenizer, found.embedder) == (None, None)
+    with pytest.raises(TokenizerError, match=r"expected the name of a tokenizer in `.*config.json`, found none"):
+        tokenizer_of_project(RetroProject(tmp_path), found)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"retro_gpt_data_path": None}, "has no settings of a project"),
+        ({"retro_gpt_data_path": ["1", "a", "b"]}, "has no settings of a project"),
+        ({"tokenloom": "text"}, "has no settings of a project"),
+        ({"tokenloom": {"tokenizer": {"kind": 3}}}, "has no settings of a project"),
+    ],
+)
+def test_a_damaged_file_is_an_error(tmp_path: Path, change: dict, message: str):
+    (tmp_path / "config.json").write_text(json.dumps(REFERENCE | change))
+    with pytest.raises(ConfigError, match=message):
+        recorded_settings(RetroProject(tmp_path))
+
+
+def test_a_setting_that_is_missing_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"expected the settings of a project in `.*config.json`, found no such file"):
+        recorded_settings(RetroProject(tmp_path))
+    for name in ("retro_gpt_data_path", "retro_gpt_train_samples"):
+        config = {key: value for key, value in REFERENCE.items() if key != name}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ConfigError, match=f"expected the setting '{name}', found none"):
+            recorded_settings(RetroProject(tmp_path))
