@@ -86,10 +86,8 @@ class VectorIndex:
             message = f"expected vectors of shape [num_vectors, dimension] to train on, found {_kind_of(sample)}"
             raise ConfigError(message)
         check_embeddings(sample, sample.shape[1], where="vectors to train on")
+        check_training(string, sample.shape[1], num_vectors=len(sample))
         index = faiss_library.make(string, sample.shape[1])
-        if len(sample) < (least := faiss_library.least_vectors(index)):
-            message = f"expected at least {least} vectors to train the index {string!r} on, found {len(sample)}"
-            raise ConfigError(message, hint="train on more chunks, or choose an index of fewer lists and codes")
         faiss_library.quieten(index)
         action = f"the index {string!r} cannot be trained on {len(sample)} vectors and searched"
         num_threads = checked_integer("num_threads", num_threads, at_least=1)
@@ -270,11 +268,29 @@ class VectorIndex:
         Raises:
             StorageError: it cannot be written.
         """
-        try:
-            faiss_library.library().write_index(self._index, pending.readable_path)
+        faiss = faiss_library.library()
+        try:  # through our stream: given a path, `faiss` only prints that the disk was full when it closed the file
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(pending.write))
         except RuntimeError as error:
             message = f"cannot write `{pending.path}`: {faiss_library.message_of(error)}"
             raise StorageError(message) from error
+
+
+def check_training(string: str, dimension: int, *, num_vectors: int) -> None:
+    """Checks that there is an index of a string, and that it can be trained on so many vectors.
+
+    Args:
+        string: what `faiss.index_factory` takes.
+        dimension: width of the vectors.
+        num_vectors: how many there will be.
+
+    Raises:
+        ConfigError: there is no such string, or it needs more vectors.
+        MissingExtraError: `faiss` is not installed.
+    """
+    if num_vectors < (least := faiss_library.least_vectors(faiss_library.make(string, dimension))):
+        message = f"expected at least {least} vectors to train the index {string!r} on, found {num_vectors}"
+        raise ConfigError(message, hint="train on more chunks, or choose an index of fewer lists and codes")
 
 
 def _kind_of(array: object) -> str:
