@@ -20,10 +20,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import Any
+from typing import IO, Any
 
 from tokenloom import errors
-from tokenloom.errors import StuckRecordError, TokenloomError, WorkerError
+from tokenloom.errors import ConfigError, StuckRecordError, TokenloomError, WorkerError
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
 from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
 from tokenloom.jobs.worker import work_on_shards
@@ -44,6 +44,7 @@ _OWN_SIGNALS = (
     signal.SIGSYS,
 )
 """Signals of which a process dies by its own doing; any other may come from outside, as where memory runs out."""
+_IMPORTABLE = "put functions and classes of your own into a module that can be imported, or use one process"
 _MOST_DEATHS = 3
 """Deaths at one shard, or before the first: what kills whoever works on it (most likely for want of memory) must not
 do so for ever."""
@@ -67,12 +68,13 @@ def work_in_processes(
         book: hears of every step.
 
     Raises:
+        ConfigError: the job holds what another process cannot be given, such as a function without a name.
         FolderGoneError: the job was finished meanwhile.
         WorkerError: processes keep dying.
         TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
     """
     num_deaths: Counter[int | None] = Counter()
-    order = pickle.dumps((work, folder.path, num_workers, known_queries()))
+    order = _pickled((work, folder.path, num_workers, known_queries()))
     with _Children(order, timeout_seconds=work.plan.worker_timeout_seconds) as children:
         for _ in range(num_processes):
             children.start()
@@ -94,6 +96,22 @@ def work_in_processes(
             else:
                 child.shard = None if news["is_done"] else news["shard"]
                 book.tell(news["shard"], work.counts(**news["counts"]), is_done=news["is_done"])
+
+
+def _pickled(order: Any) -> bytes:
+    try:
+        return pickle.dumps(order)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        message = f"cannot hand the job to another process: {error}"
+        raise ConfigError(message, hint=_IMPORTABLE) from error
+
+
+def _unpickled(order: IO[bytes]) -> Any:
+    try:
+        return pickle.load(order)
+    except (AttributeError, ImportError) as error:
+        message = f"a new process cannot find what the job is made of: {error}"
+        raise ConfigError(message, hint=_IMPORTABLE) from error
 
 
 def _condemned(
@@ -227,9 +245,6 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
-        work, path, num_workers, queries = pickle.load(order)
-    remember(queries)
     told = 0.0
     told_of: int | None = None
     lock = threading.Lock()
@@ -238,9 +253,6 @@ def main() -> None:
         with lock:
             print(json.dumps(news), file=out)
 
-    seconds = min(_SECONDS_BETWEEN_BEATS, work.plan.worker_timeout_seconds / 8)
-    threading.Thread(target=_beat, args=(send, seconds), daemon=True).start()
-
     def tell(number: int, counts: Any, *, is_done: bool = False) -> None:
         nonlocal told, told_of
         if is_done or number != told_of or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
@@ -248,6 +260,11 @@ def main() -> None:
             send({"shard": number, "counts": asdict(counts), "is_done": is_done})
 
     with _errors_told(send):
+        with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
+            work, path, num_workers, queries = _unpickled(order)
+        remember(queries)
+        seconds = min(_SECONDS_BETWEEN_BEATS, work.plan.worker_timeout_seconds / 8)
+        threading.Thread(target=_beat, args=(send, seconds), daemon=True).start()
         folder: JobFolder[Any, Any] = JobFolder(path, work.plan)
         with folder.joined(makes=False):
             work_on_shards(work, folder, num_workers=num_workers, tell=tell, waits_aloud=False)
