@@ -32,7 +32,7 @@ def make_block_files(
 
     def assemble(made: Sequence[MadeBlock]) -> OutputManifest:
         planned = planned_blocks(folder, task.num_rows, task.block_size)
-        with NewOutput(folder, task.name) as output:
+        with NewOutput(folder, task.name, ending=".hdf5") as output:
             for block, target in zip(made, planned, strict=True):
                 output.take(block.path, os.path.basename(target.path), crc32=block.report.crc32)
             blocks = [block.report.arrays_crc32 for block in made]

@@ -190,7 +190,11 @@ class BlockPlan:
         Raises:
             StorageError: it is not one.
         """
-        return BlockReport.from_json(data, path=path)
+        report = BlockReport.from_json(data, path=path)
+        if os.path.basename(path) != f"{report.key}.json":
+            message = f"`{path}` is the report of another block, {report.key}"
+            raise StorageError(message, hint="remove it; the block is then made again")
+        return report
 
 
 @dataclass(frozen=True, slots=True)

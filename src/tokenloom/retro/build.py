@@ -128,7 +128,7 @@ def neighbor_tasks(
             split,
             settings.of_queries,
             size * (settings.sequence_length // settings.chunk_length),
-            index.files[0].crc32,
+            index.digest,
         )
         for split, (samples, size) in retro_samples(project, settings, chunks.tokenizer).items()
     ]

@@ -12,9 +12,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.jobs.running import Runner
+from tokenloom.numbers import checked_integer
 from tokenloom.progress import task as shown_task
 from tokenloom.retro.block_files import planned_blocks
 from tokenloom.retro.block_output import make_block_files
@@ -31,12 +33,15 @@ from tokenloom.retro.chunk_table import (
     num_sampled_chunks,
     num_train_chunks,
     num_train_documents,
+    train_fraction,
 )
 from tokenloom.retro.hdf5 import hdf5_in, open_array
 from tokenloom.retro.output import NewOutput, OutputManifest, same_output
 from tokenloom.retro.project import DatabaseKind, DatasetInfo, RetroProject
 
-_NAME = "database"
+DATABASE = "database"
+"""What the tables of all data sets are called, for people."""
+
 _CHUNKS_AT_ONCE = 4096
 _TABLES: tuple[DatabaseKind, ...] = ("sampled", "train", "valid")
 
@@ -141,6 +146,20 @@ class DatabaseSettings:
     num_index_chunks: int
     block_size: int = 100_000
 
+    def __post_init__(self) -> None:
+        """Checks what can be known without the data."""
+        checked_integer("num_index_chunks", self.num_index_chunks, at_least=0)
+        train_fraction(self.split)
+        prefixes = [os.path.normpath(prefix) for _, prefix in self.data]
+        for prefix in prefixes:
+            if os.path.isabs(prefix) or prefix.split(os.sep)[0] == os.pardir:
+                message = f"expected prefixes relative to the folder `data` of the project, found {prefix!r}"
+                raise ConfigError(message, hint="move or link the pair into that folder")
+            if prefixes.count(prefix) > 1:
+                message = f"expected each data set once, found {prefix!r} {prefixes.count(prefix)} times"
+                raise ConfigError(message, hint="give it the sum of its weights")
+        num_sampled_chunks(self.num_index_chunks, [weight for weight, _ in self.data])
+
 
 def build_database(
     project: RetroProject,
@@ -178,17 +197,30 @@ def build_database(
         )
         for _, prefix in settings.data
     ]
-    identity = {
+    identity = database_identity(chunks, settings, parts)
+    folder = project.database_folder
+    if (found := same_output(folder, DATABASE, identity)) is not None:
+        return found
+    return _merge(project, settings, identity, overwrite=overwrite)
+
+
+def database_identity(
+    chunks: ChunkMaker, settings: DatabaseSettings, parts: Sequence[OutputManifest]
+) -> dict[str, Any]:
+    """Returns what decides the tables of all data sets.
+
+    Args:
+        chunks: tokenizer, embedder and length of chunks.
+        settings: the data sets, and how they are divided.
+        parts: manifests of the chunks of each.
+    """
+    return {
         **chunks.identity(),
         "data": [[weight, prefix] for weight, prefix in settings.data],
         "split": settings.split,
         "num_index_chunks": settings.num_index_chunks,
-        "blocks": [list(part.blocks) for part in parts],
+        "parts": [part.digest for part in parts],
     }
-    folder = project.database_folder
-    if (found := same_output(folder, _NAME, identity)) is not None:
-        return found
-    return _merge(project, settings, identity, overwrite=overwrite)
 
 
 def chunk_task(project: RetroProject, chunks: ChunkMaker, settings: DatabaseSettings, prefix: str) -> ChunkTask:
@@ -202,7 +234,7 @@ def _merge(
     """Publishes the tables of all data sets, made from their blocks, a block in memory at a time."""
     sets = _counted(project, settings)
     total = sum(each.info.n_chunks + each.info.n_chunks_sampled for each in sets)
-    with NewOutput(project.database_folder, _NAME) as output:
+    with NewOutput(project.database_folder, DATABASE) as output:
         with shown_task("merged tables of chunks", unit="chunks", total=total) as advance:
             for kind in _TABLES:
                 pending = output.file(os.path.relpath(project.merged_path(kind), project.database_folder))

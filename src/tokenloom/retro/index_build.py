@@ -20,13 +20,19 @@ from tokenloom.retro.chunk_maker import ChunkMaker
 from tokenloom.retro.hdf5 import open_array
 from tokenloom.retro.output import NewOutput, OutputManifest, same_output
 from tokenloom.retro.project import DatabaseKind, RetroProject
-from tokenloom.retro.vector_index import VectorIndex
+from tokenloom.retro.vector_index import VectorIndex, check_training
 
 CHUNKS_AT_ONCE = 1024
 """Chunks that are embedded at a time."""
 
 INDEX_TYPE = "faiss-par-add"
 """What the reference calls an index whose codes are made in blocks."""
+
+TRAINED_MANIFEST, FILLED_MANIFEST = "empty.json", "added.json"
+"""Names of the manifests of an index that is trained and empty, and of one that has all chunks."""
+
+_TRAINED, _FILLED = "empty_1.000.faissindex", "added_1.000_1.000.faissindex"
+"""Their names, the reference's."""
 
 _DATA = "data"
 """The array of a block, as the reference names it."""
@@ -55,18 +61,18 @@ class EmbeddingTask:
         chunks: what makes vectors.
         project: the project folder.
         kind: which chunks.
-        database: checksum of the database that they are of.
+        database: digest of the database that they are of.
         block_size: chunks of a block.
-        trained: path, string and checksum of the trained index whose codes are wanted; None for vectors.
+        trained: path, string and digest of the trained index whose codes are wanted; None for vectors.
         unit: what a row is.
     """
 
     chunks: ChunkMaker
     project: str
     kind: DatabaseKind
-    database: int
+    database: str
     block_size: int
-    trained: tuple[str, str, int] | None = None
+    trained: tuple[str, str, str] | None = None
     unit: str = "chunks"
 
     @property
@@ -87,11 +93,11 @@ class EmbeddingTask:
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides vectors and codes."""
-        of_index = {} if self.trained is None else {"index": self.trained[1], "trained_crc32": self.trained[2]}
+        of_index = {} if self.trained is None else {"index": self.trained[1], "trained_digest": self.trained[2]}
         return {
             **self.chunks.identity(),
             "database": self.kind,
-            "database_crc32": self.database,
+            "database_digest": self.database,
             "block_size": self.block_size,
             **of_index,
         }
@@ -136,12 +142,12 @@ class _EmbeddingMaker:
 
 def trained_path(project: RetroProject, string: str) -> str:
     """Returns the path of an index that is trained, and empty."""
-    return os.path.join(project.index_folder(INDEX_TYPE, string), "empty_1.000.faissindex")
+    return os.path.join(project.index_folder(INDEX_TYPE, string), _TRAINED)
 
 
 def filled_path(project: RetroProject, string: str) -> str:
     """Returns the path of an index that has all chunks."""
-    return os.path.join(project.index_folder(INDEX_TYPE, string), "added_1.000_1.000.faissindex")
+    return os.path.join(project.index_folder(INDEX_TYPE, string), _FILLED)
 
 
 def build_index(
@@ -170,6 +176,8 @@ def build_index(
         OutputExistsError: another index is there, and no `overwrite`.
         TokenloomError: reading or writing failed; what was made is kept.
     """
+    num_sampled = database.counts["num_chunks_sampled"]
+    check_training(settings.string, chunks.embedder.dimension, num_vectors=num_sampled)  # before texts are embedded
     options: dict[str, Any] = {"runner": runner, "restart": restart, "overwrite": overwrite}
     trained = _train(project, chunks, settings, database, **options)
     return _fill(project, chunks, settings, database, trained, **options)
@@ -185,7 +193,7 @@ def _train(
     restart: bool,
     overwrite: bool,
 ) -> OutputManifest:
-    task = EmbeddingTask(chunks, project.folder, "sampled", _crc32_of(database, "sampled"), settings.block_size)
+    task = sample_task(project, chunks, settings, database)
     path = trained_path(project, settings.string)
     identity = {**task.identity(), "index": settings.string}
 
@@ -201,6 +209,13 @@ def _train(
     return _made(task, path, task.name, identity, assemble, runner=runner, restart=restart)
 
 
+def sample_task(
+    project: RetroProject, chunks: ChunkMaker, settings: IndexSettings, database: OutputManifest
+) -> EmbeddingTask:
+    """Returns the task of making the vectors that an index is trained on."""
+    return EmbeddingTask(chunks, project.folder, "sampled", database.digest, settings.block_size)
+
+
 def code_task(
     project: RetroProject,
     chunks: ChunkMaker,
@@ -214,9 +229,9 @@ def code_task(
         chunks,
         project.folder,
         "train",
-        _crc32_of(database, "train"),
+        database.digest,
         settings.block_size,
-        (path, settings.string, trained.files[0].crc32),
+        (path, settings.string, trained.digest),
     )
 
 
@@ -283,14 +298,8 @@ def _publish(
 
 
 def _manifest_of(file: str) -> str:
-    return f"{file.partition('_')[0]}.json"
+    return TRAINED_MANIFEST if file == _TRAINED else FILLED_MANIFEST
 
 
 def _rows(path: str, **options: Any) -> NDArray[Any]:
     return open_array(path, _DATA, shape=(None, None), **options)
-
-
-def _crc32_of(database: OutputManifest, kind: DatabaseKind) -> int:
-    """Returns the checksum of the file with these chunks."""
-    [crc32] = [record.crc32 for record in database.files if record.name.endswith(f"{kind}.hdf5")]
-    return crc32

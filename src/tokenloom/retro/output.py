@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tokenloom.errors import OutputExistsError, StorageError
+from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
+from tokenloom.progress import waiting_for
 from tokenloom.storage.atomic import PendingFile, PendingLink, pending_link, storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, read_json
 from tokenloom.storage.output_lock import OutputLock, recover
@@ -22,6 +25,7 @@ MANIFEST = "manifest.json"
 
 _VERSION = 1
 _READ_BYTES = 1 << 20
+_LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,11 @@ class OutputManifest:
     def to_json(self) -> bytes:
         """Returns the manifest as a file holds it."""
         return json.dumps({"version": _VERSION, **members_of(self)}, indent=1).encode() + b"\n"
+
+    @property
+    def digest(self) -> str:
+        """A hash of what it was made of and of the bytes of its files: part of the identity of what is made of it."""
+        return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod
     def read(cls, folder: str, name: str = MANIFEST) -> Self | None:
@@ -116,12 +125,14 @@ class NewOutput:
         folder: folder of the output, which is made.
         task: what is made.
         manifest: name of the manifest; outputs of one folder have several.
+        ending: what the names of its files end with, if no others with that may be in the folder, whoever made them.
     """
 
-    def __init__(self, folder: str, task: str, *, manifest: str = MANIFEST) -> None:
+    def __init__(self, folder: str, task: str, *, manifest: str = MANIFEST, ending: str | None = None) -> None:
         self._folder = folder
         self._task = task
         self._manifest = manifest
+        self._ending = ending
         self._files: list[PendingFile | PendingLink] = []
         self._checksums: dict[str, int] = {}
 
@@ -171,6 +182,8 @@ class NewOutput:
     ) -> OutputManifest:
         """Makes the files appear, with their manifest, and returns that; what was there before goes only then.
 
+        Where another process has made the same meanwhile, its files stay.
+
         Args:
             identity: all that decides what came out.
             counts: numbers of it, by name.
@@ -179,14 +192,13 @@ class NewOutput:
 
         Raises:
             OutputExistsError: something is there that was made of something else, and no `overwrite`.
-            OutputBusyError: another process writes it.
             StorageError: writing failed; what was there is there again.
         """
         key = os.path.join(self._folder, self._manifest)
-        with OutputLock(key):
-            before = OutputManifest.read(self._folder, self._manifest)
-            names = {os.path.join(self._folder, record.name) for record in (before.files if before else ())}
-            names |= {file.path for file in self._files} | {key}
+        with _locked(key):
+            if (same := same_output(self._folder, self._task, identity, manifest=self._manifest)) is not None:
+                return same
+            names = {*self._names_before(), *(file.path for file in self._files), key}
             if not overwrite and (there := sorted(name for name in names if os.path.lexists(name))):
                 message = f"`{there[0]}` exists, and was made with other settings, of other data, or by something else"
                 hint = "choose another project folder, or replace it with `overwrite=True`"
@@ -200,6 +212,17 @@ class NewOutput:
             publish_together([group], replace=overwrite, locked=[key])
         return manifest
 
+    def _names_before(self) -> Iterator[str]:
+        """Yields the paths of what is replaced."""
+        before = OutputManifest.read(self._folder, self._manifest)
+        for record in before.files if before else ():
+            yield os.path.join(self._folder, record.name)
+        if self._ending is not None:
+            with storage_errors("list", self._folder):
+                for name in os.listdir(self._folder):
+                    if name.endswith(self._ending) and not name.startswith("."):
+                        yield os.path.join(self._folder, name)
+
     def _record(self, file: PendingFile | PendingLink) -> FileRecord:
         file.sync()
         path = file.readable_path
@@ -209,6 +232,16 @@ class NewOutput:
             num_bytes=os.path.getsize(path),
             crc32=crc32_of(path) if crc32 is None else crc32,
         )
+
+
+def _locked(key: str) -> OutputLock:
+    """Returns the lock of an output, once whoever writes it is done."""
+    with waiting_for(f"another process, which writes `{key}`"):
+        while True:
+            try:
+                return OutputLock(key)
+            except OutputBusyError:
+                time.sleep(_LOOK_SECONDS)
 
 
 def crc32_of(path: str) -> int:

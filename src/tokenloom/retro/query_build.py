@@ -55,7 +55,7 @@ class NeighborTask:
         split: "train", "valid" or "test".
         settings: how neighbors are searched.
         num_rows: chunks whose neighbors are wanted, the first ones.
-        index: checksum of the index.
+        index: digest of the index.
         unit: what a row is.
     """
 
@@ -65,7 +65,7 @@ class NeighborTask:
     split: str
     settings: QuerySettings
     num_rows: int
-    index: int
+    index: str
     unit: str = "chunks"
 
     @property
@@ -97,7 +97,7 @@ class NeighborTask:
             "samples": self.description_hash,
             "chunks_per_sample": self.samples.n_chunks_per_sample,
             "index": settings.string,
-            "index_crc32": self.index,
+            "index_digest": self.index,
             "num_neighbors": settings.num_neighbors,
             "num_searched": settings.num_searched,
             "nprobe": settings.nprobe,
