@@ -19,6 +19,8 @@ COMMANDS: Groups = {
         "info": "documents, tokens and lengths of a dataset",
         "show": "decode a document or a training sample",
         "verify": "check every row and token of a dataset",
+        "neighbours": "what is most like a document, with texts",
+        "near-duplicates": "what of a benchmark is in a corpus; or twice in it",
         "report": "what data, a run or a job are like, as one page",
         "explore": "look at data, a run or a job in the browser",
     },
@@ -47,6 +49,9 @@ COMMANDS: Groups = {
         "completion": "what bash, zsh or fish need to complete words",
     },
 }
+
+OTHER_SPELLINGS = {"neighbors": "neighbours"}
+"""Names under which commands are known, too."""
 
 RUN_COMMANDS: Groups = {
     "the two files": {

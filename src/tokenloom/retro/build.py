@@ -10,12 +10,11 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.manifest.tokenizer_identity import optional_number
 from tokenloom.jobs.running import Runner
 from tokenloom.retro.block_job import local_blocks
-from tokenloom.retro.chunk_maker import ChunkMaker
+from tokenloom.retro.chunk_maker import ChunkMaker, as_chunk_maker
 from tokenloom.retro.database_build import build_database
-from tokenloom.retro.embedders import Embedder, EmbedFunction, as_embedder
+from tokenloom.retro.embedders import Embedder, EmbedFunction
 from tokenloom.retro.gpt_chunks import GPTChunkDataset, get_num_chunks_per_sample
 from tokenloom.retro.index_build import build_index
 from tokenloom.retro.output import OutputManifest
@@ -23,7 +22,6 @@ from tokenloom.retro.project import RetroProject
 from tokenloom.retro.query_build import NeighborTask, build_neighbors
 from tokenloom.retro.recorded import record_settings
 from tokenloom.retro.settings import RetroBuildSettings as RetroBuildSettings
-from tokenloom.tokenizers.load import as_tokenizer
 
 Task = Literal["db-build", "index-build", "query-neighbors"]
 """The parts of a build, in their order; each needs those before it, which are not done again."""
@@ -104,12 +102,7 @@ def chunk_maker(settings: RetroBuildSettings, tokenizer: Any, embedder: Embedder
     Raises:
         ConfigError: the tokenizer has no end-of-document token, or the embedder is none.
     """
-    tokenizer = as_tokenizer(tokenizer)
-    eod = optional_number(tokenizer, "eod")
-    if eod is None or not hasattr(tokenizer, "detokenize"):
-        message = f"expected a tokenizer with an end-of-document token and `detokenize`, found {tokenizer!r}"
-        raise ConfigError(message)
-    return ChunkMaker(tokenizer, as_embedder(embedder), eod, settings.chunk_length)
+    return as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
 
 
 def neighbor_tasks(

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.tokenizer_identity import optional_number
-from tokenloom.retro.embedders import Embedder, embeddings_of, token_counts_of
+from tokenloom.numbers import checked_integer
+from tokenloom.retro.embedders import Embedder, EmbedFunction, as_embedder, embeddings_of, token_counts_of
+from tokenloom.tokenizers.load import as_tokenizer
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,22 @@ class ChunkMaker:
         """
         return [self.tokenizer.detokenize(row[row != self.eod].tolist()) for row in rows]
 
+    def span_texts(self, dataset: IndexedDataset, spans: NDArray[np.int64]) -> list[str]:
+        """Returns the texts of chunks of a pair.
+
+        Args:
+            dataset: the pair.
+            spans: int64[num_chunks, 3], document, first token and end of each.
+
+        Raises:
+            StorageError: the pair cannot be read, or was changed.
+        """
+        lengths = spans[:, 2] - spans[:, 1]
+        tokens = dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)
+        rows = np.full((len(spans), self.chunk_length), self.eod, dtype=np.int64)
+        rows[np.arange(self.chunk_length) < lengths[:, None]] = tokens
+        return self.texts(rows)
+
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Returns how many tokens each text has for the embedder, int64[num_texts]; 0 for one that says nothing.
 
@@ -63,3 +83,22 @@ class ChunkMaker:
             ConfigError: the embedder returns something else, or a number that is not finite.
         """
         return embeddings_of(self.embedder, texts)
+
+
+def as_chunk_maker(tokenizer: Any, embedder: Embedder | EmbedFunction | str, *, chunk_length: int) -> ChunkMaker:
+    """Returns what makes chunks into texts and vectors.
+
+    Args:
+        tokenizer: tokenizer of the tokens: an object, a path or a name.
+        embedder: what makes vectors of texts; see `as_embedder`.
+        chunk_length: tokens of a chunk.
+
+    Raises:
+        ConfigError: the tokenizer has no end-of-document token, or the embedder is none.
+    """
+    tokenizer = as_tokenizer(tokenizer)
+    eod = optional_number(tokenizer, "eod")
+    if eod is None or not hasattr(tokenizer, "detokenize"):
+        message = f"expected a tokenizer with an end-of-document token and `detokenize`, found {tokenizer!r}"
+        raise ConfigError(message)
+    return ChunkMaker(tokenizer, as_embedder(embedder), eod, checked_integer("chunk_length", chunk_length, at_least=1))

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -109,7 +108,7 @@ class _ChunkMaker:
         done = start
         for first in range(0, len(spans), _CHUNKS_AT_ONCE):
             part = spans[first : first + _CHUNKS_AT_ONCE].astype(np.int64)
-            counts[first : first + len(part)] = made.count_tokens(self._texts(part))
+            counts[first : first + len(part)] = made.count_tokens(made.span_texts(dataset, part))
             at = int(part[-1, 0])
             advance(at - done)
             done = at
@@ -120,14 +119,6 @@ class _ChunkMaker:
             "chunks_invalid": block.chunks_invalid,
             "doc_offsets": block.doc_offsets,
         }
-
-    def _texts(self, spans: NDArray[np.int64]) -> list[str]:
-        made = self._task.chunks
-        lengths = spans[:, 2] - spans[:, 1]
-        tokens = self._dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)
-        rows = np.full((len(spans), made.chunk_length), made.eod, dtype=np.int64)
-        rows[np.arange(made.chunk_length) < lengths[:, None]] = tokens
-        return made.texts(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

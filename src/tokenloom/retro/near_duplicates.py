@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.retro.embedders import check_embeddings
-from tokenloom.retro.vector_index import VectorIndex
+from tokenloom.retro.search import Searchable
 
 Float32s = NDArray[np.float32]
 Float64s = NDArray[np.float64]
@@ -116,7 +116,7 @@ class ContaminationReport:
 
 def similar_chunks(
     queries: Float32s,
-    index: VectorIndex,
+    index: Searchable,
     vectors: Float32s,
     *,
     threshold: float,
@@ -161,7 +161,7 @@ def similar_chunks(
     if own:
         is_other = first != second
         rows, first, second = rows[is_other], first[is_other], second[is_other]
-    similarities = _cosines(queries, rows, vectors, second)
+    similarities = cosines(queries, rows, vectors, second)
     is_similar = similarities >= threshold
     num_similar = np.bincount(rows[is_similar], minlength=len(queries))
     num_full = int((num_similar >= num_candidates).sum()) if num_candidates < len(vectors) - own else 0
@@ -301,16 +301,26 @@ def _document(row: UInt32s) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def _cosines(queries: Float32s, rows: Int64s, vectors: Float32s, ids: Int64s) -> Float64s:
-    """Returns the cosines of pairs of vectors; 0 where one has no direction."""
-    cosines = np.zeros(len(rows))
+def cosines(queries: Float32s, rows: Int64s, vectors: Float32s, ids: Int64s) -> Float64s:
+    """Returns the cosines of pairs of vectors, in double precision; 0 where one has no direction.
+
+    Args:
+        queries: float32[num_queries, dimension].
+        rows: int64[num_pairs], rows of `queries`.
+        vectors: float32[num_vectors, dimension], which may be mapped.
+        ids: int64[num_pairs], rows of `vectors`.
+
+    Returns:
+        float64[num_pairs], at most 1.
+    """
+    found = np.zeros(len(rows))
     for start in range(0, len(rows), _PAIRS_AT_A_TIME):
         part = slice(start, start + _PAIRS_AT_A_TIME)
         one, other = queries[rows[part]].astype(np.float64), vectors[ids[part]].astype(np.float64)
         products = np.einsum("ij,ij->i", one, other)
         lengths = np.sqrt(np.einsum("ij,ij->i", one, one) * np.einsum("ij,ij->i", other, other))
-        np.divide(products, lengths, out=cosines[part], where=lengths > 0)
-    return np.minimum(cosines, 1.0)
+        np.divide(products, lengths, out=found[part], where=lengths > 0)
+    return np.minimum(found, 1.0)
 
 
 def _once(first: Int64s, second: Int64s, similarities: Float64s, num_full: int) -> ChunkPairs:

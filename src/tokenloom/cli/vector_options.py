@@ -1,0 +1,64 @@
+"""The options of commands that compare chunks of pairs: what decodes and embeds them, and where vectors are kept."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.cli.stopping import say
+from tokenloom.cli.values import count
+from tokenloom.errors import ConfigError
+from tokenloom.inspect.open_pairs import OpenPairs
+from tokenloom.inspect.target import tokenizer_for
+from tokenloom.retro.chunk_maker import ChunkMaker, as_chunk_maker
+from tokenloom.retro.pair_vectors import PairVectors, open_pair_vectors
+
+DEFAULT_EMBEDDER = "wordllama"
+DEFAULT_LENGTH = 64
+
+
+def add_vector_options(parser: argparse.ArgumentParser, *, default_length: int | None = DEFAULT_LENGTH) -> None:
+    """Declares how chunks are cut and embedded, and where that is kept.
+
+    Args:
+        parser: parser of the command.
+        default_length: tokens of a chunk by default; None where something else may say that.
+    """
+    group: Any = parser.add_argument_group("how texts are compared")
+    group.add_argument("--tokenizer", metavar="PATH", help="tokenizer of the data (default: what their manifest names)")
+    group.add_argument(
+        "--embedder",
+        default=DEFAULT_EMBEDDER,
+        metavar="NAME",
+        help="wordllama, wordllama:64 or bert:PATH (default wordllama, which needs no network)",
+    )
+    group.add_argument(
+        "--chunk-length",
+        type=count,
+        default=default_length,
+        metavar="N",
+        help=f"tokens that are compared as one text (default {DEFAULT_LENGTH})",
+    )
+    group.add_argument(
+        "--cache", metavar="FOLDER", help="where vectors are kept (default: PREFIX.neighbors, beside the data)"
+    )
+
+
+def chunk_maker_of(options: argparse.Namespace, prefix: str, *, chunk_length: int | None = None) -> ChunkMaker:
+    """Returns what makes chunks of a pair into texts and vectors.
+
+    Raises:
+        ConfigError: there is no tokenizer, or none with an end of documents.
+    """
+    tokenizer, notes = tokenizer_for(OpenPairs(), [prefix], options.tokenizer)
+    if tokenizer is None:
+        message = f"comparing texts needs the tokenizer of `{prefix}`, found none"
+        why = "; ".join(note.removesuffix(": ids are shown") for note in notes)
+        raise ConfigError(message, hint=f"name it with --tokenizer: {why}")
+    length = options.chunk_length or chunk_length or DEFAULT_LENGTH
+    return as_chunk_maker(tokenizer, options.embedder, chunk_length=length)
+
+
+def vectors_of(options: argparse.Namespace, prefix: str) -> PairVectors:
+    """Returns the chunks of a pair and their vectors; says on stderr what is made, and where."""
+    return open_pair_vectors(prefix, chunk_maker_of(options, prefix), cache=options.cache, notice=say)
