@@ -20,6 +20,7 @@ LIBRARIES = {
     "docs/guides/multi-node.md": ["torch"],
     "docs/guides/object-storage.md": ["torch"],
     "docs/guides/sft-and-packing.md": ["torch"],
+    "docs/guides/retrieval.md": ["torch", "h5py", "faiss", "wordllama"],
     "docs/megatron-hooks.md": ["torch"],
     "docs/testing-your-own.md": ["torch"],
     "docs/guides/changing-a-run.md": ["torch"],
@@ -119,6 +120,17 @@ def packing(text: str, printed: str, folder: Path) -> None:
     assert "num_split_documents=" in printed
 
 
+def retrieval(text: str, printed: str, folder: Path) -> None:
+    assert re.search(r"^── chunk 0, tokens 0 to 63 ─+$", printed, re.MULTILINE)
+    assert re.search(r"^    neighbor 1: document \d+ of code_text_document, tokens \d+ to \d+$", printed, re.MULTILINE)
+    assert "{'text': (4, 257), 'neighbor_chunks': (4, 4, 2, 2), 'neighbor_tokens': (4, 4, 2, 128)}" in printed
+    recalls = [float(found) for found in re.findall(r"^[1248] ([01]\.\d+)$", printed, re.MULTILINE)]
+    assert len(recalls) == 4
+    assert recalls[0] < 1
+    assert recalls[-1] > 0.9  # all lists; of equal chunks another one may be found
+    assert len(re.findall(r"^project: ok: ", printed, re.MULTILINE)) == 1
+
+
 ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/testing-your-own.md": your_own,
     "README.md": readme,
@@ -126,6 +138,7 @@ ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/guides/multi-node.md": many_machines,
     "docs/guides/object-storage.md": object_storage,
     "docs/guides/sft-and-packing.md": packing,
+    "docs/guides/retrieval.md": retrieval,
     "docs/guides/verify-resume.md": verify_resume,
     "docs/guides/changing-a-run.md": changing_a_run,
     "docs/guides/what-did-the-model-see.md": what_did_the_model_see,

@@ -24,7 +24,7 @@ def test_pairs_of_the_project_are_named_as_they_lie_in_it(tmp_path: Path):
     made = project_of(tmp_path / "project", **{"books": [letters("a")], "web/a": [letters("b")]})
     entries = ["30", f"{made.data_folder}/books", "70", f"{tmp_path}/project/data/../data/web/a.bin"]
     assert linked_data(made, entries) == ((30.0, "books"), (70.0, "web/a"))
-    assert linked_data(made, [made.data_prefix("books")]) == ((1.0, "books"),)
+    assert linked_data(made, [made.data_prefix("books")]) == ((None, "books"),)
     assert not [path for path in Path(made.folder).rglob("*") if path.is_symlink()]
 
 
@@ -38,7 +38,7 @@ def test_pairs_outside_are_linked_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert sorted(os.listdir(made.data_folder)) == ["books.bin", "books.idx", "books.manifest.json"]
     for path in Path(made.data_folder).iterdir():
         assert path.resolve() == tmp_path / "elsewhere" / path.name
-    assert linked_data(made, [made.data_prefix("books")]) == ((1.0, "books"),)
+    assert linked_data(made, [made.data_prefix("books")]) == ((None, "books"),)
 
 
 def test_a_folder_shares_its_weight_by_tokens(tmp_path: Path):

@@ -45,6 +45,13 @@ def test_settings_come_back(tmp_path: Path):
     assert found.embedder == "wordllama"
 
 
+def test_a_single_data_set_is_no_blend(tmp_path: Path):
+    single = replace(SETTINGS, data=((None, "books"),))
+    project = record(tmp_path, single)
+    assert project.config["retro_gpt_data_path"] == ["books"]
+    assert recorded_settings(project).build == single
+
+
 def test_neighbors_stay_named_until_something_changes(tmp_path: Path):
     record(tmp_path, neighbor_dirs={"train": "train_a"})
     assert recorded_settings(record(tmp_path, neighbor_dirs={"valid": "valid_b"})).neighbor_dirs == {

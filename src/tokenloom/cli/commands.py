@@ -76,6 +76,7 @@ RUN_COMMANDS: Groups = {
 RETRO_COMMANDS: Groups = {
     "commands": {
         "build": "cut documents, index chunks and find their neighbors",
+        "verify": "make a part of a project again, and compare",
         "show": "decode a sample with the neighbors of its chunks",
     },
 }

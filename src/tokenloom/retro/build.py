@@ -135,7 +135,7 @@ def retro_samples(
     config = MultiSplitGPTDatasetConfig(
         random_seed=settings.seed,
         sequence_length=settings.sequence_length,
-        blend=(prefixes, [float(weight) for weight, _ in settings.data]),
+        blend=(prefixes, settings.blend_weights),
         split=settings.split,
         split_preprocessing=settings.split,
         return_document_ids=True,

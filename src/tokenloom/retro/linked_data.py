@@ -14,7 +14,7 @@ from tokenloom.storage.links import check_leads_to, link_to
 from tokenloom.storage.publishing import make_folder_of
 
 
-def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[float, str], ...]:
+def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[float | None, str], ...]:
     """Returns weight and prefix of each data set, as `RetroBuildSettings` takes them; makes the links that are missing.
 
     A pair outside `PROJECT/data` gets links there under its own name, its manifest too.
@@ -42,7 +42,8 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
         names[name] = prefix
     for name, prefix in names.items():
         _link(project, prefix, name)
-    return tuple(zip(map(float, weights or [1.0]), (_name_in(project, prefix) for prefix in prefixes), strict=True))
+    given: Sequence[float | None] = weights or [None]
+    return tuple(zip(given, (_name_in(project, prefix) for prefix in prefixes), strict=True))
 
 
 def _name_in(project: RetroProject, prefix: str) -> str:

@@ -86,7 +86,7 @@ def record_settings(
     config: dict[str, Any] = {
         **{name: getattr(settings, own) for name, own in _SETTINGS.items()},
         **{f"retro_gpt_{split}_samples": size for split, size in zip(_SPLITS, settings.sizes, strict=True)},
-        "retro_gpt_data_path": [each for weight, prefix in settings.data for each in (str(float(weight)), prefix)],
+        "retro_gpt_data_path": _entries_of(settings),
         _OURS: {"tokenizer": asdict(made_by), "embedder": embedder if isinstance(embedder, str) else None},
     }
     before = dict(RetroProject(project.folder).config)
@@ -169,10 +169,17 @@ def _eod_of(tokenizer: Any) -> SpecialToken | None:
     return None if eod is None else SpecialToken(id=eod, text=tokenizer.detokenize([eod]))
 
 
-def _data_of(entries: Sequence[Any]) -> tuple[tuple[float, str], ...]:
-    """Returns weights and prefixes of a list of both by turns, or of one prefix."""
+def _entries_of(settings: RetroBuildSettings) -> list[str]:
+    """Returns weights and prefixes by turns, or one prefix."""
+    if settings.blend_weights is None:
+        return [prefix for _, prefix in settings.data]
+    return [each for weight, prefix in settings.data for each in (str(float(weight or 0)), prefix)]
+
+
+def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
+    """Returns what `_entries_of` was given."""
     if len(entries) == 1:
-        return ((1.0, str(entries[0])),)
+        return ((None, str(entries[0])),)
     return tuple((float(weight), str(prefix)) for weight, prefix in zip(entries[::2], entries[1::2], strict=True))
 
 

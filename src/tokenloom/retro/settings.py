@@ -17,7 +17,8 @@ class RetroBuildSettings:
     """What a project is made of, and how.
 
     Attributes:
-        data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`.
+        data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`. A single one may have None as
+            its weight: its samples are then those of a data set, and not of a blend of one, which are others.
         sequence_length: tokens of a sample; a multiple of `chunk_length`.
         sizes: samples of train, valid and test that neighbors are found for; None or 0 for none.
         split: documents for train, valid and test, in percent, such as "98,2,0"; those of train are retrieved.
@@ -32,9 +33,10 @@ class RetroBuildSettings:
         block_size: chunks of a block.
         document_block_size: documents of a block.
         cache: folder of the index cache of the samples; None for one in the project.
+        of_samples: further settings of `MultiSplitGPTDatasetConfig`; a project does not record them.
     """
 
-    data: Sequence[tuple[float, str]]
+    data: Sequence[tuple[float | None, str]]
     sequence_length: int
     sizes: tuple[int | None, int | None, int | None]
     index: str
@@ -51,11 +53,23 @@ class RetroBuildSettings:
     cache: str | None = None
     of_samples: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Checks the weights."""
+        if len(self.data) != 1 and any(weight is None for weight, _ in self.data):
+            message = f"expected a weight of each of {len(self.data)} data sets, found None"
+            raise ConfigError(message)
+
+    @property
+    def blend_weights(self) -> list[float] | None:
+        """The weights; None for a single data set without."""
+        weights = [float(weight) for weight, _ in self.data if weight is not None]
+        return weights or None
+
     @property
     def of_database(self) -> DatabaseSettings:
         """What the database is built of."""
         return DatabaseSettings(
-            data=tuple((float(weight), prefix) for weight, prefix in self.data),
+            data=tuple((1.0 if weight is None else float(weight), prefix) for weight, prefix in self.data),
             split=self.split,
             num_index_chunks=self.num_index_chunks,
             block_size=self.document_block_size,
