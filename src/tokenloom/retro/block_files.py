@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.retro.output import MANIFEST
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.output_lock import recover
 
 _NAME = re.compile(r"([0-9]+)-([0-9]+)")
 
@@ -111,6 +113,7 @@ class BlockPathMap:
         if not os.path.isdir(dir):
             message = f"expected a folder of blocks at `{dir}`, found none"
             raise ConfigError(message)
+        recover(os.path.join(dir, MANIFEST))
         with storage_errors("list", dir):
             names = sorted(name for name in os.listdir(dir) if name.endswith(f".{ext}") and not name.startswith("."))
         found = cls([os.path.join(dir, name) for name in names], block_size)

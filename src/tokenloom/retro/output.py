@@ -165,6 +165,7 @@ class NewOutput:
         """
         path = os.path.join(self._folder, name)
         self._checksums[path] = crc32
+        make_folder_of(path)
         if (linked := pending_link(source, path)) is not None:
             self._files.append(linked)
             return

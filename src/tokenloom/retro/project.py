@@ -22,8 +22,10 @@ from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.retro.chunk_database import DBDataset
 from tokenloom.retro.hdf5 import open_array
+from tokenloom.retro.output import MANIFEST
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.output_lock import recover
 from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members
 
 T = TypeVar("T")
@@ -146,6 +148,7 @@ class RetroProject:
             DatasetFormatError: it is no such list.
         """
         path = self.infos_path
+        recover(os.path.join(self.database_folder, MANIFEST))
         try:
             found = _read(path, list)
             return tuple(from_members(DatasetInfo, info, f"[{number}]") for number, info in enumerate(found))
