@@ -1,0 +1,152 @@
+"""The folder of a job: who takes part, who works on what, what is done, and when the folder goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.faults import dies_at
+from tests.jobs.numbers import NumberPlan, NumberWork
+
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.jobs.folder import FolderGoneError, JobFolder
+
+PLAN = NumberPlan(3)
+
+
+def folder_at(path: Path, plan: NumberPlan = PLAN) -> JobFolder:
+    return JobFolder(os.fspath(path / "job"), plan)
+
+
+def do(folder: JobFolder, number: int) -> None:
+    NumberWork(PLAN).worker(1).run(PLAN.shards[number], folder.part_prefix(PLAN.shards[number]))
+
+
+def test_a_folder_in_which_nothing_is_done_goes_with_the_last_who_leaves(tmp_path: Path):
+    one, two = folder_at(tmp_path), folder_at(tmp_path)
+    with one.joined():
+        with two.joined():
+            pass
+        assert sorted(os.listdir(one.path)) == ["job.json", "job.lock"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_which_something_is_done_stays(tmp_path: Path):
+    folder = folder_at(tmp_path)
+    with folder.joined():
+        do(folder, 1)
+    assert [folder_at(tmp_path).report(shard) for shard in PLAN.shards] == [None, {"value": 1}, None]
+    assert folder.known_reports() == ()
+
+
+def test_a_shard_is_for_one_process_until_it_lets_go(tmp_path: Path):
+    one, two = folder_at(tmp_path), folder_at(tmp_path)
+    shard = PLAN.shards[0]
+    with one.joined(), two.joined():
+        with one.claimed(shard, wait=False) as is_ours, two.claimed(shard, wait=False) as is_theirs:
+            assert (is_ours, is_theirs) == (True, False)
+        with two.claimed(shard, wait=False) as is_theirs:
+            assert is_theirs
+            do(two, 0)
+        with one.claimed(shard, wait=True) as is_ours:
+            assert not is_ours
+        assert one.report(shard) == {"value": 0}
+        one.forget(shard)
+        with one.claimed(shard, wait=False) as is_ours:
+            assert is_ours
+
+
+def test_whoever_is_late_finds_the_folder_gone(tmp_path: Path):
+    folder, late = folder_at(tmp_path), folder_at(tmp_path)
+    with pytest.raises(FolderGoneError), late.joined(makes=False):
+        raise AssertionError
+    with folder.joined(), late.joined():
+        folder.remove()
+        with pytest.raises(FolderGoneError), late.claimed(PLAN.shards[0], wait=True):
+            raise AssertionError
+        with pytest.raises(FolderGoneError), late.gone_told():
+            raise StorageError("cannot write")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_part_of_a_job_is_neither_joined_nor_removed(tmp_path: Path):
+    folder = folder_at(tmp_path)
+    with folder.joined():
+        do(folder, 0)
+        (tmp_path / "job" / "mine.txt").write_text("mine")
+        folder.remove()
+    assert os.listdir(folder.path) == ["mine.txt"]
+    with pytest.raises(ConfigError, match=r"holds `mine\.txt`, which is no part of one"), folder_at(tmp_path).joined():
+        raise AssertionError
+
+
+def test_other_settings_go_on_with_nothing_and_are_refused_where_something_is_done(tmp_path: Path):
+    folder, other = folder_at(tmp_path), folder_at(tmp_path, NumberPlan(3, settings="product"))
+    with folder.joined():
+        with pytest.raises(ConfigError, match="another process works on another job"), other.joined():
+            raise AssertionError
+        with pytest.raises(ConfigError, match="another process is working on this job"):
+            other.restart()
+        do(folder, 0)
+    with pytest.raises(ConfigError, match="unfinished job with other settings: what was 'sum', and is 'product'"):
+        other.joined().__enter__()
+    with pytest.raises(ConfigError, match="unfinished job with other inputs: 1 of them are not among"):
+        folder_at(tmp_path, NumberPlan(2)).joined().__enter__()
+    other.restart()
+    with other.joined():
+        assert sorted(os.listdir(other.path)) == ["job.json", "job.lock"]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"value'])
+def test_a_report_that_is_none_means_that_the_shard_is_not_done(tmp_path: Path, data: bytes):
+    folder = folder_at(tmp_path)
+    with folder.joined():
+        do(folder, 0)
+        Path(folder.report_path(PLAN.shards[0])).write_bytes(data)
+        assert folder.report(PLAN.shards[0]) is None
+        with folder.claimed(PLAN.shards[0], wait=False) as is_ours:
+            assert is_ours
+            do(folder, 0)
+        assert folder.report(PLAN.shards[0]) == {"value": 0}
+        folder.remove()
+
+
+def test_a_description_that_is_none_is_told(tmp_path: Path):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "job.json").write_text("{}")
+    with pytest.raises(StorageError, match="it does not describe a job") as caught, folder_at(tmp_path).joined():
+        raise AssertionError
+    assert caught.value.hint == "remove the folder; the job then begins anew"
+
+
+def test_a_death_at_any_call_keeps_what_is_done_and_nobody_from_going_on(tmp_path: Path):
+    number = 0
+    while True:
+        at = tmp_path / str(number)
+        at.mkdir()
+
+        def work(at: Path = at) -> None:
+            folder = folder_at(at)
+            with folder.joined():
+                for shard in PLAN.shards[:2]:
+                    with folder.claimed(shard, wait=True):
+                        do(folder, shard.number)
+                folder.remove()
+
+        died = dies_at(at, number, work)
+        folder = folder_at(at)
+        with folder.joined():
+            for shard in PLAN.shards:
+                with folder.claimed(shard, wait=True) as is_ours:
+                    assert is_ours == (folder.report(shard) is None)
+                    if is_ours:
+                        do(folder, shard.number)
+            assert [report["value"] for report in folder.known_reports() or ()] in ([], [0, 1, 4])
+            assert [folder.report(shard) for shard in PLAN.shards] == [{"value": 0}, {"value": 1}, {"value": 4}]
+            folder.remove()
+        assert list(at.iterdir()) == []
+        if not died:
+            break
+        number += 1
+    assert number > 5

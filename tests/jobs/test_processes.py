@@ -1,0 +1,85 @@
+"""Several processes of this machine: what they tell, and what they cannot be given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.jobs.numbers import NumberBook, NumberPlan, NumberWork
+
+from tokenloom.errors import ConfigError
+from tokenloom.jobs.folder import JobFolder
+from tokenloom.jobs.processes import work_in_processes
+
+HINT = "put functions and classes of your own into a module that can be imported, or use one process"
+
+SCRIPT = """
+import sys
+from tests.jobs.numbers import NumberBook, NumberPlan, NumberWork
+from tokenloom.errors import ConfigError
+from tokenloom.jobs.folder import JobFolder
+from tokenloom.jobs.processes import work_in_processes
+
+class MyWork(NumberWork):
+    pass
+
+plan = NumberPlan(2)
+folder = JobFolder(sys.argv[1], plan)
+try:
+    with folder.joined():
+        work_in_processes(MyWork(plan), folder, num_processes=1, num_workers=1, book=NumberBook())
+except ConfigError as error:
+    print(error.message, error.hint, sep="; ")
+"""
+"""What a user writes into a file and starts, whose classes no other process can import."""
+
+
+@dataclass(frozen=True)
+class WithFunction(NumberWork):
+    """Work that holds a function."""
+
+    function: object = None
+
+
+def test_processes_share_the_shards(tmp_path: Path):
+    plan, book = NumberPlan(5), NumberBook()
+    folder: JobFolder = JobFolder(os.fspath(tmp_path / "job"), plan)
+    with folder.joined():
+        work_in_processes(NumberWork(plan), folder, num_processes=2, num_workers=1, book=book)
+        values = [report["value"] for shard in plan.shards if (report := folder.report(shard)) is not None]
+        folder.remove()
+    assert values == [0, 1, 4, 9, 16]
+    assert set(book.done) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("unnamed", [lambda texts: texts, open(os.devnull)])  # noqa: SIM115 - only to be pickled
+def test_what_has_no_name_is_refused_before_a_process_is_started(tmp_path: Path, unnamed: object):
+    plan = NumberPlan(2)
+    folder: JobFolder = JobFolder(os.fspath(tmp_path / "job"), plan)
+    with folder.joined(), pytest.raises(ConfigError, match="cannot hand the job to another process: ") as caught:
+        work_in_processes(
+            WithFunction(plan, function=unnamed), folder, num_processes=1, num_workers=1, book=NumberBook()
+        )
+    assert caught.value.hint == HINT
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_of_a_script_is_told_of_at_once(tmp_path: Path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "job")],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    message, hint = done.stdout.strip().split("; ")
+    assert message.startswith("a new process cannot find what the job is made of: ")
+    assert "MyWork" in message
+    assert hint == HINT
+    assert not (tmp_path / "job").exists()
