@@ -134,6 +134,29 @@ def test_blocks_made_again_are_the_same(tmp_path: Path, rng: np.random.Generator
         assert differing_blocks(task, recorded, fraction=1.0) == []
 
 
+def test_a_project_may_be_moved_and_called_by_any_path(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    made = project(Path("one"), rng)
+    build(made)
+    expected = [sample["neighbor_tokens"] for sample in map(datasets_of(made)[0].__getitem__, range(20))]
+    times = {path.name: os.stat(path).st_mtime_ns for path in Path("one").rglob("*.hdf5")}
+    for folder in ("one", "./one", str(tmp_path / "one"), "other/two"):
+        if folder == "other/two":
+            Path("other").mkdir()
+            Path("one").rename(folder)
+        again = RetroProject(folder)
+        build(again)
+        assert times == {path.name: os.stat(path).st_mtime_ns for path in Path(folder).rglob("*.hdf5")}
+        found = [sample["neighbor_tokens"] for sample in map(datasets_of(again)[0].__getitem__, range(20))]
+        np.testing.assert_array_equal(found, expected)
+        with pytest.raises(ConfigError, match="expected neighbors of train in"):
+            datasets_of(again, replace(SETTINGS, seed=5))
+        with pytest.raises(ConfigError, match="expected neighbors of train in"):
+            datasets_of(again, replace(SETTINGS, data=((1.0, "books"), (1.0, "web"))))
+
+
 def test_the_settings_stand_in_the_project_under_the_reference_names(tmp_path: Path, rng: np.random.Generator):
     made = project(tmp_path, rng)
     build(made)

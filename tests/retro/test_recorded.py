@@ -76,7 +76,7 @@ def test_what_has_no_name_must_be_named(tmp_path: Path):
     assert embedder_of_project(project, found, "wordllama:64") == "wordllama:64"
     with pytest.raises(TokenizerError, match=r"the tokenizer that `.*config.json` names cannot be used") as caught:
         tokenizer_of_project(project, found)
-    assert caught.value.hint == "name the one that the data were made with as `tokenizer`"
+    assert caught.value.hint == "name the one that the data were made with as `tokenizer=…`"
 
 
 REFERENCE = {

@@ -15,7 +15,7 @@ from tokenloom.retro.block_files import BlockPathMap
 from tokenloom.retro.chunk_database import DBDataset
 from tokenloom.retro.dataset import RetroDataset
 from tokenloom.retro.gpt_chunks import build_gpt_chunk_datasets_from_gpt_datasets
-from tokenloom.retro.neighbor_match import check_neighbor_folder, settings_of
+from tokenloom.retro.neighbor_match import check_neighbor_folder, recorded_hash, settings_of
 from tokenloom.retro.project import RetroProject
 
 _PARTS = ("train", "valid", "test")
@@ -116,6 +116,9 @@ def _with_neighbors(
             message = f"expected a folder of neighbors of {key} in `retro_neighbor_dirs`, found none"
             raise ConfigError(message, hint="leave the split out, or find its neighbors")
         folder = os.path.join(project.query_folder, name)
+    elif not os.path.isdir(folder):  # the project was moved, or is called by another path
+        there = os.path.join(project.query_folder, f"{key}_{recorded_hash(project, chunks.sample_dataset)}")
+        folder = there if os.path.isdir(there) else folder
     check_neighbor_folder(
         project, folder, key, chunks.sample_dataset, num_samples=num_samples, chunk_length=config.retro_chunk_length
     )

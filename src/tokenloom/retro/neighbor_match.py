@@ -1,8 +1,8 @@
 """Whether a folder of neighbors is of the samples that are trained on.
 
 A folder is called by its split and the key of the samples it was made for (`train_` and an MD5). The key covers the
-paths of the data, so that it changes where a project was moved; then the settings that the project was made with, in
-its `config.json`, decide.
+paths of the data, so that it changes where a project was moved, or is called by another path; then the key is worked
+out for the path that `config.json` records. Where the reference made the project, the settings in that file decide.
 """
 
 from __future__ import annotations
@@ -63,6 +63,18 @@ def check_neighbor_folder(
     warnings.warn(message, DataMismatchWarning, stacklevel=4)
 
 
+def recorded_hash(project: RetroProject, dataset: Any) -> str:
+    """Returns the key of samples as they would be called where the project was begun.
+
+    Raises:
+        StorageError, DatasetFormatError: the settings of the project cannot be read.
+    """
+    own: str = dataset.unique_description_hash
+    if project.recorded_folder == project.folder or not hasattr(dataset, "unique_identifiers"):
+        return own
+    return describe(_as_recorded(dataset.unique_identifiers, project))[1]
+
+
 def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
     """Returns the settings of samples, or of a blend of them; None for those of a class of a user's own."""
     if isinstance(dataset, (MultiSplitGPTDataset, BlendedDataset)):
@@ -78,7 +90,7 @@ def _problem(
     if split != key:
         return f"expected a folder `{key}_…`, found `{name}`"
     config = settings_of(dataset)
-    if config is None or found == dataset.unique_description_hash:
+    if config is None or found in (dataset.unique_description_hash, recorded_hash(project, dataset)):
         return None
     number = (dataset.split if isinstance(dataset, BlendedDataset) else dataset.index_split).value
     assert config.split_matrix is not None
@@ -87,7 +99,8 @@ def _problem(
         return (
             f"expected documents {_interval(prepared)} of the data, found {_interval(bounds)}: `split` is another one"
         )
-    if found == describe(_as_prepared(dataset.unique_identifiers, config))[1]:
+    prepared_as = _as_prepared(dataset.unique_identifiers, config)
+    if found in (describe(prepared_as)[1], describe(_as_recorded(prepared_as, project))[1]):
         return None
     if not project.config:
         return f"expected `{key}_{dataset.unique_description_hash}`, found `{name}`"
@@ -118,6 +131,18 @@ def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetCon
     if "split_matrix" in prepared:
         prepared.update(split=config.split_preprocessing, split_matrix=config.preprocessing_matrix)
     return prepared
+
+
+def _as_recorded(identifiers: Mapping[str, Any], project: RetroProject) -> dict[str, Any]:
+    """Returns what identified samples where the project was begun."""
+    recorded = dict(identifiers)
+    if "datasets" in recorded:
+        recorded["datasets"] = [_as_recorded(each, project) for each in recorded["datasets"]]
+    if "dataset_path" in recorded:
+        below = os.path.relpath(recorded["dataset_path"], project.data_folder)
+        if below.split(os.sep)[0] != os.pardir:
+            recorded["dataset_path"] = RetroProject(project.recorded_folder).data_prefix(below)
+    return recorded
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:

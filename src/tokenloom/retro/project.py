@@ -73,6 +73,10 @@ class DatasetInfo:
         return counts.get(kind, self.n_chunks - self.n_chunks_train)
 
 
+OURS = "tokenloom"
+"""What `config.json` has our own settings under."""
+
+
 class RetroProject:
     """A project folder; nothing is read before it is asked for.
 
@@ -173,6 +177,17 @@ class RetroProject:
         except UnusableJsonError as error:
             message = f"`{path}`{'' if str(error).startswith(':') else ': '}{error}"
             raise DatasetFormatError(message, hint="preprocessing writes it; copy a whole one") from error
+
+    @property
+    def recorded_folder(self) -> str:
+        """Path of the folder as it was named when the project was begun, which names of folders of neighbors cover.
+
+        Raises:
+            StorageError, DatasetFormatError: the settings cannot be read.
+        """
+        ours = self.config.get(OURS)
+        found = ours.get("folder") if isinstance(ours, dict) else None
+        return found if isinstance(found, str) else self.folder
 
     @cached_property
     def datasets(self) -> tuple[IndexedDataset, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from tokenloom.retro.block_plan import Arrays
 from tokenloom.retro.chunk_maker import ChunkMaker
 from tokenloom.retro.gpt_chunks import GPTChunkDataset
 from tokenloom.retro.index_build import CHUNKS_AT_ONCE, filled_path
+from tokenloom.retro.neighbor_match import recorded_hash
 from tokenloom.retro.neighbor_table import NAME
 from tokenloom.retro.output import OutputManifest
 from tokenloom.retro.project import RetroProject
@@ -80,14 +82,13 @@ class NeighborTask:
 
     @cached_property
     def description_hash(self) -> str:
-        """What identifies the samples."""
-        found: str = self.samples.sample_dataset.unique_description_hash
-        return found
+        """What identifies the samples, wherever the project lies."""
+        return recorded_hash(RetroProject(self.project), self.samples.sample_dataset)
 
     @property
     def folder(self) -> str:
         """The folder of the files."""
-        return RetroProject(self.project).neighbor_folder(self.split, self.samples.sample_dataset)
+        return os.path.join(RetroProject(self.project).query_folder, f"{self.split}_{self.description_hash}")
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides the neighbors."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of, optional_number
-from tokenloom.retro.project import RetroProject
+from tokenloom.retro.project import OURS, RetroProject
 from tokenloom.retro.settings import RetroBuildSettings
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.json_files import UnusableJsonError
@@ -39,7 +39,6 @@ _SETTINGS = {
 """Settings by the reference's names, and by ours."""
 
 _DIRS = "retro_neighbor_dirs"
-_OURS = "tokenloom"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,11 @@ def record_settings(
         **{name: getattr(settings, own) for name, own in _SETTINGS.items()},
         **{f"retro_gpt_{split}_samples": size for split, size in zip(_SPLITS, settings.sizes, strict=True)},
         "retro_gpt_data_path": _entries_of(settings),
-        _OURS: {"tokenizer": asdict(made_by), "embedder": embedder if isinstance(embedder, str) else None},
+        OURS: {
+            "folder": project.recorded_folder,
+            "tokenizer": asdict(made_by),
+            "embedder": embedder if isinstance(embedder, str) else None,
+        },
     }
     before = dict(RetroProject(project.folder).config)
     dirs = before.pop(_DIRS, {})
@@ -109,7 +112,7 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
         message = f"expected the settings of a project in `{path}`, found no such file"
         raise ConfigError(message, hint="a build writes it; is this the project folder?")
     try:
-        ours = config.get(_OURS, {})
+        ours = config.get(OURS, {})
         made_by = ours.get("tokenizer")
         return RecordedSettings(
             build=RetroBuildSettings(
@@ -144,12 +147,12 @@ def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, name
         return as_tokenizer(named)
     if recorded.tokenizer is None:
         message = f"expected the name of a tokenizer in `{project.config_path}`, found none"
-        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer`")
+        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`")
     try:
         return recorded_tokenizer(recorded.tokenizer, prefix=os.path.join(project.data_folder, "any"))
     except TokenizerError as error:
         message = f"the tokenizer that `{project.config_path}` names cannot be used: {error.message}"
-        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer`") from error
+        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`") from error
 
 
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
@@ -160,7 +163,7 @@ def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named
     """
     if named is None and recorded.embedder is None:
         message = f"expected the name of an embedder in `{project.config_path}`, found none"
-        raise ConfigError(message, hint="name the one that it was made with as `embedder`")
+        raise ConfigError(message, hint="name the one that it was made with as `embedder=…`")
     return recorded.embedder if named is None else named
 
 

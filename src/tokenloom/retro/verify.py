@@ -144,7 +144,7 @@ def _outputs(project: RetroProject, settings: RetroBuildSettings, chunks: ChunkM
     if filled.manifest is None or filled.problem is not None:
         return
     for queries in neighbor_tasks(project, settings, chunks, filled.manifest):
-        yield _Output.of(queries, project.neighbor_folder(queries.split, queries.samples.sample_dataset), MANIFEST)
+        yield _Output.of(queries, queries.folder, MANIFEST)
 
 
 def _manifests(project: RetroProject) -> Iterator[tuple[str, str]]:
