@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.retro.build import RetroBuildSettings, build_retro
 from tokenloom.retro.document_neighbors import neighbors_in_pair, neighbors_in_project
 from tokenloom.retro.pair_vectors import open_pair_vectors
+from tokenloom.retro.project import RetroProject
 
 SETTINGS = RetroBuildSettings(
     data=((1.0, "books"), (1.0, "web")),
@@ -95,5 +97,6 @@ def test_a_pair_outside_a_project_is_compared_with_all_of_it(tmp_path: Path):
     other = write_corpus(tmp_path / "other", [letters("abcd")])
     found = neighbors_in_project(made, other, 0, maker(), index="Flat", k=1)
     assert [(each.prefix, each.document) for each in found.documents] == [(made.data_prefix("books"), 0)]
+    os.remove(made.config_path)
     with pytest.raises(ConfigError, match=r"expected the index of the project `.*` in its settings, found none"):
-        neighbors_in_project(made, other, 0, maker(), k=1)
+        neighbors_in_project(RetroProject(made.folder), other, 0, maker(), k=1)

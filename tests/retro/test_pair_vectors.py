@@ -74,6 +74,23 @@ def test_blocks_make_what_one_block_makes(tmp_path: Path, rng: np.random.Generat
     assert np.array_equal(whole.documents, cut.documents)
 
 
+def test_what_was_stopped_and_is_of_other_data_is_given_up_on_purpose_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    prefix = pair(tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("tokenloom.retro.pair_vectors._published", stop)
+        open_pair_vectors(prefix, maker())
+    write_corpus(tmp_path / "corpus", [letters("abc")])
+    with pytest.raises(ConfigError, match=r"letters-4.job` belongs to an unfinished job with other settings"):
+        open_pair_vectors(prefix, maker())
+    assert len(open_pair_vectors(prefix, maker(), restart=True)) == 1
+    assert os.listdir(f"{prefix}.neighbors") == ["letters-4"]
+
+
 @pytest.mark.parametrize("texts", [[], ["", "zz"]])
 def test_a_pair_that_says_nothing_has_no_chunks(tmp_path: Path, texts: list[str]):
     prefix = write_corpus(tmp_path / "corpus", [letters(text) for text in texts])

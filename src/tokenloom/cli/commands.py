@@ -14,6 +14,7 @@ COMMANDS: Groups = {
         "merge": "join datasets into one",
         "catalogue": "make many datasets one without copying tokens",
         "export": "write documents or samples as Parquet or Arrow",
+        "order-by-neighbours": "a dataset in which similar documents are adjacent",
     },
     "look at data": {
         "info": "documents, tokens and lengths of a dataset",
@@ -50,7 +51,7 @@ COMMANDS: Groups = {
     },
 }
 
-OTHER_SPELLINGS = {"neighbors": "neighbours"}
+OTHER_SPELLINGS = {"neighbors": "neighbours", "order-by-neighbors": "order-by-neighbours"}
 """Names under which commands are known, too."""
 
 RUN_COMMANDS: Groups = {

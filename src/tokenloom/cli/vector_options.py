@@ -42,6 +42,9 @@ def add_vector_options(parser: argparse.ArgumentParser, *, default_length: int |
     group.add_argument(
         "--cache", metavar="FOLDER", help="where vectors are kept (default: PREFIX.neighbors, beside the data)"
     )
+    group.add_argument(
+        "--restart", action="store_true", help="drop vectors that a run with other data or settings began"
+    )
 
 
 def chunk_maker_of(options: argparse.Namespace, prefix: str, *, chunk_length: int | None = None) -> ChunkMaker:
@@ -61,4 +64,5 @@ def chunk_maker_of(options: argparse.Namespace, prefix: str, *, chunk_length: in
 
 def vectors_of(options: argparse.Namespace, prefix: str) -> PairVectors:
     """Returns the chunks of a pair and their vectors; says on stderr what is made, and where."""
-    return open_pair_vectors(prefix, chunk_maker_of(options, prefix), cache=options.cache, notice=say)
+    chunks = chunk_maker_of(options, prefix)
+    return open_pair_vectors(prefix, chunks, cache=options.cache, restart=options.restart, notice=say)

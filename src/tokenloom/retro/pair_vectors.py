@@ -248,6 +248,7 @@ def open_pair_vectors(
     *,
     cache: str | None = None,
     runner: Runner | None = None,
+    restart: bool = False,
     notice: Callable[[str], None] | None = None,
 ) -> PairVectors:
     """Returns the chunks of a pair and their vectors; makes what of them is missing, or was made of something else.
@@ -261,10 +262,12 @@ def open_pair_vectors(
         chunks: what makes texts and vectors.
         cache: folder to make that of the pair in; None for the folder of the pair.
         runner: makes the blocks; None for this machine.
+        restart: gives up what an earlier call began and did not finish, which may be of other data.
         notice: called with a sentence that says what is made, or read, and where.
 
     Raises:
-        ConfigError: a document has several sequences, or the pair is in object storage and there is no `cache`.
+        ConfigError: a document has several sequences; the pair is in object storage and there is no `cache`; or an
+            earlier call with other data or settings did not finish, and no `restart`.
         DatasetNotFoundError: there is no such pair.
         TokenloomError: reading or writing failed; what was made is kept.
     """
@@ -283,6 +286,7 @@ def open_pair_vectors(
             finished=lambda: same_output(folder, _TASK, identity),
             pending=[os.path.join(folder, "")],
             runner=runner,
+            restart=restart,
         )
     return PairVectors(prefix, folder, chunks, found)
 

@@ -25,7 +25,7 @@ from tokenloom.indexed.writing.appended import checked_document_ends, stored_as
 from tokenloom.indexed.writing.checked_inputs import open_checked
 from tokenloom.indexed.writing.concatenate import put_piece
 from tokenloom.indexed.writing.index_writer import write_records
-from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars
+from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars, SidecarSource
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
@@ -258,6 +258,7 @@ class IndexedDatasetBuilder:
         *,
         manifest: Callable[[PairFacts], Manifest] | None = None,
         roles: RolesWriter | None = None,
+        sidecars: SidecarSource | None = None,
     ) -> PendingDataset:
         """Completes all files of the pair, and returns what `publish` makes appear.
 
@@ -265,6 +266,7 @@ class IndexedDatasetBuilder:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
             roles: roles of all sequences; None for none.
+            sidecars: what makes origins and hashes; None for those of the pairs that were added.
         """
         self._check_open()
         self._finished = True
@@ -281,7 +283,8 @@ class IndexedDatasetBuilder:
             self._bin_file.sync()
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             index = MappedFile(index_file.readable_path)
-            beside = self._appended.write(pending.prefix, self.num_documents, index, durable=self._durable)
+            source = self._appended if sidecars is None else sidecars
+            beside = source.write(pending.prefix, self.num_documents, index, durable=self._durable)
             stack.callback(beside.discard)
             if roles is not None:
                 tokens = MappedFile(self._bin_file.readable_path)

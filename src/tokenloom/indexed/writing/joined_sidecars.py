@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,13 @@ class WrittenSidecars:
         """Gives them up; harmless when repeated."""
         for file in self.files.values():
             file.discard()
+
+
+class SidecarSource(Protocol):
+    """What makes the origins and the hashes of a pair that is being built."""
+
+    def write(self, prefix: str, num_documents: int, index: ByteSource, *, durable: bool) -> WrittenSidecars:
+        """Returns the files of the pair; see `AppendedSidecars.write`."""
 
 
 class AppendedSidecars:

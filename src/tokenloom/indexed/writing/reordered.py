@@ -1,0 +1,142 @@
+"""The documents of a pair in another order, as a pair: tokens, origins, hashes and manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.document_hashes import read_document_hashes, write_document_hashes
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest.combining import combined_manifest
+from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.origin_runs import OriginRuns
+from tokenloom.indexed.origins import Origins, read_origins, write_runs
+from tokenloom.indexed.roles import has_roles
+from tokenloom.indexed.tally import start_crc32_of
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
+from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars
+from tokenloom.progress import task
+from tokenloom.storage.local import ByteSource
+from tokenloom.storage.publishing import make_folder_of
+
+Int64s = NDArray[np.int64]
+
+_TOKENS_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 18
+
+
+def write_reordered(
+    prefix: str, order: Int64s, output_prefix: str, *, overwrite: bool = False, durable: bool = True
+) -> IndexedDataset:
+    """Writes the documents of a pair in another order as a pair, and returns that opened.
+
+    What lies beside the pair goes with its documents: origins, hashes, manifest. Memory: some million tokens, or the
+    longest document, and 20 bytes per document.
+
+    Args:
+        prefix: prefix of the pair, of documents of one sequence each, without roles.
+        order: int64[num_documents], each document once.
+        output_prefix: prefix of the result.
+        overwrite: whether a pair that is there is replaced.
+        durable: whether the result survives a loss of power.
+
+    Raises:
+        ConfigError: the order has not each document once; the pair has roles, or documents of several sequences; or the
+            output is the input.
+        OutputExistsError: something is there, and no `overwrite`.
+        TokenloomError: reading or writing failed; nothing was written.
+    """
+    prefix, target = prefix_of(prefix), prefix_of(output_prefix)
+    check_output(target, [prefix])
+    with inputs_stay([prefix]):
+        check_inputs([prefix], multimodal=False, tokens=False)
+        pair = IndexedDataset(prefix)
+        _check(pair, order)
+        make_folder_of(target)
+        manifest = combined_manifest([prefix], multimodal=False, copied_tokens="unverified")
+        with IndexedDatasetBuilder(
+            bin_path(target), dtype=pair.dtype, checksums=manifest is not None, durable=durable, overwrite=overwrite
+        ) as builder:
+            with task("documents in their order", unit="documents", total=len(order)) as advance:
+                for documents in _blocks(pair, order):
+                    lengths = pair.sequence_lengths[documents].astype(np.int64)
+                    tokens = pair.gather(documents, np.zeros(len(documents), dtype=np.int64), lengths)
+                    builder.append_block(tokens, lengths.astype(np.int32))
+                    advance(len(documents))
+            pending = builder.prepare(idx_path(target), manifest=manifest, sidecars=_Reordered(prefix, order))
+            builder.publish(pending)
+    return IndexedDataset(target)
+
+
+def _check(pair: IndexedDataset, order: Int64s) -> None:
+    num_documents = pair.num_documents
+    if len(pair) != num_documents:
+        message = f"`{pair.path_prefix}`: expected documents of one sequence each, found {len(pair)} sequences in "
+        message += f"{num_documents} documents"
+        raise ConfigError(message)
+    if has_roles(pair):
+        message = f"`{pair.path_prefix}`: expected text, found conversations with roles"
+        raise ConfigError(message, hint="conversations are packed, not read one after the other")
+    seen = np.zeros(num_documents, dtype=np.bool_)
+    if len(order) == num_documents and (not len(order) or 0 <= int(order.min()) <= int(order.max()) < num_documents):
+        seen[order] = True
+    if not seen.all() or len(order) != num_documents:
+        message = f"expected each of the {num_documents} documents of `{pair.path_prefix}` once in the order"
+        raise ConfigError(message)
+
+
+def _blocks(pair: IndexedDataset, order: Int64s) -> Iterator[Int64s]:
+    """Yields documents in order, as many at once as have some million tokens, at least one."""
+    for start in range(0, len(order), _ROWS_AT_ONCE):
+        part = order[start : start + _ROWS_AT_ONCE]
+        ends = np.cumsum(pair.sequence_lengths[part].astype(np.int64))
+        first = 0
+        while first < len(part):
+            before = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, before + _TOKENS_AT_ONCE, side="right")))
+            yield np.ascontiguousarray(part[first:last])
+            first = last
+
+
+class _Reordered:
+    """Origins and hashes of a pair in another order."""
+
+    def __init__(self, prefix: str, order: Int64s) -> None:
+        self._prefix = prefix
+        self._order = order
+
+    def write(self, prefix: str, num_documents: int, index: ByteSource, *, durable: bool) -> WrittenSidecars:
+        """Returns the files of the new pair."""
+        written = WrittenSidecars()
+        origins, hashes = read_origins(self._prefix), read_document_hashes(self._prefix, is_checked=True)
+        if origins is None and hashes is None:
+            return written
+        start = start_crc32_of(index)
+        try:
+            if origins is not None:
+                runs = self._runs(origins)
+                written.add(
+                    "origins", write_runs(prefix, origins.files, runs, index_start_crc32=start, durable=durable)
+                )
+            if hashes is not None:
+                parts = (np.asarray(hashes[part]) for part in self._parts())
+                written.add("hashes", write_document_hashes(prefix, parts, index_start_crc32=start, durable=durable))
+        except BaseException:
+            written.discard()
+            raise
+        return written
+
+    def _runs(self, origins: Origins) -> Iterator[OriginRuns]:
+        for part in self._parts():
+            files, records = origins.locate(part)
+            ones = np.ones(len(part), dtype=np.int64)
+            yield OriginRuns(file_numbers=files, first_records=records, num_documents=ones)
+
+    def _parts(self) -> Iterator[Int64s]:
+        for start in range(0, len(self._order), _ROWS_AT_ONCE):
+            yield self._order[start : start + _ROWS_AT_ONCE]
