@@ -81,9 +81,10 @@ def test_what_was_stopped_and_is_of_other_data_is_given_up_on_purpose_only(
         raise KeyboardInterrupt
 
     prefix = pair(tmp_path)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr("tokenloom.retro.pair_vectors._published", stop)
-        open_pair_vectors(prefix, maker())
+        with pytest.raises(KeyboardInterrupt):
+            open_pair_vectors(prefix, maker())
     write_corpus(tmp_path / "corpus", [letters("abc")])
     with pytest.raises(ConfigError, match=r"letters-4.job` belongs to an unfinished job with other settings"):
         open_pair_vectors(prefix, maker())
