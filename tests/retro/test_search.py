@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from tokenloom import ConfigError
 from tokenloom.retro import search
-from tokenloom.retro.search import exact_neighbors, recall, without_own_documents
+from tokenloom.retro.search import exact_neighbors, neighbors_outside, recall, without_own_documents
 from tokenloom.retro.vector_index import VectorIndex
 
 CHUNK_DOCUMENTS = np.array([[0, 7], [0, 7], [0, 8], [1, 7], [1, 9]], dtype=np.uint32)
@@ -150,3 +150,11 @@ def test_recall_is_the_share_of_exact_neighbors():
     assert recall(np.empty((0, 2), dtype=np.int64), np.empty((0, 3), dtype=np.int64)) == 1
     with pytest.raises(ConfigError, match="expected neighbors of as many queries, found 1 and 2"):
         recall(np.array([[1]]), np.array([[1], [2]]))
+
+
+def test_neighbors_outside_some_rows_are_the_others_in_their_order():
+    vectors = np.array([[0], [1], [2], [3], [4]], dtype=np.float32)
+    found = neighbors_outside(vectors[2:3], vectors, range(1, 3), 4)
+    assert found.ids.tolist() == [[3, 0, 4, -1]]
+    assert found.distances.tolist() == [[1, 4, 4, np.inf]]
+    assert neighbors_outside(vectors[:1], vectors, range(5), 2).ids.tolist() == [[-1, -1]]

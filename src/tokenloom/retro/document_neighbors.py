@@ -24,7 +24,7 @@ from tokenloom.retro.index_build import filled_path
 from tokenloom.retro.near_duplicates import cosines
 from tokenloom.retro.pair_vectors import PairVectors, embedded, of_length_1, origins_of, spans_of
 from tokenloom.retro.project import RetroProject
-from tokenloom.retro.search import exact_neighbors, without_own_documents
+from tokenloom.retro.search import neighbors_outside, without_own_documents
 from tokenloom.retro.vector_index import VectorIndex
 
 Float32s = NDArray[np.float32]
@@ -179,7 +179,7 @@ def neighbors_in_pair(vectors: PairVectors, document: int, *, k: int, of_chunks:
     ids = np.full((len(queries), wanted), -1, dtype=np.int64)
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         part = slice(start, start + _QUERIES_AT_ONCE)
-        ids[part] = _nearest_outside(queries[part], vectors.vectors, rows, wanted)
+        ids[part] = neighbors_outside(queries[part], vectors.vectors, rows, wanted, num_threads=usable_processors()).ids
     found = _Found(
         own_prefix=vectors.prefix,
         document=document,
@@ -285,17 +285,6 @@ def _checked(prefix: str, document: int, num_documents: int) -> int:
 def _num_candidates(k: int, *, of_chunks: bool) -> int:
     k = checked_integer("k", k, at_least=1)
     return k if of_chunks else max(k, _CANDIDATES)
-
-
-def _nearest_outside(queries: Float32s, vectors: Float32s, rows: range, k: int) -> Int64s:
-    """Returns the nearest vectors that are not among some rows: int64[num_queries, k], -1 where there are no more."""
-    threads = usable_processors()
-    before = exact_neighbors(queries, vectors[: rows.start], k, num_threads=threads)
-    after = exact_neighbors(queries, vectors[rows.stop :], k, num_threads=threads)
-    ids = np.concatenate([before.ids, np.where(after.ids < 0, -1, after.ids + rows.stop)], axis=1)
-    distances = np.concatenate([before.distances, after.distances], axis=1)
-    order = np.lexsort((np.where(ids < 0, len(vectors), ids), distances), axis=1)[:, :k]
-    return np.take_along_axis(ids, order, axis=1)
 
 
 def _vectors_of(chunks: ChunkMaker, texts: list[str]) -> Float32s:

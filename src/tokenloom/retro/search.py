@@ -121,6 +121,27 @@ def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads
     return Neighbors(ids=ids, distances=distances)
 
 
+def neighbors_outside(queries: Float32s, vectors: Float32s, rows: range, k: int, *, num_threads: int = 1) -> Neighbors:
+    """Returns the nearest vectors that are not among some rows; see `exact_neighbors`.
+
+    Args:
+        queries: float32[num_queries, dimension].
+        vectors: float32[num_vectors, dimension], which may be mapped.
+        rows: those that are left out.
+        k: neighbors of each.
+        num_threads: see `exact_neighbors`.
+
+    Raises:
+        ConfigError: as `exact_neighbors`.
+    """
+    before = exact_neighbors(queries, vectors[: rows.start], k, num_threads=num_threads)
+    after = exact_neighbors(queries, vectors[rows.stop :], k, num_threads=num_threads)
+    ids = np.concatenate([before.ids, np.where(after.ids < 0, -1, after.ids + rows.stop)], axis=1)
+    distances = np.concatenate([before.distances, after.distances], axis=1)
+    order = np.lexsort((ids, distances), axis=1)[:, :k]  # what is not there is infinitely far
+    return Neighbors(ids=np.take_along_axis(ids, order, axis=1), distances=np.take_along_axis(distances, order, axis=1))
+
+
 class Searchable(Protocol):
     """Vectors among which the nearest are found: a `VectorIndex`, or an `ExactIndex`."""
 
