@@ -86,7 +86,7 @@ def test_what_is_no_manifest_is_told(tmp_path: Path, text: str):
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(StorageError, match=r"manifest\.json` is no manifest") as caught:
         OutputManifest.read(os.fspath(tmp_path))
-    assert caught.value.hint == "make the output again, with `overwrite=True`"
+    assert caught.value.hint == "remove it, and make the output again with `overwrite=True`"
 
 
 def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_path: Path):

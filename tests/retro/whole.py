@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,10 @@ import numpy as np
 from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, project_of
 
 from tokenloom.retro.build import RetroBuildSettings, build_retro
-from tokenloom.retro.output import OutputManifest, crc32_of
+from tokenloom.retro.index_build import FILLED_MANIFEST, TRAINED_MANIFEST
+from tokenloom.retro.output import MANIFEST, OutputManifest, crc32_of
 from tokenloom.retro.project import RetroProject
+from tokenloom.storage.output_lock import recover
 
 PREFIXES = ("books", "web")
 
@@ -60,28 +61,25 @@ def outputs_of(made: RetroProject) -> dict[str, bytes]:
     found = {}
     for folder in (made.database_folder, made.index_folder("", ""), made.query_folder):
         for path in Path(folder).rglob("*"):
-            if path.is_file() and not path.name.endswith(".json"):
+            if path.is_file() and path.suffix != ".json":
                 parts = [part.split("_")[0] if len(part) > 32 else part for part in path.relative_to(made.folder).parts]
                 found["/".join(parts)] = path.read_bytes()
     return found
 
 
-def assert_whole(made: RetroProject) -> int:
-    """Checks that all that has a name is whole, as readers would find it; returns how many manifests there are."""
-    manifests = [path for path in Path(made.folder).rglob("*.json") if is_manifest(path)]
-    named = set()
-    for path in manifests:
-        manifest = OutputManifest.read(str(path.parent), path.name)
-        assert manifest is not None
-        for record in manifest.files:
-            assert crc32_of(str(path.parent / record.name)) == record.crc32
-            named.add(path.parent / record.name)
-    in_jobs = {path for path in Path(made.folder).rglob("*.hdf5") if any(part.endswith(".job") for part in path.parts)}
-    assert set(Path(made.folder).rglob("*.hdf5")) - in_jobs == {path for path in named if path.suffix == ".hdf5"}
-    return len(manifests)
-
-
-def is_manifest(path: Path) -> bool:
-    """Whether a file of JSON is the manifest of an output."""
-    found = json.loads(path.read_text())
-    return path.parent.suffix != ".job" and isinstance(found, dict) and "identity" in found
+def assert_whole(made: RetroProject) -> None:
+    """Checks that what has a name is whole, as readers find it: each output with its manifest, or none of it."""
+    folders = {path for path in Path(made.folder).rglob("*") if path.is_dir() and ".job" not in str(path)}
+    for folder in folders:
+        for name in (MANIFEST, TRAINED_MANIFEST, FILLED_MANIFEST):
+            recover(str(folder / name))  # as whoever opens it does
+    named: set[Path] = set()
+    for folder in folders:
+        for name in (MANIFEST, TRAINED_MANIFEST, FILLED_MANIFEST):
+            if (manifest := OutputManifest.read(str(folder), name)) is not None:
+                assert all(crc32_of(str(folder / record.name)) == record.crc32 for record in manifest.files)
+                named.update(folder / record.name for record in manifest.files)
+    there = {
+        path for path in Path(made.folder).rglob("*") if path.suffix in (".hdf5", ".faissindex") and path.is_file()
+    }
+    assert {path for path in there if ".job" not in str(path) and not path.name.startswith(".")} <= named

@@ -9,7 +9,9 @@ from tokenloom.jobs.running import Runner
 from tokenloom.retro.block_files import planned_blocks
 from tokenloom.retro.block_job import MadeBlock, make_blocks
 from tokenloom.retro.block_plan import BlockTask
-from tokenloom.retro.output import NewOutput, OutputManifest, same_output
+from tokenloom.retro.output import NewOutput, OutputManifest, finished_output
+
+_ENDING = ".hdf5"
 
 
 def make_block_files(
@@ -32,7 +34,7 @@ def make_block_files(
 
     def assemble(made: Sequence[MadeBlock]) -> OutputManifest:
         planned = planned_blocks(folder, task.num_rows, task.block_size)
-        with NewOutput(folder, task.name, ending=".hdf5") as output:
+        with NewOutput(folder, task.name, ending=_ENDING) as output:
             for block, target in zip(made, planned, strict=True):
                 output.take(block.path, os.path.basename(target.path), crc32=block.report.crc32)
             blocks = [block.report.arrays_crc32 for block in made]
@@ -42,7 +44,7 @@ def make_block_files(
         task,
         f"{folder}.job",
         assemble,
-        finished=lambda: same_output(folder, task.name, identity),
+        finished=lambda: finished_output(folder, task.name, identity, ending=_ENDING, overwrite=overwrite),
         pending=[os.path.join(folder, "")],
         runner=runner,
         restart=restart,

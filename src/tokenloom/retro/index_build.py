@@ -18,7 +18,7 @@ from tokenloom.retro.block_plan import Arrays
 from tokenloom.retro.chunk_database import DBDataset
 from tokenloom.retro.chunk_maker import ChunkMaker
 from tokenloom.retro.hdf5 import open_array
-from tokenloom.retro.output import NewOutput, OutputManifest, same_output
+from tokenloom.retro.output import NewOutput, OutputManifest, finished_output
 from tokenloom.retro.project import DatabaseKind, RetroProject
 from tokenloom.retro.vector_index import VectorIndex, check_training
 
@@ -206,7 +206,7 @@ def _train(
         )
         return _publish(index, path, task.name, identity, made, overwrite=overwrite)
 
-    return _made(task, path, task.name, identity, assemble, runner=runner, restart=restart)
+    return _made(task, path, task.name, identity, assemble, runner=runner, restart=restart, overwrite=overwrite)
 
 
 def sample_task(
@@ -256,7 +256,7 @@ def _fill(
         index = empty.assemble(_rows(block.path) for block in made)
         return _publish(index, path, task.name, task.identity(), made, overwrite=overwrite)
 
-    return _made(task, path, task.name, task.identity(), assemble, runner=runner, restart=restart)
+    return _made(task, path, task.name, task.identity(), assemble, runner=runner, restart=restart, overwrite=overwrite)
 
 
 def _made(
@@ -268,13 +268,16 @@ def _made(
     *,
     runner: Runner | None,
     restart: bool,
+    overwrite: bool,
 ) -> OutputManifest:
     folder, file = os.path.split(path)
     return make_blocks(
         task,
         f"{path}.job",
         assemble,
-        finished=lambda: same_output(folder, name, identity, manifest=_manifest_of(file)),
+        finished=lambda: finished_output(
+            folder, name, identity, manifest=_manifest_of(file), names=[file], overwrite=overwrite
+        ),
         pending=[path],
         runner=runner,
         restart=restart,

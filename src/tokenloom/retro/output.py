@@ -88,7 +88,7 @@ class OutputManifest:
             return from_members(cls, found)
         except UnusableJsonError as error:
             message = f"`{path}` is no manifest{error}"
-            raise StorageError(message, hint="make the output again, with `overwrite=True`") from error
+            raise StorageError(message, hint="remove it, and make the output again with `overwrite=True`") from error
 
 
 def same_output(
@@ -115,6 +115,41 @@ def same_output(
         path = os.path.join(folder, record.name)
         if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
             return None
+    return found
+
+
+def finished_output(
+    folder: str,
+    task: str,
+    identity: Mapping[str, Any],
+    *,
+    manifest: str = MANIFEST,
+    names: Sequence[str] = (),
+    ending: str | None = None,
+    overwrite: bool,
+) -> OutputManifest | None:
+    """Returns what `same_output` does; None where the output may be made, which is asked before that costs anything.
+
+    Args:
+        folder, task, identity, manifest: see `same_output`.
+        names: names of the files that it will have, as far as they are known.
+        ending: see `NewOutput`.
+        overwrite: whether what is there may be replaced.
+
+    Raises:
+        OutputExistsError: something is there that was made of something else, and no `overwrite`.
+        StorageError: the manifest cannot be read.
+    """
+    found = same_output(folder, task, identity, manifest=manifest)
+    if found is not None or overwrite or not os.path.isdir(folder):
+        return found
+    expected = [os.path.join(folder, name) for name in (*names, manifest)]
+    there = sorted(path for path in (*_names_before(folder, manifest, ending), *expected) if os.path.lexists(path))
+    if not there:
+        return None
+    found = same_output(folder, task, identity, manifest=manifest)  # another process may just have made it
+    if found is None:
+        raise _exists_error(there[0])
     return found
 
 
@@ -199,11 +234,13 @@ class NewOutput:
         with _locked(key):
             if (same := same_output(self._folder, self._task, identity, manifest=self._manifest)) is not None:
                 return same
-            names = {*self._names_before(), *(file.path for file in self._files), key}
+            names = {
+                *_names_before(self._folder, self._manifest, self._ending),
+                *(file.path for file in self._files),
+                key,
+            }
             if not overwrite and (there := sorted(name for name in names if os.path.lexists(name))):
-                message = f"`{there[0]}` exists, and was made with other settings, of other data, or by something else"
-                hint = "choose another project folder, or replace it with `overwrite=True`"
-                raise OutputExistsError(message, hint=hint)
+                raise _exists_error(there[0])
             records = tuple(self._record(file) for file in self._files)
             manifest = OutputManifest(
                 task=self._task, identity=dict(identity), counts=dict(counts), files=records, blocks=tuple(blocks)
@@ -212,17 +249,6 @@ class NewOutput:
             group = FileGroup(key=key, files=list(self._files), names=sorted(names))
             publish_together([group], replace=overwrite, locked=[key])
         return manifest
-
-    def _names_before(self) -> Iterator[str]:
-        """Yields the paths of what is replaced."""
-        before = OutputManifest.read(self._folder, self._manifest)
-        for record in before.files if before else ():
-            yield os.path.join(self._folder, record.name)
-        if self._ending is not None:
-            with storage_errors("list", self._folder):
-                for name in os.listdir(self._folder):
-                    if name.endswith(self._ending) and not name.startswith("."):
-                        yield os.path.join(self._folder, name)
 
     def _record(self, file: PendingFile | PendingLink) -> FileRecord:
         file.sync()
@@ -233,6 +259,23 @@ class NewOutput:
             num_bytes=os.path.getsize(path),
             crc32=crc32_of(path) if crc32 is None else crc32,
         )
+
+
+def _names_before(folder: str, manifest: str, ending: str | None) -> Iterator[str]:
+    """Yields the paths of what is replaced by an output."""
+    before = OutputManifest.read(folder, manifest)
+    for record in before.files if before else ():
+        yield os.path.join(folder, record.name)
+    if ending is not None:
+        with storage_errors("list", folder):
+            for name in os.listdir(folder):
+                if name.endswith(ending) and not name.startswith("."):
+                    yield os.path.join(folder, name)
+
+
+def _exists_error(path: str) -> OutputExistsError:
+    message = f"`{path}` exists, and was made with other settings, of other data, or by something else"
+    return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
 
 
 def _locked(key: str) -> OutputLock:
