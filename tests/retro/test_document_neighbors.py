@@ -97,6 +97,8 @@ def test_a_pair_outside_a_project_is_compared_with_all_of_it(tmp_path: Path):
     other = write_corpus(tmp_path / "other", [letters("abcd")])
     found = neighbors_in_project(made, other, 0, maker(), index="Flat", k=1)
     assert [(each.prefix, each.document) for each in found.documents] == [(made.data_prefix("books"), 0)]
+    with pytest.raises(ConfigError, match=r"faissindex` was made with chunk_length 4, and is asked with 8"):
+        neighbors_in_project(made, other, 0, maker(8), k=1)
     os.remove(made.config_path)
     with pytest.raises(ConfigError, match=r"expected the index of the project `.*` in its settings, found none"):
         neighbors_in_project(RetroProject(made.folder), other, 0, maker(), k=1)

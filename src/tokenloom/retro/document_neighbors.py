@@ -20,7 +20,7 @@ from tokenloom.indexed.origins import read_origins
 from tokenloom.machine import usable_processors
 from tokenloom.numbers import checked_integer
 from tokenloom.retro.chunk_maker import ChunkMaker
-from tokenloom.retro.index_build import filled_path
+from tokenloom.retro.index_build import check_made_with, filled_path
 from tokenloom.retro.near_duplicates import cosines
 from tokenloom.retro.pair_vectors import PairVectors, embedded, of_length_1, origins_of, spans_of
 from tokenloom.retro.project import RetroProject
@@ -222,7 +222,7 @@ def neighbors_in_project(
 
     Raises:
         IndexError: there is no such document.
-        ConfigError: the project does not say its index.
+        ConfigError: the project does not say its index, or was made with another embedder or tokenizer.
         StorageError: the database or the index cannot be read, or is of another embedder.
     """
     prefix = prefix_of(prefix)
@@ -232,6 +232,7 @@ def neighbors_in_project(
     if not isinstance(string, str):
         message = f"expected the index of the project `{project.folder}` in its settings, found none"
         raise ConfigError(message, hint='name what it was made from, such as "IVF4096,Flat"')
+    check_made_with(project, string, chunks)
     database = project.database("train", chunk_length=chunks.chunk_length, eod_token_id=chunks.eod)
     database.check()
     database.load_doc_tuples()
