@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -13,6 +14,7 @@ from tests.retro.making import letters, maker, project_of
 from tests.retro.projects import chunks_of
 
 from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.jobs.running import local_runner
 from tokenloom.retro.block_job import differing_blocks
 from tokenloom.retro.database_build import DatabaseSettings, build_database, chunk_task
@@ -133,3 +135,37 @@ def test_blocks_made_again_are_the_same_and_a_difference_is_found(tmp_path: Path
     assert (block.start, block.stop) == (3, 4)
     with pytest.raises(ConfigError, match="expected checksums of 2 blocks of chunks of books, found 1"):
         differing_blocks(task, checksums[:1], fraction=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": ((1.0, "/abs/books"),)}, "expected prefixes relative to the folder `data` of the project"),
+        ({"data": ((1.0, "../books"),)}, "expected prefixes relative to the folder `data` of the project"),
+        ({"data": ((1.0, "books"), (1.0, "./books"))}, "expected each data set once, found 'books' 2 times"),
+        ({"data": ((0.0, "books"),)}, "expected weights above 0"),
+        ({"num_index_chunks": -1}, "expected num_index_chunks of at least 0"),
+        ({"split": "0,100,0"}, "expected a percentage above 0 and at most 100 for train"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_anything_is_read(changes: dict[str, object], message: str):
+    with pytest.raises(ConfigError, match=message):
+        replace(SETTINGS, **changes)
+
+
+def test_a_data_set_without_documents_has_empty_tables(tmp_path: Path):
+    project = project_of(tmp_path, books=[], web=WEB)
+    manifest = build_database(project, maker(), replace(SETTINGS, num_index_chunks=0))
+    assert manifest.counts["num_docs"] == 4
+    assert tables(project.merged_path("train"))["chunks"] == [[1, 0, 0, 3, 3]]
+    assert [info.n_chunks for info in project.infos] == [0, 2]
+    assert os.listdir(project.individual_folder("books")) == ["manifest.json"]
+
+
+def test_documents_of_several_sequences_are_refused(tmp_path: Path):
+    project = project_of(tmp_path, books=BOOKS)
+    with IndexedDatasetBuilder(f"{project.data_prefix('web')}.bin", dtype=np.uint16) as builder:
+        builder.add_document(np.arange(1, 6, dtype=np.uint16), [2, 3])
+        builder.finalize(f"{project.data_prefix('web')}.idx")
+    with pytest.raises(ConfigError, match="expected documents of one sequence each, found 2 sequences in 1 documents"):
+        build_database(project, maker(), SETTINGS)
