@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,23 +12,28 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
+from tests.retro.test_build import build, outputs_of, project
 
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.errors import ConfigError
 from tokenloom.jobs.ray_runner import RayRunner
+from tokenloom.retro.project import RetroProject
 
 # In a process of its own: Ray leaves warnings and threads behind, and this one is to stay clean.
 SCRIPT = """
 import sys
 from tests.corpus.jobs import preprocess
+from tests.retro.test_build import build
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.jobs.ray_runner import RayRunner
 from tokenloom.errors import InputError
+from tokenloom.retro.project import RetroProject
 from tokenloom.tokenizers.load import load_tokenizer
 
 folder = sys.argv[1]
@@ -41,6 +47,7 @@ except InputError as error:
 summary = preprocess(f"{folder}/in.jsonl", f"{folder}/ray", tokenizer, shard_bytes=400_000, runner=runner)
 preprocess_chat(f"{folder}/chat.jsonl", f"{folder}/chat-ray", tokenizer, shard_bytes=4000, runner=runner)
 preprocess_multimodal(f"{folder}/pairs.jsonl", f"{folder}/pairs-ray", tokenizer, shard_bytes=1000, runner=runner)
+build(RetroProject(f"{folder}/retro-ray"), runner=runner)
 print(summary.num_documents, summary.num_shards)
 """
 
@@ -66,7 +73,11 @@ def short_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path, short_folder: Path):
+def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
+    tmp_path: Path, short_folder: Path, rng: np.random.Generator
+):
+    here = project(tmp_path / "retro-here", rng)
+    shutil.copytree(here.folder, tmp_path / "retro-ray")
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     write_lines(tmp_path / "bad.jsonl", [{"text": "fine"}, b"bad"])
     documents = [f"document {number} " * 400 for number in range(1000)]
@@ -105,6 +116,10 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path
     found = files_of(tmp_path)
     for name in ("chat-{}.bin", "chat-{}.idx", "chat-{}.roles", "pairs-{}.bin", "pairs-{}.idx"):
         assert found[name.format("ray")] == found[name.format("here")]
+    build(here)
+    there = RetroProject(tmp_path / "retro-ray")
+    assert len(outputs_of(here)) > 5
+    assert outputs_of(there) == outputs_of(here)
 
 
 def test_standard_input_is_refused(tmp_path: Path):

@@ -13,7 +13,15 @@ import pytest
 from tests.faults import dies_at, failing
 
 from tokenloom.errors import OutputExistsError, StorageError
-from tokenloom.retro.output import MANIFEST, FileRecord, NewOutput, OutputManifest, crc32_of, same_output
+from tokenloom.retro.output import (
+    MANIFEST,
+    FileRecord,
+    NewOutput,
+    OutputManifest,
+    crc32_of,
+    finished_output,
+    same_output,
+)
 from tokenloom.storage.output_lock import OutputLock
 
 IDENTITY = {"of": [1, 2]}
@@ -97,6 +105,21 @@ def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_p
     publish(tmp_path, "new", identity={"of": "else"}, overwrite=True)
     assert files_of(tmp_path) == {"0.txt": "new"}
     assert sorted(os.listdir(tmp_path)) == ["0.txt", MANIFEST]
+
+
+@pytest.mark.parametrize("left", [None, "on"])
+def test_a_file_of_the_same_that_is_gone_or_cut_is_named(tmp_path: Path, left: str | None):
+    publish(tmp_path, "one", "two")
+    (tmp_path / "0.txt").unlink()
+    if left is not None:
+        (tmp_path / "0.txt").write_text(left)
+    expected = r"`.*0\.txt` is missing, or not as long as it was when texts was made"
+    with pytest.raises(OutputExistsError, match=expected):
+        publish(tmp_path, "one", "two")
+    with pytest.raises(OutputExistsError, match=expected):
+        finished_output(os.fspath(tmp_path), "texts", IDENTITY, ending=".txt", overwrite=False)
+    publish(tmp_path, "one", "two", overwrite=True)
+    assert files_of(tmp_path) == {"0.txt": "one", "1.txt": "two"}
 
 
 def test_files_of_another_program_with_the_same_ending_are_in_the_way(tmp_path: Path):

@@ -12,7 +12,7 @@ from tests.support import write_corpus
 from tokenloom.errors import InputError
 from tokenloom.retro.pair_duplicates import (
     NearDuplicates,
-    described,
+    describe_near_duplicates,
     find_near_duplicates,
     read_near_duplicates,
     write_parquet,
@@ -32,7 +32,7 @@ def report(corpus: PairVectors, benchmark: PairVectors | None = None, **options)
     index = open_pair_index(corpus, num_queries=len(corpus if benchmark is None else benchmark))
     found = find_near_duplicates(corpus, benchmark, index, threshold=0.99, **options)
     least_tokens = options.get("least_tokens", 1)
-    return described(found, corpus, benchmark, threshold=0.99, index="exact", least_tokens=least_tokens)
+    return describe_near_duplicates(found, corpus, benchmark, threshold=0.99, index="exact", least_tokens=least_tokens)
 
 
 def places(found: NearDuplicates) -> list[tuple[int, int, int, int]]:
@@ -77,7 +77,7 @@ def test_files_hold_what_was_found(tmp_path: Path):
     corpus, benchmark = vectors_of(tmp_path, "corpus", CORPUS), vectors_of(tmp_path, "benchmark", BENCHMARK)
     index = open_pair_index(corpus, num_queries=3)
     pairs = find_near_duplicates(corpus, benchmark, index, threshold=0.99)
-    found = described(pairs, corpus, benchmark, threshold=0.99, index="exact", most=1)
+    found = describe_near_duplicates(pairs, corpus, benchmark, threshold=0.99, index="exact", most=1)
     assert (len(found.chunks), len(found.documents), found.num_pairs) == (1, 1, 4)
     (tmp_path / "found.json").write_bytes(found.to_json())
     assert read_near_duplicates(str(tmp_path / "found.json")) == found

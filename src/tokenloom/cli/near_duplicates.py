@@ -14,7 +14,7 @@ from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, number, whole_number
 from tokenloom.cli.vector_options import add_vector_options, vectors_of
 from tokenloom.inspect.shown_chunks import duplicate_lines
-from tokenloom.retro.pair_duplicates import described, find_near_duplicates, write_parquet
+from tokenloom.retro.pair_duplicates import describe_near_duplicates, find_near_duplicates, write_parquet
 from tokenloom.retro.pair_index import EXACT, open_pair_index
 from tokenloom.storage.publishing import write_report
 
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     )
     shown = _SHOWN if options.most is None else options.most
     listed = _LISTED if options.most is None else options.most
-    found = described(
+    found = describe_near_duplicates(
         pairs,
         corpus,
         benchmark,

@@ -16,6 +16,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown_chunks import neighbor_lines
 from tokenloom.retro.document_neighbors import DocumentNeighbors, neighbors_in_pair, neighbors_in_project
 from tokenloom.retro.project import RetroProject
+from tokenloom.retro.recorded import recorded_embedder
 
 
 def add_parser(commands: Any) -> None:
@@ -41,9 +42,11 @@ def add_parser(commands: Any) -> None:
         "prefix, document, origin, embedder, num_chunks, num_searched, in documents similarity, num_chunks, own, "
         "nearest of each, or in chunks chunk and neighbors of each",
     )
-    add_vector_options(parser, default_length=None)
+    add_vector_options(parser)
     group = parser.add_argument_group("in a RETRO project")
-    group.add_argument("--project", metavar="FOLDER", help="ask the index of this project")
+    group.add_argument(
+        "--project", metavar="FOLDER", help="ask the index of this project, which says embedder and --chunk-length"
+    )
     group.add_argument("--index", metavar="STRING", help="which index (default: what the project's settings say)")
     group.add_argument("--nprobe", type=count, metavar="N", help="lists that are searched (default: the index's)")
     parser.set_defaults(run=run)
@@ -80,7 +83,7 @@ def _in_project(options: argparse.Namespace) -> DocumentNeighbors:
         project,
         options.prefix,
         options.document,
-        chunk_maker_of(options, options.prefix, chunk_length=length),
+        chunk_maker_of(options, options.prefix, embedder=recorded_embedder(project), chunk_length=length),
         index=options.index,
         k=options.k,
         of_chunks=options.chunks,

@@ -17,25 +17,18 @@ DEFAULT_EMBEDDER = "wordllama"
 DEFAULT_LENGTH = 64
 
 
-def add_vector_options(parser: argparse.ArgumentParser, *, default_length: int | None = DEFAULT_LENGTH) -> None:
-    """Declares how chunks are cut and embedded, and where that is kept.
-
-    Args:
-        parser: parser of the command.
-        default_length: tokens of a chunk by default; None where something else may say that.
-    """
+def add_vector_options(parser: argparse.ArgumentParser) -> None:
+    """Declares how chunks are cut and embedded, and where that is kept."""
     group: Any = parser.add_argument_group("how texts are compared")
     group.add_argument("--tokenizer", metavar="PATH", help="tokenizer of the data (default: what their manifest names)")
     group.add_argument(
         "--embedder",
-        default=DEFAULT_EMBEDDER,
         metavar="NAME",
-        help="wordllama, wordllama:64 or bert:PATH (default wordllama, which needs no network)",
+        help=f"wordllama, wordllama:64 or bert:PATH (default {DEFAULT_EMBEDDER}, which needs no network)",
     )
     group.add_argument(
         "--chunk-length",
         type=count,
-        default=default_length,
         metavar="N",
         help=f"tokens that are compared as one text (default {DEFAULT_LENGTH})",
     )
@@ -47,8 +40,16 @@ def add_vector_options(parser: argparse.ArgumentParser, *, default_length: int |
     )
 
 
-def chunk_maker_of(options: argparse.Namespace, prefix: str, *, chunk_length: int | None = None) -> ChunkMaker:
+def chunk_maker_of(
+    options: argparse.Namespace, prefix: str, *, embedder: str | None = None, chunk_length: int | None = None
+) -> ChunkMaker:
     """Returns what makes chunks of a pair into texts and vectors.
+
+    Args:
+        options: options of the command.
+        prefix: prefix of the pair.
+        embedder: the embedder where no option names one; None for the default.
+        chunk_length: tokens of a chunk where no option says; None for the default.
 
     Raises:
         ConfigError: there is no tokenizer, or none with an end of documents.
@@ -59,7 +60,7 @@ def chunk_maker_of(options: argparse.Namespace, prefix: str, *, chunk_length: in
         why = "; ".join(note.removesuffix(": ids are shown") for note in notes)
         raise ConfigError(message, hint=f"name it with --tokenizer: {why}")
     length = options.chunk_length or chunk_length or DEFAULT_LENGTH
-    return as_chunk_maker(tokenizer, options.embedder, chunk_length=length)
+    return as_chunk_maker(tokenizer, options.embedder or embedder or DEFAULT_EMBEDDER, chunk_length=length)
 
 
 def vectors_of(options: argparse.Namespace, prefix: str) -> PairVectors:

@@ -15,3 +15,4 @@ from .writing.catalogue_builder import build_catalogue as build_catalogue
 from .writing.concatenate import write_concatenated as write_concatenated
 from .writing.kept_documents import ConcatenatedPart as ConcatenatedPart
 from .writing.merge import merge_datasets as merge_datasets
+from .writing.reordered import write_reordered as write_reordered

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+from tokenloom.indexed.manifest.tokenizer_identity import fingerprint_of, optional_number
 from tokenloom.numbers import checked_integer
 from tokenloom.retro.embedders import Embedder, EmbedFunction, as_embedder, embeddings_of, token_counts_of
 from tokenloom.tokenizers.load import as_tokenizer
@@ -36,7 +36,7 @@ class ChunkMaker:
     def identity(self) -> dict[str, Any]:
         """Returns what decides texts and vectors, as values for JSON."""
         return {
-            "tokenizer": getattr(self.tokenizer, "sha256", None) or type(self.tokenizer).__name__,
+            "tokenizer": fingerprint_of(self.tokenizer) or type(self.tokenizer).__name__,
             "vocab_size": optional_number(self.tokenizer, "vocab_size"),
             "eod": self.eod,
             "embedder": self.embedder.name,

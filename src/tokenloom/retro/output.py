@@ -108,14 +108,8 @@ def same_output(
     if not os.path.isdir(folder):
         return None
     recover(os.path.join(folder, manifest))
-    found = OutputManifest.read(folder, manifest)
-    if found is None or found.task != task or found.identity != json.loads(json.dumps(identity)):
-        return None
-    for record in found.files:
-        path = os.path.join(folder, record.name)
-        if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
-            return None
-    return found
+    found = _manifest_of_same(folder, task, identity, manifest)
+    return found if found is not None and _broken_file(folder, found) is None else None
 
 
 def finished_output(
@@ -149,7 +143,7 @@ def finished_output(
         return None
     found = same_output(folder, task, identity, manifest=manifest)  # another process may just have made it
     if found is None:
-        raise _exists_error(there[0])
+        raise _exists_error(folder, task, identity, manifest, there[0])
     return found
 
 
@@ -240,7 +234,7 @@ class NewOutput:
                 key,
             }
             if not overwrite and (there := sorted(name for name in names if os.path.lexists(name))):
-                raise _exists_error(there[0])
+                raise _exists_error(self._folder, self._task, identity, self._manifest, there[0])
             records = tuple(self._record(file) for file in self._files)
             manifest = OutputManifest(
                 task=self._task, identity=dict(identity), counts=dict(counts), files=records, blocks=tuple(blocks)
@@ -273,7 +267,28 @@ def _names_before(folder: str, manifest: str, ending: str | None) -> Iterator[st
                     yield os.path.join(folder, name)
 
 
-def _exists_error(path: str) -> OutputExistsError:
+def _manifest_of_same(folder: str, task: str, identity: Mapping[str, Any], manifest: str) -> OutputManifest | None:
+    """Returns the manifest in a folder, if it says that the output was made of the same."""
+    found = OutputManifest.read(folder, manifest)
+    is_same = found is not None and found.task == task and found.identity == json.loads(json.dumps(identity))
+    return found if is_same else None
+
+
+def _broken_file(folder: str, manifest: OutputManifest) -> str | None:
+    """Returns the path of the first file of an output that is missing, or has another size; None if there is none."""
+    for record in manifest.files:
+        path = os.path.join(folder, record.name)
+        if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
+            return path
+    return None
+
+
+def _exists_error(folder: str, task: str, identity: Mapping[str, Any], manifest: str, path: str) -> OutputExistsError:
+    """Returns the error of an output that may not be made, since a path of it is there."""
+    found = _manifest_of_same(folder, task, identity, manifest)
+    if found is not None and (broken := _broken_file(folder, found)) is not None:
+        message = f"`{broken}` is missing, or not as long as it was when {task} was made"
+        return OutputExistsError(message, hint="put it back, or make all of it again with `overwrite=True`")
     message = f"`{path}` exists, and was made with other settings, of other data, or by something else"
     return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
 

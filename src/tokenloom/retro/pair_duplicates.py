@@ -181,7 +181,7 @@ def _lengths(vectors: PairVectors, ids: Int64s) -> Int64s:
     return rows[:, 3].astype(np.int64) - rows[:, 2]
 
 
-def described(
+def describe_near_duplicates(
     found: FoundPairs,
     corpus: PairVectors,
     benchmark: PairVectors | None,
