@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.cli.retro_projects import built
 from tests.support import write_corpus
 
 from tokenloom import load_tokenizer
@@ -78,3 +79,17 @@ def test_vectors_are_kept_where_that_is_said(prefix, tmp_path: Path, capsys):
     assert main([*words, "--embedder", "wordllama:64", "--cache", str(tmp_path)]) == 0
     capsys.readouterr()
     assert [path.name for path in tmp_path.glob("*/*")] == ["wordllama_l2_supercat_64-16"]
+
+
+def test_a_project_says_embedder_and_chunk_length(tmp_path: Path, capsys):
+    project = built(capsys, tmp_path)  # with the embedder `wordllama:64`, in chunks of 16
+    prefix = project / "data" / "books_text_document"
+    words = ["neighbours", str(prefix), "--document", "0", "--project", str(project)]
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["embedder"] == "wordllama:l2_supercat:64"
+    assert told["documents"]
+    assert (
+        main(["neighbours", str(prefix), "--document", "0", "--project", str(project), "--embedder", "wordllama"]) == 1
+    )
+    assert "embedder" in capsys.readouterr().err
