@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,19 +15,18 @@ import numpy as np
 import pytest
 from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
-from tests.retro.test_build import build, outputs_of, project
+from tests.retro.whole import build, copy_of, outputs_of, project
 
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.errors import ConfigError
 from tokenloom.jobs.ray_runner import RayRunner
-from tokenloom.retro.project import RetroProject
 
 # In a process of its own: Ray leaves warnings and threads behind, and this one is to stay clean.
 SCRIPT = """
 import sys
 from tests.corpus.jobs import preprocess
-from tests.retro.test_build import build
+from tests.retro.whole import build
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.jobs.ray_runner import RayRunner
@@ -77,7 +75,7 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
     tmp_path: Path, short_folder: Path, rng: np.random.Generator
 ):
     here = project(tmp_path / "retro-here", rng)
-    shutil.copytree(here.folder, tmp_path / "retro-ray")
+    there = copy_of(here, tmp_path / "retro-ray")
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     write_lines(tmp_path / "bad.jsonl", [{"text": "fine"}, b"bad"])
     documents = [f"document {number} " * 400 for number in range(1000)]
@@ -117,7 +115,6 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
     for name in ("chat-{}.bin", "chat-{}.idx", "chat-{}.roles", "pairs-{}.bin", "pairs-{}.idx"):
         assert found[name.format("ray")] == found[name.format("here")]
     build(here)
-    there = RetroProject(tmp_path / "retro-ray")
     assert len(outputs_of(here)) > 5
     assert outputs_of(there) == outputs_of(here)
 

@@ -68,7 +68,7 @@ def test_a_report_says_what_it_is():
         (b"", "`k.json` is not the report of a block"),
         (b"[]", "`k.json` is not the report of a block"),
         (REPORT.to_json()[:-9], "`k.json` is not the report of a block"),
-        (REPORT.to_json().replace(b'"version": 1', b'"version": 2'), "is not the report of a block: another version"),
+        (REPORT.to_json().replace(b'"version": 1', b'"version": 2'), "block: expected `version` to be 1, found 2"),
         (REPORT.to_json().replace(b'"num_bytes": 10', b'"num_bytes": "10"'), "is not the report of a block"),
         (REPORT.to_json(), "`k.json` is the report of another block, aaaaaaaaaaaaaaaaaaaaaaaa"),
     ],

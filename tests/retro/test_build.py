@@ -9,41 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, maker, project_of
+from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, maker
+from tests.retro.whole import SETTINGS, build, copy_of, outputs_of, project
 
 from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.jobs.running import local_runner
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.block_job import differing_blocks
-from tokenloom.retro.build import RetroBuildSettings, build_retro, chunk_maker, neighbor_tasks, retro_samples
+from tokenloom.retro.build import RetroBuildSettings, chunk_maker, neighbor_tasks, retro_samples
 from tokenloom.retro.dataset import RetroDataset
 from tokenloom.retro.project import RetroProject
-
-SETTINGS = RetroBuildSettings(
-    data=((1.0, "books"), (2.0, "web")),
-    sequence_length=8,
-    sizes=(20, 3, None),
-    split="80,20,0",
-    chunk_length=4,
-    index="Flat",
-    num_index_chunks=10,
-    num_neighbors=2,
-    num_searched=50,
-    block_size=16,
-    document_block_size=7,
-)
-
-
-def project(folder: Path, rng: np.random.Generator) -> RetroProject:
-    corpora = {
-        name: [[*rng.integers(1, 26, rng.integers(1, 25)).tolist(), EOD] for _ in range(30)]
-        for name in ("books", "web")
-    }
-    return project_of(folder, **corpora)
-
-
-def build(made: RetroProject, settings: RetroBuildSettings = SETTINGS, **options) -> dict:
-    return build_retro(made.folder, settings, tokenizer=LetterTokenizer(), embedder=LetterEmbedder(), **options)
 
 
 def datasets_of(made: RetroProject, settings: RetroBuildSettings = SETTINGS) -> list[RetroDataset | None]:
@@ -52,13 +27,6 @@ def datasets_of(made: RetroProject, settings: RetroBuildSettings = SETTINGS) -> 
         retro_project_dir=made.folder, retro_chunk_length=4, retro_block_size=settings.block_size, retro_num_neighbors=2
     )
     return list(get_retro_datasets(config, samples, settings.sequence_length, EOD))
-
-
-def outputs_of(made: RetroProject) -> list[tuple[str, bytes]]:
-    """Returns names and bytes of what a build made; a folder of neighbors is called after where the project lies."""
-    paths = Path(made.folder).rglob("*.hdf5")
-    named = [(path.relative_to(made.folder), path.read_bytes()) for path in paths]
-    return sorted((name.name if "query" in name.parts else str(name), data) for name, data in named)
 
 
 def test_neighbors_are_the_nearest_chunks_of_other_documents(tmp_path: Path, rng: np.random.Generator):
@@ -90,13 +58,7 @@ def test_neighbors_are_the_nearest_chunks_of_other_documents(tmp_path: Path, rng
 
 def test_two_builds_are_the_same_and_nothing_is_made_twice(tmp_path: Path, rng: np.random.Generator):
     corpora = project(tmp_path / "one", rng)
-    (tmp_path / "two").mkdir()
-    other = RetroProject(tmp_path / "two")
-    for name in ("books", "web"):
-        for end in (".bin", ".idx"):
-            source, target = Path(corpora.data_prefix(name) + end), Path(other.data_prefix(name) + end)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(source.read_bytes())
+    other = copy_of(corpora, tmp_path / "two")
     build(corpora)
     for task in ("db-build", "index-build", "query-neighbors"):
         build(other, tasks=[task], runner=local_runner(most_processes=2, num_processes=2, num_workers=1))

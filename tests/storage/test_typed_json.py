@@ -11,7 +11,14 @@ import pytest
 
 from tokenloom.errors import ConfigError
 from tokenloom.storage.json_files import UnusableJsonError
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_members, members_of
+from tokenloom.storage.typed_json import (
+    MAY_BE_MISSING,
+    Crc32,
+    from_members,
+    from_versioned,
+    members_of,
+    versioned_members_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,17 @@ MEMBERS = {
     "spare": None,
     "note": None,
 }
+
+
+def test_an_object_may_have_a_version():
+    written = versioned_members_of(CAR, 3)
+    assert written == {"version": 3, **MEMBERS}
+    assert from_versioned(Car, written, 3) == CAR
+    for members, found in ((written, "3"), (MEMBERS, "None")):
+        with pytest.raises(UnusableJsonError, match=f"^: expected `version` to be 4, found {found}$"):
+            from_versioned(Car, members, 4)
+    with pytest.raises(UnusableJsonError, match="expected an object, found 4"):
+        from_versioned(Car, 4, 4)
 
 
 def test_members_are_written_in_the_order_of_the_fields():

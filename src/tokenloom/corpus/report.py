@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from tokenloom.errors import StorageError
 from tokenloom.numbers import check_count
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
-from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members, members_of
+from tokenloom.storage.typed_json import MAY_BE_MISSING, from_versioned, versioned_members_of
 
 _VERSION = 1
 
@@ -64,7 +64,7 @@ class ShardReport:
 
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
-        return json.dumps({"version": _VERSION, **members_of(self)}, indent=1).encode() + b"\n"
+        return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, *, path: str) -> ShardReport:
@@ -75,10 +75,8 @@ class ShardReport:
         """
         try:
             members = parse_json(data)
-            if type(members) is dict and members.pop("version", None) != _VERSION:
-                raise UnusableJsonError("another version")  # noqa: TRY301, EM101 - worded below
-            report = from_members(cls, members)
-            if strange := members.keys() - members_of(report).keys():
+            report = from_versioned(cls, members, _VERSION)
+            if strange := members.keys() - versioned_members_of(report, _VERSION).keys():
                 raise UnusableJsonError(f"found {min(strange)!r}, which nobody knows")  # noqa: TRY301, EM102
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a shard: {str(error).removeprefix(': ')}"

@@ -26,7 +26,7 @@ from tokenloom.retro.hdf5 import write_arrays
 from tokenloom.retro.output import crc32_of
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
-from tokenloom.storage.typed_json import Crc32, from_members, members_of
+from tokenloom.storage.typed_json import Crc32, from_versioned, versioned_members_of
 
 Arrays = Mapping[str, NDArray[Any]]
 AssembledT = TypeVar("AssembledT")
@@ -120,7 +120,7 @@ class BlockReport:
 
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
-        return json.dumps({"version": _VERSION, **members_of(self)}, indent=1).encode() + b"\n"
+        return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, *, path: str) -> Self:
@@ -130,10 +130,7 @@ class BlockReport:
             StorageError: it is not one.
         """
         try:
-            members = parse_json(data)
-            if type(members) is dict and members.pop("version", None) != _VERSION:
-                raise UnusableJsonError("another version")  # noqa: TRY301, EM101 - worded below
-            return from_members(cls, members)
+            return from_versioned(cls, parse_json(data), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a block: {str(error).removeprefix(': ')}"
             raise StorageError(message, hint="remove it; the block is then made again") from error

@@ -18,7 +18,7 @@ from tokenloom.storage.atomic import PendingFile, PendingLink, pending_link, sto
 from tokenloom.storage.json_files import UnusableJsonError, read_json
 from tokenloom.storage.output_lock import OutputLock, recover
 from tokenloom.storage.publishing import FileGroup, make_folder_of, publish_together
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_members, members_of
+from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_versioned, members_of, versioned_members_of
 
 MANIFEST = "manifest.json"
 """The name of the manifest in the folder of an output."""
@@ -63,7 +63,7 @@ class OutputManifest:
 
     def to_json(self) -> bytes:
         """Returns the manifest as a file holds it."""
-        return json.dumps({"version": _VERSION, **members_of(self)}, indent=1).encode() + b"\n"
+        return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
 
     @property
     def digest(self) -> str:
@@ -82,10 +82,7 @@ class OutputManifest:
             return None
         try:
             with storage_errors("read", path):
-                found = read_json(path)
-            if type(found) is dict and found.pop("version", None) != _VERSION:
-                raise UnusableJsonError(": expected another version")  # noqa: TRY301, EM101 - worded below
-            return from_members(cls, found)
+                return from_versioned(cls, read_json(path), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is no manifest{error}"
             raise StorageError(message, hint="remove it, and make the output again with `overwrite=True`") from error

@@ -21,7 +21,7 @@ from tokenloom.retro.pair_vectors import PairVectors
 from tokenloom.retro.search import Searchable
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, read_json
-from tokenloom.storage.typed_json import from_members, members_of
+from tokenloom.storage.typed_json import from_versioned, versioned_members_of
 
 Int64s = NDArray[np.int64]
 
@@ -106,7 +106,7 @@ class NearDuplicates:
 
     def to_json(self) -> bytes:
         """Returns it as `read_near_duplicates` reads it."""
-        return json.dumps({"version": _VERSION, **members_of(self)}).encode() + b"\n"
+        return json.dumps(versioned_members_of(self, _VERSION)).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -257,10 +257,7 @@ def read_near_duplicates(path: str) -> NearDuplicates:
     """
     try:
         with storage_errors("read", path):
-            members = read_json(path)
-        if type(members) is dict and members.pop("version", None) != _VERSION:
-            raise UnusableJsonError(f": expected version {_VERSION}")  # noqa: TRY301, EM102 - worded below
-        return from_members(NearDuplicates, members)
+            return from_versioned(NearDuplicates, read_json(path), _VERSION)
     except UnusableJsonError as error:
         message = f"`{path}` holds no near duplicates{error}"
         raise InputError(message, hint="`tokenloom near-duplicates … -o FILE.json` writes such a file") from error

@@ -65,6 +65,27 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
         raise UnusableJsonError(message) from error
 
 
+def from_versioned(kind: type[T], members: Any, version: int) -> T:
+    """Returns the dataclass that an object of JSON holds, whose `version` must be this one.
+
+    Args:
+        kind: the dataclass.
+        members: what `json` makes of the object.
+        version: the version that is read.
+
+    Raises:
+        UnusableJsonError: see `from_members`; or it is of another version.
+    """
+    if type(members) is dict and (found := members.get("version")) != version:
+        raise _wrong(found, "version", str(version))
+    return from_members(kind, members)
+
+
+def versioned_members_of(record: Any, version: int) -> dict[str, Any]:
+    """Returns the members of a dataclass as `from_versioned` takes them."""
+    return {"version": version, **members_of(record)}
+
+
 def members_of(record: Any) -> dict[str, Any]:
     """Returns the members of a dataclass in the order of its fields, for `json`."""
     values = [(field, getattr(record, field.name)) for field in _fields_of(type(record))]
