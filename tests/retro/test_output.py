@@ -113,7 +113,7 @@ def test_a_file_of_the_same_that_is_gone_or_cut_is_named(tmp_path: Path, left: s
     (tmp_path / "0.txt").unlink()
     if left is not None:
         (tmp_path / "0.txt").write_text(left)
-    expected = r"`.*0\.txt` is missing, or not as long as it was when texts was made"
+    expected = r"`.*0\.txt`, a file of the finished texts, is missing or of another size"
     with pytest.raises(OutputExistsError, match=expected):
         publish(tmp_path, "one", "two")
     with pytest.raises(OutputExistsError, match=expected):

@@ -284,7 +284,7 @@ def _exists_error(folder: str, task: str, identity: Mapping[str, Any], manifest:
     """Returns the error of an output that may not be made, since a path of it is there."""
     found = _manifest_of_same(folder, task, identity, manifest)
     if found is not None and (broken := _broken_file(folder, found)) is not None:
-        message = f"`{broken}` is missing, or not as long as it was when {task} was made"
+        message = f"`{broken}`, a file of the finished {task}, is missing or of another size"
         return OutputExistsError(message, hint="put it back, or make all of it again with `overwrite=True`")
     message = f"`{path}` exists, and was made with other settings, of other data, or by something else"
     return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
