@@ -13,9 +13,9 @@ from tokenloom.cli.vector_options import add_vector_options, chunk_maker_of, vec
 from tokenloom.errors import ConfigError
 
 
-def options_of(*words: str, **settings) -> argparse.Namespace:
+def options_of(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_vector_options(parser, **settings)
+    add_vector_options(parser)
     return parser.parse_args(words)
 
 
@@ -24,7 +24,7 @@ def options_of(*words: str, **settings) -> argparse.Namespace:
 )
 def test_the_length_of_chunks_is_what_is_said_or_known(tmp_path: Path, words, known, length):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2]])
-    options = options_of("--tokenizer", "byte", *words, default_length=None)
+    options = options_of("--tokenizer", "byte", *words)
     assert chunk_maker_of(options, prefix, chunk_length=known).chunk_length == length
 
 
