@@ -174,7 +174,9 @@ def test_a_database_of_another_chunk_length_is_told(prepared):
 
 def test_short_empty_and_ended_documents_have_few_chunks_or_none(tmp_path, rng):
     short = [[EOD], [], [1], [2, EOD], [EOD, EOD], [3, 4, 5, EOD], [6, 7, 8, 10, 11, EOD]] * 6
-    corpora = {"short": short, "drawn": random_documents(rng, count=30, longest=3, vocab_size=9)}
+    drawn = random_documents(rng, count=30, longest=3, vocab_size=9)
+    # One at either end, so that no split is without tokens: that is refused before anything is read.
+    corpora = {"short": short, "drawn": [[1], *drawn, [2]]}
     prepared = Prepared(tmp_path, corpora=corpora)
     train, _, _ = prepared.read()
     batch = train.batch(range(12))
