@@ -33,7 +33,10 @@ class NumberCounts:
 
 @dataclass(frozen=True)
 class NumberPlan:
-    """Shards of the numbers from 0; `dies_at` names one whose process dies the first `deaths` times."""
+    """Shards of the numbers from 0; `dies_at` names one whose process dies the first `deaths` times.
+
+    It dies when those before it are done: processes that die end the job, and what others are at is then lost.
+    """
 
     num_shards: int
     settings: str = "sum"
@@ -113,6 +116,10 @@ class NumberWorker:
             noted = Path(self._plan.folder) / "deaths"
             deaths = len(noted.read_text()) if noted.exists() else 0
             if deaths < self._plan.deaths:
+                from tests.support import wait_until  # which imports much, and only who dies needs it
+
+                before = [Path(part_prefix).with_name(f"{one.key}.json") for one in self._plan.shards[: shard.number]]
+                wait_until(lambda: all(path.exists() for path in before))
                 noted.write_text("x" * (deaths + 1))
                 os.kill(os.getpid(), signal.SIGKILL)
         report = {"value": shard.number**2}
