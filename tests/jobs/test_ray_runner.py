@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,17 @@ import pytest
 from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.retro.whole import build, copy_of, outputs_of, project
+from tests.support import wait_until
 
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
+from tokenloom.corpus.plan import JobPlan
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError
+from tokenloom.jobs.folder import JobFolder
 from tokenloom.jobs.ray_runner import RayRunner
+from tokenloom.tokenizers.load import load_tokenizer
 
 # In a process of its own: Ray leaves warnings and threads behind, and this one is to stay clean.
 SCRIPT = """
@@ -64,6 +69,11 @@ def ray_workers(root: int) -> list[int]:
     return found
 
 
+def is_at_work(folder: JobFolder, plan: JobPlan, root: int) -> bool:
+    """Whether a Ray is at a job, some of which is done."""
+    return any(folder.report(shard) is not None for shard in plan.shards) and bool(ray_workers(root))
+
+
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
     """A folder with a short path: Ray makes sockets in it, whose paths may have 107 bytes at most."""
@@ -84,23 +94,28 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
     write_lines(tmp_path / "chat.jsonl", texts)
     (tmp_path / "image.jpg").write_bytes(b"image")
     write_lines(tmp_path / "pairs.jsonl", [{**text, "image": "image.jpg"} for text in texts])
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), str(short_folder)],
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.getcwd()},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
+    plan = plan_corpus(
+        [path],
+        tmp_path / "ray",
+        load_tokenizer(f"{tmp_path}/tokenizer.json"),
+        CorpusSettings(shard_bytes=400_000),
     )
-    killed = False
-    while process.poll() is None:
-        time.sleep(0.002)
-        if not killed and (tmp_path / "ray.job").exists() and (workers := ray_workers(process.pid)):
-            os.kill(workers[0], signal.SIGKILL)
-            killed = True
+    folder: JobFolder = JobFolder(f"{tmp_path}/ray.job", plan)
+    # We hold the first shard, so that the job cannot end, and one worker waits, until another has been killed.
+    with folder.joined(), folder.claimed(plan.shards[0], wait=False) as is_ours:
+        assert is_ours
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(tmp_path), str(short_folder)],
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.getcwd()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        wait_until(lambda: is_at_work(folder, plan, process.pid), seconds=240, process=process)
+        os.kill(ray_workers(process.pid)[0], signal.SIGKILL)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert killed
     told = output.splitlines()  # Ray tells of the worker in between
     assert told[0] == f"`{tmp_path / 'bad.jsonl'}` line 2: not JSON: Expecting value at column 1"
     assert told[-1] == f"1000 {-(-path.stat().st_size // 400_000)}"
