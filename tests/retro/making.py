@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +20,7 @@ DIMENSION = 16
 class LetterTokenizer:
     """Token i is letter i; 0 ends a document."""
 
-    sha256 = "letters"
+    sha256 = hashlib.sha256(b"letters").hexdigest()
     unique_identifiers: ClassVar = {"class": "letters"}
     vocab_size = 27
     eod = EOD

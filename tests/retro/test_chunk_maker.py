@@ -71,7 +71,7 @@ def test_what_ends_or_fills_a_chunk_is_no_text(tmp_path: Path):
 def test_what_decides_texts_and_vectors_is_told():
     chunks = as_chunk_maker(LetterTokenizer(), LetterEmbedder(), chunk_length=8)
     assert chunks.identity() == {
-        "tokenizer": "letters",
+        "tokenizer": LetterTokenizer.sha256,
         "vocab_size": 27,
         "eod": EOD,
         "embedder": "letters",
