@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,9 @@ from tests.object_store.proxy import FaultProxy
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, aws_environment
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
+
+_NUMBERS = itertools.count()
+"""Of buckets: each test has a name of its own."""
 
 
 @dataclass
@@ -64,7 +67,7 @@ def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         aws_secret_access_key=SECRET_KEY,
         region_name=REGION,
     )
-    name = f"bucket-{secrets.token_hex(4)}"
+    name = f"bucket-{next(_NUMBERS):08}"
     client.create_bucket(Bucket=name)
     close_storages()
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "object-cache"))
