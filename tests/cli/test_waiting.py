@@ -48,7 +48,7 @@ def silent_server() -> Iterator[str]:
 def stopped(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Sends Ctrl-C; returns the exit status, and what was said then."""
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     return process.returncode, errors
 
 
