@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, 
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 
-_NUMBERS = itertools.count()
-"""Of buckets: each test has a name of its own."""
+_SESSION, _NUMBERS = secrets.token_hex(2), itertools.count()
+"""What buckets are named by: no two of a session have one name, and those of another session hardly."""
 
 
 @dataclass
@@ -67,7 +68,7 @@ def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         aws_secret_access_key=SECRET_KEY,
         region_name=REGION,
     )
-    name = f"bucket-{next(_NUMBERS):08}"
+    name = f"bucket-{_SESSION}{next(_NUMBERS):04}"
     client.create_bucket(Bucket=name)
     close_storages()
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "object-cache"))
