@@ -78,8 +78,8 @@ class Loop:
         for kind in KINDS:
             _forked(lambda kind=kind: make_inputs(self.folder / kind, kind))  # type: ignore[misc]
 
-    def run(self, name: str, old: str, fault: str) -> None:
-        """Runs a case once."""
+    def run(self, name: str, old: str, fault: str) -> bool:
+        """Runs a case once; returns whether anything happened to it: it may end before the moment of its death."""
         case = CASES[name]
         before = {} if old == "none" else self._made(name, case, old)
         after = self._made(name, case, "new")
@@ -104,6 +104,7 @@ class Loop:
             self._check_failure(what, case, before, after, status=status)
         self.results[name, fault, {0: "ended", 1: "failed"}.get(status, "killed")] += 1
         self._told(what, lambda: _check(case, self.out, before, after, work, foreign))
+        return status != 0
 
     def _made(self, name: str, case: Case, kind: str) -> Files:
         """Returns what a case makes of inputs."""
@@ -305,7 +306,7 @@ def _failed(work: Callable[[], None], fault: str, at: int, folder: Path) -> int:
 
 
 def run_loop(folder: Path, *, kills: int, faults: int, seed: int, names: list[str], minutes: float = 1e9) -> Loop:
-    """Runs the cases in turn, so many times in all, or until the time is over."""
+    """Runs the cases in turn until so many were killed, and so many had a fault, or until the time is over."""
     loop = Loop(folder, random.Random(seed))
     loop.begin()
     kinds = [(name, old) for name in names for old in OLD if old == "none" or CASES[name].replaces]
@@ -315,7 +316,8 @@ def run_loop(folder: Path, *, kills: int, faults: int, seed: int, names: list[st
         if time.monotonic() > deadline:
             break
         if number < kills:
-            loop.run(*kinds[number % len(kinds)], "kill")
+            while not loop.run(*kinds[number % len(kinds)], "kill"):
+                pass
         if number < faults:
             loop.run(*kinds[number % len(kinds)], loop.rng.choice(FAULTS))
     return loop

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.support import wait_until
 from tokenloom import progress
 from tokenloom.progress import LineReporter, Task, Wait, WaitLines, if_stopped, reporting_to, task, waiting_for
 from tokenloom.rendering.progress_words import Amounts
@@ -110,12 +111,17 @@ def test_a_task_that_fails_ends_incomplete():
     assert watcher.ended == [("merge", False)]
 
 
+def threads_that_look() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "tokenloom-progress"]
+
+
 def test_the_thread_ends_when_nothing_is_open():
+    wait_until(lambda: not threads_that_look())  # that of an earlier test may still be at its end
     watcher = Watcher()
     with reporting_to(watcher):
         with task("merge", unit="bytes"):
             watcher.next()
-            [thread] = [each for each in threading.enumerate() if each.name == "tokenloom-progress"]
+            [thread] = threads_that_look()
         thread.join(20)
         assert not thread.is_alive()
         with waiting_for("a lock"):

@@ -165,9 +165,9 @@ def test_damaged_packs_are_told(tmp_path, rng):
 @pytest.mark.parametrize("weights", [None, [3.0, 1.0]])
 def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
     prefixes = [
-        write_corpus(tmp_path / name, random_documents(rng, count=count, longest=30, vocab_size=100))
+        write_corpus(tmp_path / name, [*random_documents(rng, count=count - 1, longest=30, vocab_size=100), range(9)])
         for name, count in (("a", 40), ("b", 90))
-    ]
+    ]  # the last is for validation, of which all others may be empty
     config = make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12, window_policy="best_fit")
     sizes = [None if weights is None else 100, None if weights is None else 10, 0]
     plan = plan_build(config, sizes)

@@ -89,7 +89,8 @@ def test_a_rank_that_never_calls_is_named(run, victim):
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     for rank, (_, message) in enumerate(outcomes.errors):
         if rank != victim:
-            assert re.match(rf"rank {victim} {MISSING}", message)
+            # beside ranks that a busy machine has held up for half as long
+            assert re.search(rf"(^|; )rank {victim} {MISSING}", message), message
 
 
 def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_one(run, tmp_path):
@@ -107,10 +108,15 @@ def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_on
 
 
 @pytest.mark.parametrize(
-    ("seconds", "how"), [(SILENCE_SECONDS * 2, "waiting"), (SILENCE_SECONDS * 2, "in Python"), (1.2, "in one call")]
+    ("seconds", "how", "silence"),
+    [
+        (SILENCE_SECONDS * 2, "waiting", SILENCE_SECONDS),
+        (SILENCE_SECONDS * 2, "in Python", SILENCE_SECONDS),
+        (3.0, "in one call", 5.0),  # and two seconds in which a busy machine may let others run
+    ],
 )
-def test_a_rank_that_builds_for_long_is_waited_for(run, seconds, how):
-    outcomes = run("be_slow", seconds=seconds, how=how, silence=SILENCE_SECONDS)
+def test_a_rank_that_builds_for_long_is_waited_for(run, seconds, how, silence):
+    outcomes = run("be_slow", seconds=seconds, how=how, silence=silence)
     assert outcomes.results == ["built by 0"] * 4
 
 

@@ -219,6 +219,28 @@ def test_an_answer_counts_although_the_collector_ended_right_after_it():
     assert member.verdict["message"] == "rank 1 on `host` (pid 1) died or ended during the next step"
 
 
+def test_who_comes_when_the_meetings_have_just_ended_learns_why():
+    seconds = {0: 30, 1: 31, 2: 31}
+    seats = [
+        Seat(Ranks(rank=rank, world_size=3, host="host"), pid=1, silence_seconds=seconds[rank], now=0.0)
+        for rank in range(3)
+    ]
+    collector = seats[2]
+    for rank in range(2):  # the hello of rank 0 ends the meetings before the connection of rank 1 stands
+        seats[rank].attend("the build")
+        seats[rank].arrive(2)
+        collector.arrive(rank)
+        for _, message in seats[rank].outbox:
+            collector.hear(rank, message)
+    for receiver, message in collector.outbox:
+        seats[receiver].hear(2, message)
+    for rank in range(2):
+        seats[rank].lose(2)
+        seats[rank].tick(0.1)
+    assert {seat.verdict["failure"] for seat in seats} == {"DivergenceError"}
+    assert seats[1].verdict == collector.verdict
+
+
 def test_who_left_because_of_a_death_is_not_blamed_for_it():
     collector = Seat(Ranks(rank=3, world_size=4, host="host"), pid=1, silence_seconds=60, now=0.0)
     for rank in range(3):

@@ -646,7 +646,7 @@ def main(
     outcome["time"] = time.monotonic()
     if "kind" in outcome and has_limit:  # what is left matters where somebody was silent
         with suppress(TimeoutError):
-            wait_until(lambda: not ranks_threads() and count_sockets() <= me.sockets, seconds=2)
+            wait_until(lambda: not ranks_threads() and count_sockets() <= me.sockets, seconds=10)
         outcome["left"] = (ranks_threads(), max(0, count_sockets() - me.sockets))
     connection.send(outcome)
     connection.poll(30)  # the test has heard from all

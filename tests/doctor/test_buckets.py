@@ -76,11 +76,12 @@ def test_wrong_credentials_are_a_problem(bucket, monkeypatch):
 
 
 def test_an_endpoint_where_nothing_listens_is_a_problem(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setattr(endpoint, "_PATIENCE_SECONDS", 0.1)
-    (found,), _ = look("s3://bucket/x")
+    with socket.socket() as silent:  # which keeps the port from others
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        (found,), _ = look("s3://bucket/x")
     assert found.verdict is Verdict.problem
     assert f"the endpoint of AWS_ENDPOINT_URL=http://127.0.0.1:{port} cannot be reached" in found.text
 

@@ -59,11 +59,13 @@ def catalogue(tmp_path, prefixes):
 
 @pytest.fixture
 def corpus(tmp_path, rng):
-    """Twelve pairs, their catalogue and their merge."""
+    """Twelve pairs, none of them without tokens, their catalogue and their merge."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     pairs = [
-        write_corpus(folder / f"{number:02}", random_documents(rng, count=9, longest=30, vocab_size=90))
+        write_corpus(
+            folder / f"{number:02}", [*random_documents(rng, count=8, longest=30, vocab_size=90), [number, 89]]
+        )
         for number in range(12)
     ]
     build_catalogue(pairs, f"{folder}/catalogue")

@@ -61,10 +61,10 @@ def ray_workers(root: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes()
-            group = os.getpgid(int(entry.name)) if entry.name.isdigit() else -1
+            is_ours = line.startswith(b"ray::_do_shard") and os.getsid(os.getpgid(int(entry.name))) == root
         except (OSError, ValueError):
             continue
-        if line.startswith(b"ray::_do_shard") and os.getsid(group) == root:
+        if is_ours:
             found.append(int(entry.name))
     return found
 

@@ -266,9 +266,11 @@ def test_packs_are_nearly_as_full_as_those_of_all_documents(seed, length, extra)
     lengths = np.random.default_rng(seed).integers(1, 120, size=3 * GROUP_DOCUMENTS).astype(np.int32)
     report = best_fit_report(lengths, sequence_length=length, extra=extra)
     found = count_packs_of(lengths, sequence_length=length, extra=extra, key=KEY, pair=0)
-    assert report.num_packs <= found <= report.num_packs + 6
-    one = count_packs_of(lengths[:GROUP_DOCUMENTS], sequence_length=length, extra=extra, key=KEY, pair=0)
-    assert one == best_fit_report(lengths[:GROUP_DOCUMENTS], sequence_length=length, extra=extra).num_packs
+    groups = np.split(lengths, 3)
+    assert found == sum(best_fit_report(group, sequence_length=length, extra=extra).num_packs for group in groups)
+    assert abs(found - report.num_packs) <= 12  # of more than 1100; best-fit is no optimum: by luck, it may be fewer
+    one = count_packs_of(groups[0], sequence_length=length, extra=extra, key=KEY, pair=0)
+    assert one == best_fit_report(groups[0], sequence_length=length, extra=extra).num_packs
 
 
 def test_threads_get_what_one_gets() -> None:

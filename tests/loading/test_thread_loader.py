@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.loading.batches import CHANGES, assert_equal_batches, stacked
 from tests.loading.fake_run import FakeRun
 from tests.loading.threads import Slow, loader_threads
-from tests.support import flat, make_dataset, write_corpus
+from tests.support import flat, make_dataset, wait_until, write_corpus
 from torch.utils.data import DataLoader
 
 from tokenloom import BlendedDataset, ConfigError, ThreadLoader
@@ -45,7 +45,7 @@ def test_batches_are_the_samples_in_order(prefix, change, num_threads, read_ahea
 
 def test_threads_work_at_once_and_order_stays(prefix):
     dataset = make_dataset(prefix, num_samples=40)
-    slow = Slow(dataset)
+    slow = Slow(dataset, waits_for=2)
     sampler = MegatronPretrainingSampler(32, 0, 2, 0, 1)
     loader = ThreadLoader(slow, sampler, num_threads=4, read_ahead=4)
     assert_equal_batches(loader, stacked(dataset, sampler))
@@ -63,7 +63,8 @@ def test_no_more_is_read_ahead_than_asked(prefix):
 
     batches = iter(ThreadLoader(Noting(), [[k] for k in range(20)], read_ahead=3))
     next(batches)
-    time.sleep(0.05)
+    wait_until(lambda: len(asked) >= 4)
+    time.sleep(0.05)  # in which a fifth would come
     assert len(asked) == 4  # one handed out, three ahead
     batches.close()
 

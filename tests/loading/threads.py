@@ -5,17 +5,26 @@ from __future__ import annotations
 import threading
 import time
 
+from tests.support import wait_until
+
 
 def loader_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("tokenloom-loader")]
 
 
 class Slow:
-    """A dataset whose batches take their time, the first ones longest, and fail where they are told to."""
+    """A dataset whose batches take their time, the first ones longest, and fail where they are told to.
 
-    def __init__(self, dataset, fails_at=None):
+    Args:
+        dataset: what it reads.
+        fails_at: a position whose batch fails.
+        waits_for: batches that must be under way at once before the first of them goes on.
+    """
+
+    def __init__(self, dataset, fails_at=None, *, waits_for=1):
         self.dataset = dataset
         self.fails_at = fails_at
+        self.waits_for = waits_for
         self.most_under_way = self.under_way = 0
         self.lock = threading.Lock()
 
@@ -23,6 +32,7 @@ class Slow:
         with self.lock:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
+        wait_until(lambda: self.most_under_way >= self.waits_for)
         time.sleep(0.02 / (1 + positions[0]))
         with self.lock:
             self.under_way -= 1

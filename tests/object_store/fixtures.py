@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from tests.object_store.proxy import FaultProxy
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, aws_environment
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
+
+_SESSION, _NUMBERS = secrets.token_hex(2), itertools.count()
+"""What buckets are named by: no two of a session have one name, and those of another session hardly."""
 
 
 @dataclass
@@ -64,7 +68,7 @@ def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         aws_secret_access_key=SECRET_KEY,
         region_name=REGION,
     )
-    name = f"bucket-{secrets.token_hex(4)}"
+    name = f"bucket-{_SESSION}{next(_NUMBERS):04}"
     client.create_bucket(Bucket=name)
     close_storages()
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "object-cache"))

@@ -48,11 +48,14 @@ class FaultProxy:
     Attributes:
         faults: what goes wrong from now on.
         counts: requests by method, faults by kind, and `body_bytes` sent to clients for GET.
+        most_at_once: requests that were under way together.
     """
 
     def __init__(self, upstream_port: int, *, seed: int = 0) -> None:
         self.faults = Faults()
         self.counts: Counter[str] = Counter()
+        self.most_at_once = 0
+        self._num_under_way = 0
         self._upstream_port = upstream_port
         self._random = random.Random(seed)
         self._ready = threading.Event()
@@ -93,8 +96,13 @@ class FaultProxy:
             while (head := await _read_head(reader)) and not self.faults.down:
                 if upstream is None:
                     upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
-                if not await self._exchange(head, reader, writer, upstream):
-                    break
+                self._num_under_way += 1
+                self.most_at_once = max(self.most_at_once, self._num_under_way)
+                try:
+                    if not await self._exchange(head, reader, writer, upstream):
+                        break
+                finally:
+                    self._num_under_way -= 1
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:

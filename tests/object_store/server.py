@@ -49,7 +49,8 @@ class S3Server:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="swift-"))
-        self._ports = dict(zip(_SERVICES, _free_ports(len(_SERVICES)), strict=True))
+        self._reserved = {name: _reserved_port() for name in _SERVICES}
+        self._ports = {name: each.getsockname()[1] for name, each in self._reserved.items()}
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -75,6 +76,9 @@ class S3Server:
         except BaseException:
             self.stop()
             raise
+        finally:
+            for each in self._reserved.values():
+                each.close()
         return self
 
     def __exit__(
@@ -145,15 +149,12 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def _reserved_port() -> socket.socket:
+    """Returns a socket that keeps a port from others until a server listens there, which reuses the address."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
 
 
 def aws_environment(endpoint: str, *, secret: str = SECRET_KEY) -> dict[str, str]:

@@ -32,7 +32,7 @@ def test_equal_lengths_are_dealt_out_equally():
 @pytest.mark.parametrize("num_ranks", [8, 64])
 @pytest.mark.parametrize("kind", ["lognormal", "bimodal"])
 def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
-    count = 128 * num_ranks
+    count = 512 * num_ranks  # so many that chance evens out
     if kind == "lognormal":
         lengths = np.clip(rng.lognormal(np.log(800), 1.0, size=count).astype(np.int64), 1, 8192)
     else:
@@ -44,16 +44,16 @@ def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
     )
     longest_first = -np.sort(-lengths)
     least = least_slowest_cost(longest_first, model.cost(longest_first, 1), 8192, num_ranks)
-    assert ours.max(axis=1).sum() < 1.07 * least  # at most 1.049 in 420 draws
+    assert ours.max(axis=1).sum() < 1.04 * least  # at most 1.022 in 3743 draws
     assert ours.max(axis=1).sum() < 0.75 * in_order.max(axis=1).sum()
     assert len(ours) <= -(-int(lengths.sum()) // (8192 * num_ranks)) + 1
     assert len(ours) < len(in_order)
 
 
 def test_ranks_take_turns_with_the_costliest_packs(rng):
-    lengths = np.clip(rng.lognormal(7, 1.0, size=2048).astype(np.int64), 1, 8192)
+    lengths = np.clip(rng.lognormal(7, 1.0, size=8192).astype(np.int64), 1, 8192)
     totals = rank_costs(CostBalancedScheduler(8192, 1, 16).plan(lengths), lengths, PolynomialCost()).sum(axis=0)
-    assert totals.max() / totals.mean() < 1.02
+    assert totals.max() / totals.mean() < 1.006  # at most 1.0031 in 3848 draws; without turns at least 1.0091
 
 
 @pytest.mark.parametrize(

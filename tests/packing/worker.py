@@ -265,7 +265,7 @@ class Cursed(torch.Tensor):
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
     """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
     if how == "freeze":
-        set_rank_silence_seconds(2)
+        set_rank_silence_seconds(4)
         agree("the colour", "blue")
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
 

@@ -119,7 +119,9 @@ def peer_refuses(dataset):
 
 def test_indices_files_and_samples_are_the_same(tmp_path, rng):
     compared = 0
-    for number in range(8):
+    for number in range(100):
+        if number >= 8 and compared:  # of a few corpora there are no samples to compare
+            break
         folder = tmp_path / str(number)
         folder.mkdir()
         settings = draw_settings(rng)
@@ -223,6 +225,7 @@ def test_the_builder_makes_the_same_splits_of_one_prefix(tmp_path, rng, per_spli
     prefixes = []
     for name in "abc":
         documents = random_documents(rng, count=40, longest=60, vocab_size=vocab_size)
+        documents[::8] = [np.arange(3)] * 5  # each split has tokens: the peer waits for ever for samples of nothing
         documents.append(np.arange(3))
         prefixes.append(write_corpus(tmp_path / name, documents, dtype=np.int32))
     if per_split:

@@ -49,7 +49,10 @@ def test_a_text_alone_is_a_document_of_one_text():
 
 
 @given(
-    hashes=hash_rows, more=hash_rows, seed=st.integers(0, 2**64 - 1), shares=st.lists(st.floats(0.01, 5), min_size=1)
+    hashes=hash_rows,
+    more=hash_rows,
+    seed=st.integers(0, 2**64 - 1),
+    shares=st.lists(st.floats(0.01, 5), min_size=1, max_size=127),
 )
 def test_other_documents_change_nothing(hashes: np.ndarray, more: np.ndarray, seed: int, shares: list[float]):
     alone = split_of(hashes, seed=seed, shares=shares)

@@ -38,6 +38,8 @@ def test_lines_are_broken_after_a_space_of_their_last_half():
     assert lines("漢字漢字", 5) == ["漢字", "漢字"]
     assert lines("abc", 3) == ["abc"]
     assert lines("abce\u0301", 4) == ["abce\u0301"]
+    assert lines("ab \u0301cd", 4) == ["ab \u0301c", "d"]
+    assert lines("0 \u03000", 2) == ["0 \u0300", "0"]
     assert lines("one two three", 0) == ["one two three"]
     assert lines("", 8) == []
 
@@ -64,7 +66,7 @@ def test_nothing_joins_what_is_before_it():
     assert apart("") == ""
 
 
-@given(st.text(), st.integers(2, 30))
+@given(st.text() | st.text(" ab漢\u0301\u200d"), st.integers(2, 30))
 def test_lines_hold_all_of_the_text_and_fit(text, width):
     found = lines(text, width)
     assert "".join(found) == text

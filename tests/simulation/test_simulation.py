@@ -64,7 +64,7 @@ def journal_goes_first(monkeypatch):
 
 
 def no_lock(monkeypatch):
-    monkeypatch.setattr(output_lock, "_acquire", lambda path, key: None)
+    monkeypatch.setattr(output_lock, "_acquire", lambda path, key, *, is_brief: None)
 
 
 def no_sync_of_files(monkeypatch):
@@ -147,6 +147,7 @@ def test_planted_bugs_are_found(scenario, plant, monkeypatch):
     tally = run_seeds(scenario, range(100_000), seconds=60, most_failures=1)
     print(f"{plant.__name__}: found after {tally.num_runs} seeds: {tally.failures}")
     assert tally.failures
+    assert not any("TypeError" in problem for problem in tally.failures.values()), "what is planted does not fit"
 
 
 def test_processes_that_wait_for_each_other_are_found():

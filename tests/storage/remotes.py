@@ -9,7 +9,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 BLOCK = 1 << 14
 SETTINGS = ObjectStorageSettings(
-    cache_bytes=8 * (BLOCK + 4), block_bytes=BLOCK, read_ahead_bytes=1 << 16, timeout_seconds=2, deadline_seconds=20
+    cache_bytes=8 * (BLOCK + 4), block_bytes=BLOCK, read_ahead_bytes=1 << 16, timeout_seconds=10, deadline_seconds=60
 )
 
 

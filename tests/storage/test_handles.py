@@ -6,13 +6,10 @@ import os
 import threading
 
 import pytest
+from tests.storage.descriptors import num_open
 
 from tokenloom.storage.handles import HandlePool
 from tokenloom.storage.local import MappedFile, PositionalFile
-
-
-def num_open() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture
@@ -23,18 +20,17 @@ def paths(tmp_path):
     return [str(path) for path in made]
 
 
-def test_a_pool_keeps_at_most_its_capacity_open(paths):
+def test_a_pool_keeps_at_most_its_capacity_open(tmp_path, paths):
     pool = HandlePool(3)
-    before = num_open()
     for path in paths * 2:
         with pool.lease(path, path) as (handle, is_new):
             assert is_new
             assert os.pread(handle, 1, 0)
     assert len(pool) == 3
-    assert num_open() == before + 3
+    assert num_open(tmp_path) == 3
     for path in paths:
         pool.forget(path)
-    assert num_open() == before
+    assert num_open(tmp_path) == 0
 
 
 def test_a_file_used_lately_stays_open(paths):
@@ -88,27 +84,25 @@ def test_a_forked_child_can_lease_though_a_thread_held_the_lock(paths):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_finalizer_that_runs_while_the_lock_is_held_waits_for_nothing(paths):
+def test_a_finalizer_that_runs_while_the_lock_is_held_waits_for_nothing(tmp_path, paths):
     pool = HandlePool(12)
     for path in paths[:2]:
         with pool.lease(path, path):
             pass
-    before = num_open()
     with pool._lock:  # as when the garbage is collected in the middle of a lease
         pool.forget(paths[0])
-        assert num_open() == before
+        assert num_open(tmp_path) == 2
     with pool.lease(paths[1], paths[1]) as (_, is_new):
         assert not is_new
-    assert num_open() == before - 1
+    assert num_open(tmp_path) == 1
 
 
 def test_two_thousand_files_are_read_with_few_descriptors(tmp_path):
     files = []
-    before = num_open()
     for number in range(2000):
         path = tmp_path / str(number)
         path.write_bytes(number.to_bytes(4, "little"))
         files.append(PositionalFile(str(path)) if number % 2 else MappedFile(str(path)))
     for number, file in enumerate(files):
         assert int.from_bytes(file.read(0, 4).tobytes(), "little") == number
-    assert num_open() - before <= 256
+    assert num_open(tmp_path) <= 256

@@ -6,6 +6,7 @@ import os
 import threading
 
 import pytest
+from tests.storage.descriptors import num_open
 
 from tokenloom.errors import StorageError
 from tokenloom.storage.local import MappedFile, PositionalFile, file_size, map_file
@@ -93,12 +94,11 @@ def test_a_file_replaced_before_its_first_read_is_reported(path, kind):
     assert caught.value.hint == "open the dataset again"
 
 
-def test_handles_are_closed(path):
-    before = len(os.listdir("/proc/self/fd"))
+def test_handles_are_closed(tmp_path, path):
     for _ in range(20):
         PositionalFile(path).read(0, 1)
         MappedFile(path).read(0, 1)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert num_open(tmp_path) == 0
 
 
 def test_positional_reads_are_safe_from_several_threads(path):

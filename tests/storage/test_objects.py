@@ -60,11 +60,10 @@ def test_a_large_read_is_several_requests(bucket, remote, data):
 
 def test_many_reads_are_made_at_once(bucket, remote, data):
     bucket.proxy.faults = Faults(latency_seconds=0.2)
-    started = time.monotonic()
     offsets = [2000 * number for number in range(16)]
     parts = [part.tobytes() for part in remote.read_many(offsets, [10] * 16)]
     assert parts == [data[offset : offset + 10] for offset in offsets]
-    assert time.monotonic() - started < 16 * 0.2
+    assert bucket.proxy.most_at_once > 1
 
 
 def test_announced_ranges_are_there_when_they_are_read(bucket, remote, data):
@@ -128,9 +127,16 @@ def test_a_proxy_that_cuts_every_tenth_body_short(bucket, remote, data):
 def test_an_endpoint_that_is_down_for_a_while(bucket, remote, data):
     read(remote, 0, 10)
     bucket.proxy.faults = Faults(down=True)
-    threading.Timer(1.5, lambda: setattr(bucket.proxy, "faults", Faults())).start()
+
+    def come_back() -> None:
+        wait_until(lambda: storage_statistics()[remote.path].retries >= 2)
+        bucket.proxy.faults = Faults()
+
+    thread = threading.Thread(target=come_back)
+    thread.start()
     assert read(remote, 1000, 100) == data[1000:1100]
     assert storage_statistics()[remote.path].retries >= 2
+    thread.join()
 
 
 def test_an_endpoint_that_stays_down_is_given_up(bucket, remote):
@@ -143,8 +149,8 @@ def test_an_endpoint_that_stays_down_is_given_up(bucket, remote):
 
 
 def test_a_wait_without_an_answer_ends(bucket, remote, data):
-    settings = ObjectStorageSettings(block_bytes=BLOCK, timeout_seconds=0.3, deadline_seconds=20)
-    bucket.proxy.faults = Faults(every={"slow_first_byte": 2}, slow_seconds=3)
+    settings = ObjectStorageSettings(block_bytes=BLOCK, timeout_seconds=2, deadline_seconds=60)
+    bucket.proxy.faults = Faults(every={"slow_first_byte": 2}, slow_seconds=60)
     remote = RemoteFile(remote.path, settings, remote.version)
     for offset in (0, 3 * BLOCK):
         assert read(remote, offset, 10) == data[offset : offset + 10]

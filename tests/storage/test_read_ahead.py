@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import wait_until
 
 from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
 
@@ -50,11 +51,8 @@ def announce(ahead: ReadAhead[int], source: Source, *numbers: int) -> None:
 
 
 def settle(ahead: ReadAhead[int], source: Source, count: int) -> None:
-    for _ in range(1000):
-        if len(source.loaded) >= count:
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError(f"{source.loaded} instead of {count} loads")
+    """Waits until so many have been loaded, and are here."""
+    wait_until(lambda: len(source.loaded) >= count and not ahead.num_loading)
 
 
 def test_what_was_announced_is_there_before_it_is_asked_for(ahead, source):

@@ -164,8 +164,9 @@ def test_a_signed_pair_is_read_and_carries_no_signature(unsigned, tmp_path):
     for address in addresses:
         for value in address.partition("?")[2].split("&"):
             name, _, secret = value.partition("=")
-            assert secret not in shown, name
-            assert secret.encode() not in data, name
+            told = secret if len(secret) > 4 else value  # as many digits are in hashes and numbers of ports by chance
+            assert told not in shown, name
+            assert told.encode() not in data, name
     assert pickle.loads(data)[1].tolist() == [4, 5]
 
 

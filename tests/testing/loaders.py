@@ -179,15 +179,16 @@ def always_raises(rank, world_size, state):
 
 def hangs(rank, world_size, state):
     if state and rank == 1:
+        print("hangs", flush=True)
         time.sleep(1000)
     return Counting(rank, world_size, start_of(state))
 
 
 def dies(rank, world_size, state):
-    if state:
+    if state and rank == 0:
         print("out of memory", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return Counting(rank, world_size)
+    return Counting(rank, world_size, start_of(state))
 
 
 def has_no_state(rank, world_size, state):

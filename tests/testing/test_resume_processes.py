@@ -42,6 +42,23 @@ def test_all_that_a_rank_has_started_is_killed(tmp_path):
     wait_until(is_gone)
 
 
+def test_a_rank_that_leads_no_group_yet_is_killed_too(tmp_path):
+    process = Plain(subprocess.Popen(["sleep", "60"]))
+    with Ranks(str(tmp_path), 1, 20) as ranks:
+        ranks.add(process)
+    assert process.how_it_ended() == "-9"
+
+
+class Plain:
+    """A process of this group, as a fork is before its first steps."""
+
+    def __init__(self, process):
+        self.process, self.pid = process, process.pid
+
+    def how_it_ended(self):
+        return None if self.process.poll() is None else str(self.process.returncode)
+
+
 @pytest.mark.parametrize(
     ("code", "timeout", "how"),
     [("", 20, ""), ("raise SystemExit(3)", 20, "exited with 3"), ("import time; time.sleep(1000)", 0.05, HUNG)],

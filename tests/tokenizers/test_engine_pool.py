@@ -8,6 +8,7 @@ from tests.preprocess.corpus import (
     make_tokenizer,
 )
 
+from tokenloom.tokenizers import engine_pool
 from tokenloom.tokenizers.engine_pool import EnginePool
 from tokenloom.tokenizers.engines import (
     EngineChoice,
@@ -41,6 +42,7 @@ def test_engine_that_has_read_much_is_replaced_when_memory_is_short():
 def test_memory_that_was_there_before_the_engines_is_not_theirs():
     tokenizer = make_tokenizer(byte_level_json())
     choice, created = recorded_choice(tokenizer)
+    engine_pool._return_freed_memory()  # what earlier tests have freed would go in the middle of this one
     before = np.ones(512 << 20, dtype=np.uint8)
     pool = EnginePool(tokenizer, choice, num_workers=1, renewal_bytes=0)
     for _ in range(5):

@@ -111,6 +111,8 @@ class Seat:
         for record in self._early:
             self._send(rank, {"kind": "report", "record": record})
         self._early.clear()
+        if self.verdict is not None:  # who comes just when meetings end takes their end for a death otherwise
+            self._send(rank, {"kind": "verdict", "record": self.verdict})
 
     def hear(self, rank: int, message: Record) -> None:
         """Takes a message of a peer."""

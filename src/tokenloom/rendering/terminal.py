@@ -103,8 +103,8 @@ def _break_after(cells: list[tuple[str, str]], width: int) -> int:
     for number in range(len(cells), 0, -1):
         if column * 2 < width:
             break
-        if cells[number - 1][0] == " ":
-            return number
+        if cells[number - 1][0] == " " and all(_width_of(char) for char, _ in cells[number : number + 1]):
+            return number  # a mark on the space stays with it
         column -= _width_of(cells[number - 1][0])
     return len(cells)
 

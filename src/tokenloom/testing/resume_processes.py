@@ -25,6 +25,7 @@ HUNG = "hung"
 
 _SECONDS_BETWEEN_LOOKS = 0.005
 _SECONDS_TO_END = 10.0
+_SECONDS_TO_BEGIN_TO_SAY_WHERE = 5.0
 _SECONDS_TO_SAY_WHERE = 0.3
 _MOST_LOG_LINES = 12
 _MOST_FRAMES = 4
@@ -66,8 +67,7 @@ class Ranks:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
         deadline = time.monotonic() + _SECONDS_TO_END
         for process in self._processes:
             while process.how_it_ended() is None and time.monotonic() < deadline:
@@ -119,11 +119,30 @@ class Ranks:
                     continue  # its last words
                 yield rank, ended
             elif time.monotonic() - self._heard[rank] > self.timeout:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGUSR1)  # where it stands, if it can tell
-                time.sleep(_SECONDS_TO_SAY_WHERE)
+                self._let_say_where(rank)
                 yield rank, HUNG
         time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _let_say_where(self, rank: int) -> None:
+        """Lets a rank print where it stands, if it can: on a busy machine it may take a while to begin."""
+        process, log = self._processes[rank], f"{self.path(rank)}.log"
+        before = size_of(log)
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + _SECONDS_TO_BEGIN_TO_SAY_WHERE
+        while size_of(log) == before and process.how_it_ended() is None and time.monotonic() < deadline:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_SECONDS_TO_SAY_WHERE)
+
+
+def _kill(process: RankProcess) -> None:
+    """Kills a rank and its group; a fork of a moment ago leads none yet, and has started nothing."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        if process.how_it_ended() is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
 
 def read_text(path: str) -> str:
@@ -133,6 +152,14 @@ def read_text(path: str) -> str:
             return stream.read()
     except FileNotFoundError:
         return ""
+
+
+def size_of(path: str) -> int:
+    """Returns the bytes of a file; 0 if there is none."""
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
 
 
 def last_lines(path: str) -> str | None:
