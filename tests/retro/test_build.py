@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, maker
-from tests.retro.whole import SETTINGS, build, copy_of, outputs_of, project
+from tests.retro.whole import PREFIXES, SETTINGS, build, copy_of, outputs_of, project
+from tests.support import write_sentences
 
 from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.jobs.running import local_runner
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.block_job import differing_blocks
@@ -69,6 +71,24 @@ def test_two_builds_are_the_same_and_nothing_is_made_twice(tmp_path: Path, rng: 
     build(corpora)
     assert times == {path: os.stat(path).st_mtime_ns for path in Path(corpora.folder).rglob("*.hdf5")}
     assert not list(tmp_path.rglob("*.job"))
+
+
+def test_empty_documents_change_nothing(tmp_path: Path, rng: np.random.Generator):
+    plain = project(tmp_path / "plain", rng)
+    other = RetroProject(tmp_path / "other")
+    Path(other.data_folder).mkdir(parents=True)
+    for name in PREFIXES:
+        documents = [[tokens] for tokens in IndexedDataset(plain.data_prefix(name))]
+        places = np.sort(rng.integers(0, len(documents) + 1, 10)).tolist()
+        for place in places[::-1]:
+            documents.insert(place, [])
+        write_sentences(other.data_prefix(name), documents)
+    build(plain)
+    build(other)
+    assert outputs_of(other) == outputs_of(plain)
+    [sample, same] = [datasets_of(made)[0][3] for made in (plain, other)]
+    for name, values in sample.items():
+        assert np.array_equal(values, same[name])
 
 
 def test_other_settings_are_refused_and_replace_what_is_there_when_they_may(tmp_path: Path, rng: np.random.Generator):

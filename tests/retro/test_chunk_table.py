@@ -96,14 +96,14 @@ def test_lengths_and_ends_are_read_from_the_data_set(tmp_path):
 
 def test_documents_that_are_not_there_are_refused(tmp_path):
     write_corpus(str(tmp_path / "data"), [np.ones(3, dtype=np.uint16)])
-    with pytest.raises(ConfigError, match=r"expected documents in \[0, 1\), got \[0, 2\)"):
+    with pytest.raises(ConfigError, match=r"expected sequences in \[0, 1\), got \[0, 2\)"):
         documents_in(IndexedDataset(str(tmp_path / "data")), 0, 2, eod=EOD)
 
 
 def test_documents_of_several_sequences_are_refused(tmp_path):
     prefix = str(tmp_path / "data")
     write_sentences(prefix, [[np.ones(3, dtype=np.uint16), np.ones(2, dtype=np.uint16)]])
-    with pytest.raises(ConfigError, match="expected documents of one sequence each, found 2 sequences in 1 documents"):
+    with pytest.raises(ConfigError, match="expected documents of one sequence each, found 2 sequences in document 0"):
         documents_in(IndexedDataset(prefix), 0, 1, eod=EOD)
 
 

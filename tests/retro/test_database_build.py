@@ -167,5 +167,5 @@ def test_documents_of_several_sequences_are_refused(tmp_path: Path):
     with IndexedDatasetBuilder(f"{project.data_prefix('web')}.bin", dtype=np.uint16) as builder:
         builder.add_document(np.arange(1, 6, dtype=np.uint16), [2, 3])
         builder.finalize(f"{project.data_prefix('web')}.idx")
-    with pytest.raises(ConfigError, match="expected documents of one sequence each, found 2 sequences in 1 documents"):
+    with pytest.raises(ConfigError, match="expected documents of one sequence each, found 2 sequences in document 0"):
         build_database(project, maker(), SETTINGS)

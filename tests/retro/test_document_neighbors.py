@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, letters, maker, project_of
-from tests.support import write_corpus
+from tests.support import write_corpus, write_sentences
 
 from tokenloom.errors import ConfigError
 from tokenloom.retro.build import RetroBuildSettings, build_retro
@@ -49,6 +49,25 @@ def test_the_last_document_may_be_counted_from_the_end(tmp_path: Path):
     assert neighbors_in_pair(vectors, -1, k=1) == neighbors_in_pair(vectors, 2, k=1)
     with pytest.raises(IndexError, match=r"document 3 of `.*corpus` was asked for, but it has 3"):
         neighbors_in_pair(vectors, 3, k=1)
+
+
+def test_empty_documents_are_counted(tmp_path: Path):
+    prefix = write_sentences(tmp_path / "corpus", [[], [letters("abcd")], [], [letters("abcd")], [letters("mmmm")]])
+    vectors = open_pair_vectors(prefix, maker())
+    found = neighbors_in_pair(vectors, 1, k=2)
+    assert [each.document for each in found.documents] == [3, 4]
+    assert found.documents[0].nearest.chunk.document == 3
+    assert found.documents[0].own.document == 1
+    assert neighbors_in_pair(vectors, 2, k=2).documents == ()
+
+
+def test_empty_documents_of_a_project_are_counted(tmp_path: Path):
+    made = project_of(tmp_path, web=[letters("mmmm"), letters("nnnn")])
+    prefix = write_sentences(made.data_prefix("books"), [[], [letters("abcd")], [], [letters("abcd")]])
+    build_retro(made.folder, SETTINGS, tokenizer=LetterTokenizer(), embedder=LetterEmbedder())
+    found = neighbors_in_project(RetroProject(made.folder), prefix, 1, maker(), k=2)
+    assert [(each.prefix, each.document) for each in found.documents] == [(prefix, 3), (made.data_prefix("web"), 0)]
+    assert neighbors_in_project(RetroProject(made.folder), prefix, 0, maker(), k=2).documents == ()
 
 
 @pytest.mark.parametrize("texts", [["zz"], ["ab"], ["ab", "zz"]])

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.retro.making import EOD, letters, maker
-from tests.support import write_corpus
+from tests.support import write_corpus, write_sentences
 
 from tokenloom.errors import InputError
+from tokenloom.retro.neighbor_order import order_by_neighbors
 from tokenloom.retro.pair_duplicates import (
     NearDuplicates,
     describe_near_duplicates,
@@ -50,6 +51,17 @@ def test_chunks_of_a_benchmark_are_found_in_a_corpus(tmp_path: Path):
         (1, 0, 1.0, 0.5),
         (1, 2, 1.0, 0.5),
     ]
+
+
+def test_empty_documents_are_counted_and_found_nowhere(tmp_path: Path):
+    documents = [[], [letters("abcdmmmm")], [], [], [letters("ponmabcd")]]
+    corpus = open_pair_vectors(write_sentences(tmp_path / "corpus", documents), maker())
+    found = report(corpus)
+    assert places(found) == [(1, 0, 4, 4)]
+    assert [(each.first, each.second) for each in found.documents] == [(1, 4)]
+    index = open_pair_index(corpus, num_queries=2, of_documents=True)
+    order = order_by_neighbors(corpus.documents, index).order
+    assert corpus.numbers.with_empty_ones(order).tolist() == [1, 4, 0, 2, 3]
 
 
 def test_pairs_inside_a_document_or_of_short_chunks_do_not_count(tmp_path: Path):

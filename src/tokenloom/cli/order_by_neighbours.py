@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
     documents = vectors.documents
     index = open_pair_index(vectors, num_queries=len(documents), string=options.index, of_documents=True, notice=say)
     found = order_by_neighbors(documents, index, num_neighbors=options.k)
-    pair = write_reordered(vectors.prefix, found.order, options.output_prefix, overwrite=options.overwrite)
+    order = vectors.numbers.with_empty_ones(found.order)
+    pair = write_reordered(vectors.prefix, order, options.output_prefix, overwrite=options.overwrite)
     if options.json:
         print_json(
             {

@@ -15,6 +15,7 @@ from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.build import retro_samples
 from tokenloom.retro.chunk_database import MISSING
 from tokenloom.retro.dataset import RetroDataset
+from tokenloom.retro.document_numbers import DocumentNumbers
 from tokenloom.retro.project import RetroProject
 from tokenloom.retro.recorded import RecordedSettings, recorded_settings, tokenizer_of_project
 
@@ -154,10 +155,14 @@ def _decoded_sample(
     documents, _ = dataset.chunk_dataset.documents_of(np.array([position]))
     length = dataset.chunk_dataset.chunk_length
     names = [info.prefix for info in project.infos]
+    numbers = [DocumentNumbers(pair) for pair in project.datasets]
+
+    def shown(data: int, sequence: int) -> int:
+        return int(numbers[data].of_sequences(np.array([sequence]))[0])
 
     def retrieved(number: int, tokens: Sequence[int]) -> RetrievedChunk:
-        data, document, start, stop = database.chunks[number, :4].tolist()
-        text = _text(tokens[: stop - start], tokenizer)
+        data, sequence, start, stop = database.chunks[number, :4].tolist()
+        document, text = shown(data, sequence), _text(tokens[: stop - start], tokenizer)
         return RetrievedChunk(chunk=number, data=names[data], document=document, start=start, stop=stop, text=text)
 
     chunks = []
@@ -174,7 +179,7 @@ def _decoded_sample(
         split=split,
         sample=position,
         num_samples=dataset.num_queried_samples,
-        documents=tuple((names[data], document) for data, document in documents.tolist()),
+        documents=tuple((names[data], shown(data, sequence)) for data, sequence in documents.tolist()),
         num_retrieved=dataset.num_retrieved_chunks,
         chunks=tuple(chunks),
     )

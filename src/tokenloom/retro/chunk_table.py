@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.numbers import checked_integer, parse_number
+from tokenloom.retro.document_numbers import check_one_sequence_each
 from tokenloom.retro.project import DatabaseKind, DatasetInfo
 
 Int64s = NDArray[np.int64]
@@ -49,8 +50,10 @@ class ChunkBlock:
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
     """Returns the lengths of documents [start, stop), and which of them end with a token, in one read of last tokens.
 
+    Documents are counted by their sequences: those without any do not count, see `document_numbers`.
+
     Args:
-        dataset: tokenized documents of a sequence each.
+        dataset: tokenized documents of a sequence each, or none.
         start: the first document.
         stop: the document after the last one.
         eod: the token that ends a document.
@@ -62,16 +65,7 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
     Raises:
         ConfigError: a document has several sequences; or there are no such documents.
     """
-    num_documents = len(dataset)
-    if dataset.num_documents != num_documents:
-        message = (
-            f"`{dataset.path_prefix}`: expected documents of one sequence each, "
-            f"found {num_documents} sequences in {dataset.num_documents} documents"
-        )
-        raise ConfigError(message, hint="tokenize the corpus without splitting sentences")
-    if not 0 <= start <= stop <= num_documents:
-        message = f"`{dataset.path_prefix}`: expected documents in [0, {num_documents}), got [{start}, {stop})"
-        raise ConfigError(message)
+    check_one_sequence_each(dataset, start, stop)
     lengths = dataset.sequence_lengths[start:stop].astype(np.int64)
     ends_with_eod = np.zeros(len(lengths), dtype=np.bool_)
     filled = np.flatnonzero(lengths)

@@ -47,7 +47,7 @@ _TABLES: tuple[DatabaseKind, ...] = ("sampled", "train", "valid")
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """The chunks of the documents of one data set; a row is a document.
+    """The chunks of the documents of one data set; a row is a document with a sequence.
 
     Attributes:
         chunks: what makes texts of chunks.
@@ -70,8 +70,8 @@ class ChunkTask:
 
     @cached_property
     def num_rows(self) -> int:
-        """The documents of the data set."""
-        return IndexedDataset(self.prefix).num_documents
+        """The documents of the data set that have a sequence."""
+        return len(IndexedDataset(self.prefix))
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides the chunks."""
@@ -264,7 +264,7 @@ def _counted(project: RetroProject, settings: DatabaseSettings) -> list[_DataSet
     sampled = num_sampled_chunks(settings.num_index_chunks, [weight for weight, _ in settings.data])
     sets = []
     for number, (weight, prefix) in enumerate(settings.data):
-        num_documents = IndexedDataset(project.data_prefix(prefix)).num_documents
+        num_documents = len(IndexedDataset(project.data_prefix(prefix)))
         num_train = num_train_documents(num_documents, settings.split)
         folder = project.individual_folder(prefix)
         blocks = tuple(block.path for block in planned_blocks(folder, num_documents, settings.block_size))

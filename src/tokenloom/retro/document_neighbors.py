@@ -20,6 +20,7 @@ from tokenloom.indexed.origins import read_origins
 from tokenloom.machine import usable_processors
 from tokenloom.numbers import checked_integer
 from tokenloom.retro.chunk_maker import ChunkMaker
+from tokenloom.retro.document_numbers import DocumentNumbers, checked_document
 from tokenloom.retro.index_build import check_made_with, filled_path
 from tokenloom.retro.near_duplicates import cosines
 from tokenloom.retro.pair_vectors import PairVectors, embedded, of_length_1, origins_of, spans_of
@@ -172,7 +173,7 @@ def neighbors_in_pair(vectors: PairVectors, document: int, *, k: int, of_chunks:
     Raises:
         IndexError: there is no such document.
     """
-    document = _checked(vectors.prefix, document, vectors.pair.num_documents)
+    document = checked_document(vectors.pair, document)
     wanted = _num_candidates(k, of_chunks=of_chunks)
     rows = vectors.rows_of(document)
     queries = np.ascontiguousarray(vectors.vectors[rows.start : rows.stop])
@@ -227,7 +228,7 @@ def neighbors_in_project(
     """
     prefix = prefix_of(prefix)
     pair = IndexedDataset(prefix)
-    document = _checked(prefix, document, pair.num_documents)
+    document = checked_document(pair, document)
     string = index or project.config.get("retro_index_str")
     if not isinstance(string, str):
         message = f"expected the index of the project `{project.folder}` in its settings, found none"
@@ -241,7 +242,8 @@ def neighbors_in_project(
         notice(f"reading `{path}`: {len(database):,} chunks")
     filled = VectorIndex.open(path, string=string, dimension=chunks.embedder.dimension, num_vectors=len(database))
     filled.set_effort(nprobe=nprobe)
-    own, queries = embedded(pair, chunks, spans_of(pair, chunks, range(document, document + 1)))
+    sequences = DocumentNumbers(pair).sequences_of(document)
+    own, queries = embedded(pair, chunks, spans_of(pair, chunks, sequences))
     number = _number_of(project, prefix)
     wanted = _num_candidates(k, of_chunks=of_chunks)
     # Indices know the vectors as the embedder gives them, not those of length 1.
@@ -254,7 +256,7 @@ def neighbors_in_project(
             near,
             database.doc_tuples,
             groups=np.zeros(len(near), dtype=np.int64),
-            own_documents=np.array([[0, number, document]], dtype=np.int64),
+            own_documents=np.array([[0, number, sequences.start]], dtype=np.int64),
             num_saved=wanted,
         )
     proposed, places = np.unique(ids[ids >= 0], return_inverse=True)
@@ -274,13 +276,6 @@ def neighbors_in_project(
         pairs=project.datasets,
     )
     return _described(found, k, of_chunks=of_chunks)
-
-
-def _checked(prefix: str, document: int, num_documents: int) -> int:
-    if not -num_documents <= document < num_documents:
-        message = f"document {document} of `{prefix}` was asked for, but it has {num_documents}"
-        raise IndexError(message)
-    return document % num_documents
 
 
 def _num_candidates(k: int, *, of_chunks: bool) -> int:
@@ -379,21 +374,23 @@ class _Texts:
     def __init__(self, found: _Found) -> None:
         self._found = found
         self._pair = IndexedDataset(found.own_prefix)
+        self._numbers = [DocumentNumbers(pair) for pair in found.pairs]
         [self.own_origin] = origins_of(read_origins(found.own_prefix), [found.document])
         self._origins = [read_origins(pair.path_prefix) for pair in found.pairs]
 
     def own(self, row: int) -> ShownChunk:
         """Returns a chunk of the document."""
-        return self._shown(self._pair, self._found.own[row], self.own_origin)
+        return self._shown(self._pair, self._found.own[row], self._found.document, self.own_origin)
 
     def other(self, number: int) -> ShownChunk:
         """Returns a chunk of the table."""
         row = np.asarray(self._found.table[number])
-        dataset, document = row[:2].tolist()
+        dataset = int(row[0])
+        [document] = self._numbers[dataset].of_sequences(row[1:2]).tolist()
         [origin] = origins_of(self._origins[dataset], [document])
-        return self._shown(self._found.pairs[dataset], row, origin)
+        return self._shown(self._found.pairs[dataset], row, document, origin)
 
-    def _shown(self, pair: IndexedDataset, row: UInt32s, origin: str | None) -> ShownChunk:
+    def _shown(self, pair: IndexedDataset, row: UInt32s, document: int, origin: str | None) -> ShownChunk:
         [text] = self._found.chunks.span_texts(pair, row[None, 1:4].astype(np.int64))
-        _, document, start, end = row[:4].tolist()
+        start, end = row[2:4].tolist()
         return ShownChunk(prefix=pair.path_prefix, document=document, start=start, end=end, origin=origin, text=text)

@@ -200,9 +200,12 @@ def describe_near_duplicates(
         most: pairs of chunks, and of documents, that are listed.
     """
     asked, pairs = corpus if benchmark is None else benchmark, found.pairs
+
     report = contamination_report(
         pairs, np.asarray(asked.table), np.asarray(corpus.table), threshold=threshold, most=most
     )
+    sequences = np.array([(each.first[1], each.second[1]) for each in report.documents], dtype=np.int64).reshape(-1, 2)
+    own, others = asked.numbers.of_sequences(sequences[:, 0]), corpus.numbers.of_sequences(sequences[:, 1])
     order = np.lexsort((pairs.second, pairs.first, -pairs.similarities))[:most]
     firsts, seconds = shown_chunks(asked, pairs.first[order]), shown_chunks(corpus, pairs.second[order])
     return NearDuplicates(
@@ -226,14 +229,14 @@ def describe_near_duplicates(
         ),
         documents=tuple(
             DuplicateDocuments(
-                first=each.first[1],
-                second=each.second[1],
+                first=first,
+                second=second,
                 num_pairs=each.num_pairs,
                 first_share=each.first_share,
                 second_share=each.second_share,
                 similarity=each.similarity,
             )
-            for each in report.documents
+            for each, first, second in zip(report.documents, own.tolist(), others.tolist(), strict=True)
         ),
     )
 
@@ -241,6 +244,7 @@ def describe_near_duplicates(
 def shown_chunks(vectors: PairVectors, ids: Int64s) -> list[ShownChunk]:
     """Returns chunks with their places and texts."""
     rows = vectors.table[ids].astype(np.int64)
+    rows[:, 1] = vectors.numbers.of_sequences(rows[:, 1])
     texts, origins = vectors.texts(ids), vectors.origins_of(rows[:, 1].tolist())
     return [
         ShownChunk(prefix=vectors.prefix, document=document, start=start, end=end, origin=origin, text=text)

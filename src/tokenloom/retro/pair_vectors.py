@@ -28,6 +28,7 @@ from tokenloom.retro.block_job import MadeBlock, make_blocks
 from tokenloom.retro.block_plan import Arrays
 from tokenloom.retro.chunk_maker import ChunkMaker
 from tokenloom.retro.chunk_table import chunk_spans, documents_in
+from tokenloom.retro.document_numbers import DocumentNumbers
 from tokenloom.retro.hdf5 import hdf5_in, open_array
 from tokenloom.retro.output import NewOutput, OutputManifest, same_output
 from tokenloom.storage.addresses import is_remote
@@ -51,7 +52,7 @@ _CHUNKS_OF_BLOCK = 1 << 15
 
 @dataclass(frozen=True)
 class VectorTask:
-    """Chunks and vectors of the documents of a pair; a row is a document.
+    """Chunks and vectors of the documents of a pair; a row is a document with a sequence.
 
     Attributes:
         chunks: what makes texts and vectors.
@@ -70,8 +71,8 @@ class VectorTask:
 
     @cached_property
     def num_rows(self) -> int:
-        """The documents of the pair."""
-        return IndexedDataset(self.prefix).num_documents
+        """The documents of the pair that have a sequence."""
+        return len(IndexedDataset(self.prefix))
 
     @cached_property
     def block_size(self) -> int:
@@ -124,7 +125,7 @@ class _VectorMaker:
 
 
 def spans_of(pair: IndexedDataset, chunks: ChunkMaker, documents: range) -> Int64s:
-    """Returns the chunks of documents: int64[num_chunks, 3], document, first token and end.
+    """Returns the chunks of documents, counted by sequences: int64[num_chunks, 3], document, first token and end.
 
     Raises:
         ConfigError: a document has several sequences; or there are no such documents.
@@ -188,9 +189,10 @@ class PairVectors:
         folder: folder of the file.
         chunks: what made texts and vectors.
         pair: the pair.
-        table: uint32[num_chunks, 5], the chunk table; its column of data sets is 0.
+        numbers: the numbers of its documents.
+        table: uint32[num_chunks, 5], the chunk table; its column of data sets is 0, that of documents has sequences.
         vectors: float32[num_chunks, dimension], of length 1, or zeros.
-        documents: float32[num_documents, dimension], a vector per document, likewise.
+        documents: float32[num_sequences, dimension], a vector per document with a sequence, likewise.
         crc32: checksum of the file.
     """
 
@@ -200,6 +202,7 @@ class PairVectors:
         self.folder = folder
         self.chunks = chunks
         self.pair = IndexedDataset(prefix)
+        self.numbers = DocumentNumbers(self.pair)
         num_chunks, num_documents = manifest.counts["num_chunks"], manifest.counts["num_documents"]
         self.table: UInt32s = open_array(path, _CHUNKS, shape=(num_chunks, _COLUMNS))
         self.vectors: Float32s = open_array(path, _VECTORS, shape=(num_chunks, dimension), kind="floats")
@@ -212,7 +215,7 @@ class PairVectors:
 
     @cached_property
     def _documents_of_chunks(self) -> UInt32s:
-        """The document of each chunk, in memory: 4 bytes a chunk."""
+        """The sequence of each chunk, in memory: 4 bytes a chunk."""
         return np.ascontiguousarray(self.table[:, 1])
 
     @cached_property
@@ -220,8 +223,9 @@ class PairVectors:
         return read_origins(self.prefix)
 
     def rows_of(self, document: int) -> range:
-        """Returns the chunks of a document."""
-        start, stop = np.searchsorted(self._documents_of_chunks, [document, document + 1]).tolist()
+        """Returns the chunks of a document; none of one that is empty."""
+        sequences = self.numbers.sequences_of(document)
+        start, stop = np.searchsorted(self._documents_of_chunks, [sequences.start, sequences.stop]).tolist()
         return range(start, stop)
 
     def texts(self, ids: Int64s) -> list[str]:
@@ -258,7 +262,7 @@ def open_pair_vectors(
     chunks, or the longest document, in each process.
 
     Args:
-        prefix: prefix of the pair, of documents of one sequence each.
+        prefix: prefix of the pair, of documents of one sequence each, or none.
         chunks: what makes texts and vectors.
         cache: folder to make that of the pair in; None for the folder of the pair.
         runner: makes the blocks; None for this machine.

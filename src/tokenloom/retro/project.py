@@ -199,8 +199,8 @@ class RetroProject:
         """
         pairs = tuple(IndexedDataset(self.data_prefix(info.prefix)) for info in self.infos)
         for info, pair in zip(self.infos, pairs, strict=True):
-            if pair.num_documents != info.n_docs:
-                message = f"`{pair.path_prefix}`: expected {info.n_docs} documents, found {pair.num_documents}"
+            if info.n_docs not in (len(pair), pair.num_documents):  # we count those with a sequence, the reference all
+                message = f"`{pair.path_prefix}`: expected {info.n_docs} documents, found {len(pair)}"
                 hint = f"`{self.infos_path}` is of other data; build the database again"
                 raise DatasetFormatError(message, hint=hint)
         return pairs

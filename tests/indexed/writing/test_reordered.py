@@ -54,9 +54,16 @@ def test_each_document_must_come_once(tmp_path: Path, order: list[int]):
     assert not list(tmp_path.glob("new*"))
 
 
+def test_empty_documents_stay(tmp_path: Path):
+    prefix = write_sentences(tmp_path / "corpus", [[[1]], [], [[2, 3]], []])
+    made = write_reordered(prefix, np.array([3, 2, 1, 0]), f"{tmp_path}/new")
+    assert [tokens.tolist() for tokens in made[:]] == [[2, 3], [1]]
+    assert made.document_indices.tolist() == [0, 0, 1, 1, 2]
+
+
 def test_documents_of_several_sequences_are_refused(tmp_path: Path):
     prefix = write_sentences(tmp_path / "corpus", [[[1], [2]]])
-    with pytest.raises(ConfigError, match="expected documents of one sequence each, found 2 sequences in 1 documents"):
+    with pytest.raises(ConfigError, match="expected documents of one sequence each, found one of 2"):
         write_reordered(prefix, np.array([0]), f"{tmp_path}/new")
 
 

@@ -36,10 +36,10 @@ def write_reordered(
     """Writes the documents of a pair in another order as a pair, and returns that opened.
 
     What lies beside the pair goes with its documents: origins, hashes, manifest. Memory: some million tokens, or the
-    longest document, and 20 bytes per document.
+    longest document, and 30 bytes per document.
 
     Args:
-        prefix: prefix of the pair, of documents of one sequence each, without roles.
+        prefix: prefix of the pair, of documents of one sequence or none, without roles.
         order: int64[num_documents], each document once.
         output_prefix: prefix of the result.
         overwrite: whether a pair that is there is replaced.
@@ -63,10 +63,13 @@ def write_reordered(
             bin_path(target), dtype=pair.dtype, checksums=manifest is not None, durable=durable, overwrite=overwrite
         ) as builder:
             with task("documents in their order", unit="documents", total=len(order)) as advance:
-                for documents in _blocks(pair, order):
-                    lengths = pair.sequence_lengths[documents].astype(np.int64)
-                    tokens = pair.gather(documents, np.zeros(len(documents), dtype=np.int64), lengths)
-                    builder.append_block(tokens, lengths.astype(np.int32))
+                boundaries = np.array(pair.document_indices)
+                for documents in _blocks(pair, boundaries, order):
+                    counts = boundaries[documents + 1] - boundaries[documents]  # of sequences: 1, or 0 of an empty one
+                    sequences = boundaries[documents[counts > 0]]
+                    lengths = pair.sequence_lengths[sequences].astype(np.int64)
+                    tokens = pair.gather(sequences, np.zeros(len(sequences), dtype=np.int64), lengths)
+                    builder.append_block(tokens, lengths.astype(np.int32), document_ends=np.cumsum(counts))
                     advance(len(documents))
             pending = builder.prepare(idx_path(target), manifest=manifest, sidecars=_Reordered(prefix, order))
             builder.publish(pending)
@@ -75,9 +78,8 @@ def write_reordered(
 
 def _check(pair: IndexedDataset, order: Int64s) -> None:
     num_documents = pair.num_documents
-    if len(pair) != num_documents:
-        message = f"`{pair.path_prefix}`: expected documents of one sequence each, found {len(pair)} sequences in "
-        message += f"{num_documents} documents"
+    if num_documents and (most := int(np.diff(pair.document_indices).max())) > 1:
+        message = f"`{pair.path_prefix}`: expected documents of one sequence each, found one of {most}"
         raise ConfigError(message)
     if has_roles(pair):
         message = f"`{pair.path_prefix}`: expected text, found conversations with roles"
@@ -90,11 +92,14 @@ def _check(pair: IndexedDataset, order: Int64s) -> None:
         raise ConfigError(message)
 
 
-def _blocks(pair: IndexedDataset, order: Int64s) -> Iterator[Int64s]:
+def _blocks(pair: IndexedDataset, boundaries: Int64s, order: Int64s) -> Iterator[Int64s]:
     """Yields documents in order, as many at once as have some million tokens, at least one."""
     for start in range(0, len(order), _ROWS_AT_ONCE):
         part = order[start : start + _ROWS_AT_ONCE]
-        ends = np.cumsum(pair.sequence_lengths[part].astype(np.int64))
+        lengths = np.zeros(len(part), dtype=np.int64)
+        has_one = boundaries[part + 1] > boundaries[part]
+        lengths[has_one] = pair.sequence_lengths[boundaries[part[has_one]]]
+        ends = np.cumsum(lengths)
         first = 0
         while first < len(part):
             before = int(ends[first - 1]) if first else 0
