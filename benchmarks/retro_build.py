@@ -1,7 +1,7 @@
 """A RETRO project, end to end: seconds and chunks of each task, what of it is the embedder's and faiss', peak memory.
 
-All in one process, with as many threads as there are processors, on source code of the standard library whose lines are
-shuffled. Times of the embedder and of faiss are those of their threads; the share is of processor time of the task.
+All in one process and one thread of ours, though the embedder's tokenizer takes all processors, on source code of the
+standard library whose lines are shuffled. Shares are of the processor time of a task.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import argparse
 import resource
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,29 +27,20 @@ CHUNK_LENGTH = 64
 
 
 class Clock:
-    """Adds up the processor time of threads in some calls."""
+    """Adds up the processor time of some calls, one of which runs at a time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Counts what this thread does in the block."""
-        began = time.thread_time()
-        try:
-            yield
-        finally:
-            passed = time.thread_time() - began
-            with self._lock:
-                self.seconds += passed
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the function, whose time is counted."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
-            with self.running():
+            began = time.process_time()
+            try:
                 return function(*arguments, **named)
+            finally:
+                self.seconds += time.process_time() - began
 
         return timed
 
@@ -66,7 +55,7 @@ class TimedEmbedder:
 
 
 class TimedFaiss:
-    """The functions of faiss' indices that work on vectors, whose time is counted, also in threads of pieces."""
+    """Counts the time of what works on vectors: training, and encoding, adding and searching of pieces."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -93,7 +82,7 @@ class TimedFaiss:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=220, help="text; a chunk is about 220 bytes of it")
-    parser.add_argument("--samples", type=int, default=5000, help="samples of 2,048 tokens that get neighbors")
+    parser.add_argument("--samples", type=int, default=1000, help="samples of 2,048 tokens that get neighbors")
     parser.add_argument("--index", default="IVF1024,Flat")
     parser.add_argument("--index-chunks", type=int, default=100_000, help="chunks that the index is trained on")
     parser.add_argument("--nprobe", type=int, default=16)
@@ -129,6 +118,7 @@ def main() -> int:
                     embedder=TimedEmbedder("wordllama", embedding),
                     tasks=TASKS[number : number + 1],
                     num_processes=1,
+                    num_workers=1,
                 )
                 seconds, processor = time.perf_counter() - before[0], time.process_time() - before[1]
                 chunks = (
