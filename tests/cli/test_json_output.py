@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -15,6 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from tests.cli.retro_projects import build_words, write_data
 from tests.cli.runs import write_run
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.run.data import write_source
@@ -77,11 +79,12 @@ SAYS_NOTHING = {"explore", "completion"}
 LIKE = {"when": "trace", "run amend": "run lock", "prove": "check-proof"}
 """Commands whose help names another one, for what they print of it."""
 
+TEXTS = ("F/retro/books_text_document", "--tokenizer", "byte", "--embedder", "wordllama:64")
 DATA = ("--data-path", "F/plain", "--sequence-length", 8, "--split", "8,1,1")
 RUN = ("F/run.toml",)
 
 # F is a folder with a run, P a prefix in it.
-CASES: dict[str, tuple[object, ...]] = {
+CASES: dict[str, Sequence[object]] = {
     "preprocess": ("F/in.jsonl", "--output-prefix", "F/out/text", "--tokenizer", "byte", "--workers", 1),
     "preprocess-chat": (
         *("F/chat.jsonl", "--output-prefix", "F/out/chat", "--tokenizer", "F/tokenizer.json", "--workers", 1),
@@ -120,6 +123,12 @@ CASES: dict[str, tuple[object, ...]] = {
     "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
     "demo": ("--output", "F/out/demo", "--vocab-size", 300, "--sequence-length", 64),
     "doctor": ("--no-speed", "F"),
+    "retro build": build_words(Path("F/retro"))[2:],
+    "retro show": ("F/retro/project", "--sample", 0),
+    "retro verify": ("F/retro/project",),
+    "neighbours": (*TEXTS, "--document", 0),
+    "near-duplicates": TEXTS,
+    "order-by-neighbours": (*TEXTS, "--output-prefix", "F/out/ordered"),
     "verify-resume": ("F/loaders.py:make", "--batches", 3, "--world-sizes", "1", "--kill-at", 1, "--seed", 1),
 }
 
@@ -143,7 +152,10 @@ def folder(tmp_path_factory):
     (folder / "mm" / "cat.txt").write_text("a cat")
     (folder / "mm" / "cat.jpg").write_bytes(b"\xff\xd8\xff\xe0 an image")
     (folder / "loaders.py").write_text(LOADER)
-    for command, words in (("run lock", RUN), ("run commit", (*RUN, "-o", "F/first.commitment.json"))):
+    (folder / "retro").mkdir()
+    write_data(folder / "retro")
+    before = ("retro build", CASES["retro build"]), ("run lock", RUN)
+    for command, words in (*before, ("run commit", (*RUN, "-o", "F/first.commitment.json"))):
         assert cli.main(_words(command, words, folder)) == 0
     proof = ("--document", "code:3", "--position", 3, "--commitment", "F/first.commitment.json", "-o", "F/proof.json")
     assert cli.main(_words("prove", (*RUN, *proof), folder)) == 0

@@ -61,8 +61,9 @@ def add_parser(commands: Any) -> None:
     )
     add_json(
         parser,
-        "corpus, benchmark, threshold, index, num_chunks, num_found, num_pairs, num_document_pairs, num_full, in "
-        "chunks similarity, first, second of each pair, in documents those that share most",
+        "version, corpus, benchmark, embedder, chunk_length, index, threshold, least_tokens; num_chunks, num_found, "
+        "num_pairs, num_inside_documents, num_short, num_document_pairs, num_full; in chunks similarity, first, second "
+        "of each pair, in documents those that share most",
     )
     add_vector_options(parser)
     parser.add_argument(

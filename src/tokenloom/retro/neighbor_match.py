@@ -70,7 +70,7 @@ def recorded_hash(project: RetroProject, dataset: Any) -> str:
         StorageError, DatasetFormatError: the settings of the project cannot be read.
     """
     own: str = dataset.unique_description_hash
-    if project.recorded_folder == project.folder or not hasattr(dataset, "unique_identifiers"):
+    if project.recorded_folder == project.folder or settings_of(dataset) is None:
         return own
     return describe(_as_recorded(dataset.unique_identifiers, project))[1]
 
