@@ -208,6 +208,7 @@ def test_a_damaged_file_is_named_and_built_again(prefix, cache, caplog, name, da
     assert all(equal_samples(expected.sample(k), rebuilt.sample(k)) for k in range(len(expected)))
 
 
+@pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing:UserWarning")  # by NumPy
 def test_no_byte_of_a_header_can_do_harm(prefix, cache, rng):
     expected = make_dataset(prefix, path_to_cache=str(cache)).batch(range(9))
     path = cached_file(cache, "sample_index")
