@@ -5,11 +5,12 @@ one waits for ever, and torch's loaders fork workers while they have threads. Ot
 """
 
 import os
+from typing import NoReturn
 
 import pytest
 
 
-def _skip() -> int:
+def _skip() -> NoReturn:
     pytest.skip("under sanitizers nothing forks, see sanitize/no_forks.py")
 
 

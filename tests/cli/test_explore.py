@@ -53,9 +53,9 @@ def test_it_serves_until_it_is_stopped(prefix, number, status, said):
         address = process.stdout.readline().strip()
         host, _, token = address.partition("/?token=")
         assert (host.startswith("http://127.0.0.1:"), len(token)) == (True, 43)
-        assert build_opener(HTTPCookieProcessor()).open(address, timeout=60).status == 200
+        assert build_opener(HTTPCookieProcessor()).open(address, timeout=20).status == 200
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (status, "", f"{said}\n")
 
 
@@ -63,7 +63,7 @@ def test_others_on_the_network_are_warned_of(prefix):
     with started(prefix, "--host", "0.0.0.0") as process:
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        err = process.communicate(timeout=60)[1]
+        err = process.communicate(timeout=20)[1]
     assert err.startswith("warning: others on the network can reach 0.0.0.0; who has the address with its token sees")
 
 

@@ -206,7 +206,7 @@ def test_interrupted_command_leaves_nothing(folder: Path, engine: str, num_bytes
             lambda: any(size >= num_bytes for size in sizes_in(process, out)), seconds=DEADLINE_SECONDS, process=process
         )
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+        _, errors = process.communicate(timeout=10)
     finally:
         process.kill()
         process.wait()

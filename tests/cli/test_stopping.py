@@ -91,13 +91,13 @@ def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path, 
         )
         children = children_of(process)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=20)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 128 + number
     assert re.fullmatch(rf"stopped by {name}; {HOW_TO_GO_ON}\n", errors), errors
-    deadline = time.monotonic() + 60  # one that was just being started ends once it finds its parent gone
+    deadline = time.monotonic() + 20  # one that was just being started ends once it finds its parent gone
     while [child for child in children if is_alive(child)]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -115,7 +115,7 @@ def test_stopped_conversations_leave_nothing(folder, tmp_path, signal_sent):
     try:
         wait_until(lambda: any(out.iterdir()), seconds=60, process=process)
         process.send_signal(signal_sent)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=20)
     finally:
         process.kill()
         process.wait()
@@ -168,7 +168,7 @@ def test_signals_that_come_together_are_one():
     # On a busy machine, what is sent together may come long after each other.
     process = stopped_while_cleaning(seconds_of_one_event=100 * _SECONDS_OF_ONE_EVENT)
     process.send_signal(signal.SIGHUP)
-    output, _ = process.communicate("\n", timeout=60)
+    output, _ = process.communicate("\n", timeout=20)
     assert (process.returncode, output) == (143, "clean\n")
 
 
@@ -176,7 +176,7 @@ def test_a_second_signal_ends_at_once():
     process = stopped_while_cleaning(seconds_of_one_event=_SECONDS_OF_ONE_EVENT)
     time.sleep(_SECONDS_OF_ONE_EVENT + 0.2)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == -signal.SIGTERM
+    assert process.wait(timeout=20) == -signal.SIGTERM
     assert process.communicate() == ("", None)
 
 

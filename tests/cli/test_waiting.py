@@ -48,7 +48,7 @@ def silent_server() -> Iterator[str]:
 def stopped(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Sends Ctrl-C; returns the exit status, and what was said then."""
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=20)
     return process.returncode, errors
 
 
@@ -67,7 +67,7 @@ def test_a_store_that_does_not_answer_is_named_with_its_setting(silent_server):
             line_of(process.stderr),
         )
         assert said is not None
-        assert 5 <= int(said[1]) < 30  # on a busy machine it is said later
+        assert int(said[1]) in (5, 6, 7)  # on a busy machine it is said a little later
         began = time.monotonic()
         assert stopped(process) == (130, "interrupted\n")
         assert time.monotonic() - began < 15  # and not the 30 s of a request

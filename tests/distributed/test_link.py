@@ -85,12 +85,11 @@ def test_a_rank_frozen_in_a_collective_is_named(run, victim):
 
 @pytest.mark.parametrize("victim", [1, 3])
 def test_a_rank_that_never_calls_is_named(run, victim):
-    outcomes = run("never_come", who=victim, silence=SILENCE_SECONDS)
+    outcomes = run("never_come", who=victim, silence=2 * SILENCE_SECONDS)  # others may be late for half of it
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     for rank, (_, message) in enumerate(outcomes.errors):
         if rank != victim:
-            # beside ranks that a busy machine has held up for half as long
-            assert re.search(rf"(^|; )rank {victim} {MISSING}", message), message
+            assert re.match(rf"rank {victim} {MISSING}", message), message
 
 
 def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_one(run, tmp_path):

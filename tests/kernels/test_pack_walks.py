@@ -268,7 +268,7 @@ def test_packs_are_nearly_as_full_as_those_of_all_documents(seed, length, extra)
     found = count_packs_of(lengths, sequence_length=length, extra=extra, key=KEY, pair=0)
     groups = np.split(lengths, 3)
     assert found == sum(best_fit_report(group, sequence_length=length, extra=extra).num_packs for group in groups)
-    assert abs(found - report.num_packs) <= 12  # of more than 1100; best-fit is no optimum: by luck, it may be fewer
+    assert abs(found - report.num_packs) <= 6  # best-fit is no optimum: by luck, it may be fewer
     one = count_packs_of(groups[0], sequence_length=length, extra=extra, key=KEY, pair=0)
     assert one == best_fit_report(groups[0], sequence_length=length, extra=extra).num_packs
 

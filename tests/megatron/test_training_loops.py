@@ -87,7 +87,7 @@ def test_losses_are_those_of_megatrons_own_data_classes_to_the_last_bit(programs
     folders = {"theirs": tmp_path / "theirs", "ours": tmp_path / "ours"}
     words = {"theirs": [], "ours": ["-m", "tokenloom.megatron"]}
     processes = {who: start(words[who], programs, folder) for who, folder in folders.items()}
-    printed = {who: process.communicate(timeout=600)[0] for who, process in processes.items()}
+    printed = {who: process.communicate(timeout=200)[0] for who, process in processes.items()}
     assert not any(process.returncode for process in processes.values()), "\n".join(printed.values())
     results = {who: json.loads((folder / "results.json").read_text()) for who, folder in folders.items()}
     for program, theirs, ours in zip(programs, results["theirs"], results["ours"], strict=True):
