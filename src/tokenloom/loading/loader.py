@@ -29,8 +29,9 @@ def build_dataloader(
     """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
 
     A batch costs one kernel call: it is filled as a whole, never collated from samples. The order is the sampler's,
-    whatever the number of workers; to resume, give it a sampler with the consumed samples. Of data in object storage,
-    what later batches need is fetched while earlier ones are used; `loader_statistics` tells how that went.
+    whatever the number of workers; to resume, give it a sampler with the consumed samples. Workers put batches into
+    memory that this process maps, too, so that they need not be sent. Of data in object storage, what later batches
+    need is fetched while earlier ones are used; `loader_statistics` tells how that went.
 
     Args:
         dataset: gives samples by number, such as `GPTDataset`.
@@ -46,8 +47,10 @@ def build_dataloader(
     Raises:
         MissingExtraError: torch is not installed.
     """
-    torch = require("torch", extra="torch")
-    return torch.utils.data.DataLoader(
+    require("torch", extra="torch")
+    from tokenloom.loading.slot_loader import SlotLoader  # which imports torch
+
+    return SlotLoader(
         **loader_arguments(
             dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
         ),
