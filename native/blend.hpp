@@ -34,10 +34,10 @@ namespace tokenloom {
 
 class Blend {
  public:
-  // By weight: each dataset exactly sizes[i] times, or without end if there are no sizes.
-  Blend(std::span<const double> weights, std::span<const std::int64_t> sizes) { group(weights, sizes); }
+  static constexpr std::size_t kTogether = 1;  // blends that gain from being filled in turn
 
-  // Goes on where `step` samples were given, `given[i]` of them by dataset i.
+  // By weight: each dataset exactly sizes[i] times, or without end if there are no sizes. Goes on where `step` samples
+  // were given, `given[i]` of them by dataset i.
   Blend(std::span<const double> weights, std::span<const std::int64_t> sizes, std::int64_t step,
         std::span<const std::int64_t> given) {
     group(weights, sizes);
@@ -57,19 +57,22 @@ class Blend {
     look_at_all();
   }
 
-  // Chooses the next `size` samples: whose they are, and how many it gave before.
+  // Chooses the next `size` samples of each blend: whose they are, and how many it gave before.
   template <typename DatasetId>
-  void fill(std::int64_t size, DatasetId* dataset_index, std::int64_t* sample_index) {
-    for (std::int64_t i = 0; i < size; ++i) {
-      const auto [dataset, count] = take(next());
-      dataset_index[i] = static_cast<DatasetId>(dataset);
-      sample_index[i] = count;
-    }
+  static void fill(std::span<Blend* const> blends, std::int64_t size, DatasetId* const* dataset_index,
+                   std::int64_t* const* sample_index) {
+    for (std::size_t k = 0; k < blends.size(); ++k)
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto [dataset, count] = blends[k]->take(blends[k]->next());
+        dataset_index[k][i] = static_cast<DatasetId>(dataset);
+        sample_index[k][i] = count;
+      }
   }
 
   // As `fill`, without writing anything.
-  void skip(std::int64_t size) {
-    for (std::int64_t i = 0; i < size; ++i) take(next());
+  static void skip(std::span<Blend* const> blends, std::int64_t size) {
+    for (Blend* blend : blends)
+      for (std::int64_t i = 0; i < size; ++i) blend->take(blend->next());
   }
 
   // Samples that each dataset has given so far.
@@ -83,8 +86,7 @@ class Blend {
   static constexpr std::size_t kLanes = 4;
   static constexpr std::int64_t kNeverStep = std::numeric_limits<std::int64_t>::max();
   static constexpr double kNever = std::numeric_limits<double>::infinity();
-  static constexpr std::size_t kFew = 16;         // so few classes are all tried at every step
-  static constexpr std::size_t kFewInOrder = 56;  // the same where candidates stay in order
+  static constexpr std::size_t kFew = 16;  // so few classes are all tried at every step
 
   struct Class {
     double weight;
@@ -107,7 +109,6 @@ class Blend {
       classes_[entry->second].members.push_back(static_cast<std::int64_t>(i));
     }
     num_alive_ = classes_.size();
-    in_order_ = sizes.empty() && classes_.size() == weights.size();
     buckets_.assign(2, -1);
     while (buckets_.size() < 2 * classes_.size()) buckets_.resize(2 * buckets_.size(), -1);
     look_at_all();
@@ -191,17 +192,6 @@ class Blend {
   std::size_t scan_few(double time) const {
     std::size_t slot = 0;
     double best = -kNever;
-    if (in_order_ && num_candidates_ > 12) {  // the first of equals is the lowest; measured slower for fewer
-      for (std::size_t i = 0; i < num_candidates_; ++i) {
-        const double product = weight_[i] * time;
-        const double error = product - count_[i];
-        if (error > best) {
-          best = error;
-          slot = i;
-        }
-      }
-      return slot;
-    }
     for (std::size_t i = 0; i < num_candidates_; ++i) {
       const double product = weight_[i] * time;
       const double error = product - count_[i];
@@ -271,7 +261,7 @@ class Blend {
     class_of_.clear();
     std::fill(buckets_.begin(), buckets_.end(), -1);
     far_.clear();
-    few_ = num_alive_ <= (in_order_ ? kFewInOrder : kFew);
+    few_ = num_alive_ <= kFew;
     if (!few_) {
       const double time = static_cast<double>(std::max<std::int64_t>(step_, 1));
       errors_.clear();
@@ -357,7 +347,6 @@ class Blend {
   std::size_t num_alive_ = 0;
   std::int64_t step_ = 0;
   bool few_ = true;
-  bool in_order_ = false;  // one dataset per class and none ever leaves: slots stay sorted by dataset
   double threshold_ = 0.0;
   double generosity_ = 1.5;  // candidates after a look at all, in square roots of the number of classes
   double best_error_ = 0.0;

@@ -2,7 +2,9 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <type_traits>
 
 #include "../blend_parallel.hpp"
 #include "arrays.hpp"
@@ -28,13 +30,25 @@ void blending_indices(const Array<const double>& weights, const std::optional<Ar
   if (sizes && std::any_of(sizes->data(), sizes->data() + sizes->size(), [](std::int64_t size) { return size < 0; }))
     throw nb::value_error("expected no negative sizes");
   if (num_threads < 1 || warm_up < 0) throw nb::value_error("expected a thread, and no negative warm_up");
+  const auto limits = sizes ? as_span<const std::int64_t>(*sizes) : std::span<const std::int64_t>{};
+  const auto order = [&]<typename AnyBlend>(std::span<AnyBlend* const> blends, std::span<const std::int64_t> begins,
+                                            std::int64_t size) {
+    std::array<DatasetId*, AnyBlend::kTogether> datasets;
+    std::array<std::int64_t*, AnyBlend::kTogether> samples;
+    for (std::size_t k = 0; k < blends.size(); ++k) {
+      datasets[k] = dataset_index.data() + begins[k];
+      samples[k] = sample_index.data() + begins[k];
+    }
+    AnyBlend::fill(blends, size, datasets.data(), samples.data());
+  };
+  const auto size = static_cast<std::int64_t>(dataset_index.size());
   const WithoutLock unlocked;
-  blend_in_parallel(as_span<const double>(weights),
-                    sizes ? as_span<const std::int64_t>(*sizes) : std::span<const std::int64_t>{},
-                    static_cast<std::int64_t>(dataset_index.size()), num_threads, warm_up,
-                    [&](Blend& blend, std::int64_t begin, std::int64_t end) {
-                      blend.fill(end - begin, dataset_index.data() + begin, sample_index.data() + begin);
-                    });
+  if constexpr (std::is_same_v<DatasetId, std::int16_t>)
+    if (are_few(as_span<const double>(weights))) {
+      blend_in_parallel<FewBlend>(as_span<const double>(weights), limits, size, num_threads, warm_up, order);
+      return;
+    }
+  blend_in_parallel<Blend>(as_span<const double>(weights), limits, size, num_threads, warm_up, order);
 }
 
 void blending_counts(const Array<const double>& weights, std::int64_t size, const Array<std::int64_t>& out,
@@ -44,9 +58,11 @@ void blending_counts(const Array<const double>& weights, std::int64_t size, cons
   check_weights(weights);
   if (num_threads < 1 || warm_up < 0) throw nb::value_error("expected a thread, and no negative warm_up");
   const WithoutLock unlocked;
-  const auto counts = blend_in_parallel(
-      as_span<const double>(weights), {}, size, num_threads, warm_up,
-      [](Blend& blend, std::int64_t begin, std::int64_t end) { blend.skip(end - begin); });
+  const auto skip = []<typename AnyBlend>(std::span<AnyBlend* const> blends, std::span<const std::int64_t>,
+                                          std::int64_t steps) { AnyBlend::skip(blends, steps); };
+  const auto all = as_span<const double>(weights);
+  const auto counts = are_few(all) ? blend_in_parallel<FewBlend>(all, {}, size, num_threads, warm_up, skip)
+                                   : blend_in_parallel<Blend>(all, {}, size, num_threads, warm_up, skip);
   std::copy(counts.begin(), counts.end(), out.data());
 }
 

@@ -22,7 +22,8 @@ def build_blending_indices(
     """Returns which dataset each sample of a blend comes from, and how many that dataset gave before.
 
     At step s the dataset with the largest `weight * max(s, 1) - given`, in float64 without fused multiply-add, comes
-    next; the lowest number on ties. About 10 ns per sample for two datasets, 100 for thousands, shared by all cores.
+    next; the lowest number on ties. About 3 ns per sample for two datasets, 10 for 16, 100 for thousands, shared by all
+    cores.
 
     Args:
         weights: float64[num_datasets], adding up to 1.
