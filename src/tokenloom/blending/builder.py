@@ -25,6 +25,8 @@ from tokenloom.distributed.sameness import Description
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
+from tokenloom.order.cache import DESCRIPTION
+from tokenloom.order.index_packs import packing
 from tokenloom.overrides import Uncalled, class_overrides, refuse_uncalled
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
@@ -157,7 +159,9 @@ class BlendedMegatronDatasetBuilder:
 
     def _check_and_build(self) -> list[Any]:
         """Returns the splits; a tokenizer that did not make the last of the data is refused before any is built."""
-        return self._build(check_tokenizer_ahead(self._prefixes, self.config))
+        heads = check_tokenizer_ahead(self._prefixes, self.config)
+        with packing(self.config.path_to_cache if self.config.packed_cache else None, last=DESCRIPTION):
+            return self._build(heads)
 
     def _look(self) -> list[Any] | None:
         """Returns the splits if all their indices are built; all data are opened, and remembered by what they are."""

@@ -139,6 +139,10 @@ class CachedArrays:
         """Returns the arrays."""
         if self.opened is None:
             self.opened = _open_or_build(self._builder, self.store)
+        if self.opened is None:  # from the pack that is still written
+            cache = self.store.cache
+            assert cache is not None
+            return cache.load(self._builder.specs(), self._builder.misfit)
         return self.opened
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -203,7 +207,8 @@ class OrderOfArrays:
         return self.arrays.verify()
 
 
-def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays:
+def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays | None:
+    """Returns the arrays; None where they are built, and cannot be opened for good yet."""
     cache, origin = store.cache, store.origin
     if cache is None:
         if origin is not None:
@@ -246,6 +251,8 @@ def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays:
             stacklevel=7,  # where the dataset was asked for
         )
         return built or dict(builder.build())
+    if any(cache.packs(array.nbytes) and not is_small(array) for array in built.values()):
+        return None  # to be mapped when the pack is there
     if all(map(is_small, built.values())):  # in memory they would be from the cache, too
         for array in built.values():
             array.flags.writeable = False

@@ -88,6 +88,9 @@ class BucketIndexCache(IndexCache):
             known.add(path)
         return path in known
 
+    def packed(self, affix: str) -> None:
+        """Returns None: packs are of local folders."""
+
     def local_path(self, affix: str) -> str:
         return local_copy(RemoteFile(self.path(affix), self._settings))
 

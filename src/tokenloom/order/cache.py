@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import IndexCacheError, StorageError
 from tokenloom.kernels import Watch, crc32
+from tokenloom.order.index_packs import MOST_BYTES, PackedFile, pack_writer, packed_file
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.json_files import read_json
+from tokenloom.storage.json_files import parse_json, read_json
 from tokenloom.storage.local import Bytes, map_version
 from tokenloom.storage.sampling import sampled_hash
 from tokenloom.storage.versions import FileVersion
@@ -127,9 +128,20 @@ class IndexCache:
         """Returns a file to write to, which appears when it is published."""
         return PendingFile(self.path(affix), durable=False)
 
+    def packs(self, num_bytes: int) -> bool:
+        """Whether a file of this size goes into a pack, see `index_packs`."""
+        return num_bytes <= MOST_BYTES and pack_writer(self.folder) is not None
+
     def publish(self, affix: str, data: bytes) -> None:
-        """Makes a small file appear."""
-        publish_bytes(self.path(affix), data)
+        """Makes a small file appear, or adds it to a pack."""
+        if (writer := pack_writer(self.folder)) is not None:
+            writer.add(self.base, affix, data)
+        else:
+            publish_bytes(self.path(affix), data)
+
+    def packed(self, affix: str) -> PackedFile | None:
+        """Returns a file that is in a pack; None where it is none, or lies in the folder itself."""
+        return None if os.path.exists(self.path(affix)) else packed_file(self.folder, self.base, affix)
 
     def prepare(self) -> None:
         """Makes the folder, and sure that it can be written to, before hours of building.
@@ -144,8 +156,8 @@ class IndexCache:
             raise StorageError(message)
 
     def exists(self) -> bool:
-        """Whether there is an entry, going by its description, which is written last; one stat."""
-        return os.path.isfile(self.path(DESCRIPTION))
+        """Whether there is an entry, going by its description, which is written last; a stat or two."""
+        return os.path.isfile(self.path(DESCRIPTION)) or self.packed(DESCRIPTION) is not None
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
         """Returns the arrays, mapped read-only, or None when there is no entry that can be trusted.
@@ -204,8 +216,10 @@ class IndexCache:
         """Returns what was recorded when the entry was built: of its data, and of the arrays themselves."""
         path = self.path(IDENTITY)
         try:
-            local = self.local_path(IDENTITY)
-            recorded = read_json(local, most_bytes=_MOST_RECORD_BYTES)
+            if (packed := self.packed(IDENTITY)) is not None:
+                recorded = parse_json(packed.data.tobytes(), most_bytes=_MOST_RECORD_BYTES)
+            else:
+                recorded = read_json(self.local_path(IDENTITY), most_bytes=_MOST_RECORD_BYTES)
         except FileNotFoundError:
             return None
         except StorageError:
@@ -224,11 +238,15 @@ class IndexCache:
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
-            local = self.local_path(f"{name}.npy")
+            packed = self.packed(f"{name}.npy")
+            local = "" if packed is not None else self.local_path(f"{name}.npy")
         except FileNotFoundError as error:
             raise _absent(path) from error
         try:
-            found, data, versions[name] = _map_array(local)
+            whole, version = map_version(local) if packed is None else packed
+            found, data = _array_in(whole)
+            if version is not None:
+                versions[name] = version
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise _absent(path) from error
@@ -288,9 +306,8 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
             raise IndexCacheError(message, hint=hint)
 
 
-def _map_array(path: str) -> tuple[Found, Bytes, FileVersion]:
-    """Returns what a `.npy` file says it holds, the bytes of it, and which file it is; no pickles, no column order."""
-    data, file = map_version(path)
+def _array_in(data: Bytes) -> tuple[Found, Bytes]:
+    """Returns what a `.npy` file says it holds, and the bytes of that; no pickles, no column order."""
     stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
     version = np.lib.format.read_magic(stream)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
@@ -303,7 +320,7 @@ def _map_array(path: str) -> tuple[Found, Bytes, FileVersion]:
     if in_columns or dtype.hasobject:
         message = f"expected plain numbers in row order, found {dtype} in {'column' if in_columns else 'row'} order"
         raise ValueError(message)
-    return Found(dtype, shape), data[stream.tell() :], file
+    return Found(dtype, shape), data[stream.tell() :]
 
 
 class IndexCacheWriter:
@@ -342,7 +359,7 @@ class IndexCacheWriter:
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name], self._checksums[name] = _array_hash(array), _crc32(array)
-        if is_small(array):
+        if is_small(array) or self._cache.packs(array.nbytes):
             stream = io.BytesIO()
             np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
             self._cache.publish(f"{name}.npy", stream.getvalue() + array.tobytes())

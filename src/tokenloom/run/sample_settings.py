@@ -57,6 +57,7 @@ NOT_HERE: Mapping[str, str] = {
     "fast_cache_load": _NOTHING_BUILT,
     "defer_npy_index_mmap": _NOTHING_BUILT,
     "num_dataset_builder_threads": _NOTHING_BUILT,
+    "packed_cache": _NOTHING_BUILT,
     "mid_level_dataset_surplus": _NOTHING_BUILT,
     "mixing_block": "write `mixing_block` at the top of the file",
     "extend_short_datasets": "say with `max_passes` of a source how often it is read",
