@@ -221,3 +221,15 @@ def write_wordpieces(path):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(special)
     tokenizer.save(str(path))
+
+
+def test_indices_of_small_datasets_may_be_packed_and_unpacked(folder, capsys):
+    assert prepare(folder) == 0
+    cache = folder / "cache"
+    files = {path.name: path.read_bytes() for path in cache.iterdir()}
+    shutil.rmtree(cache)
+    assert prepare(folder, "--packed") == 0
+    assert [path.name for path in cache.iterdir()] == ["packs"]
+    assert build(folder, fast_cache_load=True)[0][0]
+    assert prepare(folder, "--unpack") == 0
+    assert {path.name: path.read_bytes() for path in cache.iterdir() if path.is_file()} == files

@@ -26,6 +26,7 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
+from tokenloom.order.index_packs import unpack_indices
 from tokenloom.progress import if_stopped
 from tokenloom.storage.json_files import parse_json
 
@@ -93,6 +94,14 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help="number of datasets built at once (default 1)",
     )
+    parser.add_argument(
+        "--packed",
+        action="store_true",
+        help="write the indices of small datasets into one file, which is much faster for hundreds of them",
+    )
+    parser.add_argument(
+        "--unpack", action="store_true", help="make files of their own of all that is in such files, as Megatron reads"
+    )
     parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
     parser.add_argument(
         "--verify-data",
@@ -118,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
         "path_to_cache": options.path_to_cache,
         "num_dataset_builder_threads": options.threads,
         "verify": "full" if options.verify_data else "quick",
+        **({"packed_cache": True} if options.packed else {}),
         **dict(options.settings),
     }
     known = {field.name: field.init for field in dataclasses.fields(kind.config)}
@@ -131,6 +141,8 @@ def run(options: argparse.Namespace) -> int:
     config = kind.config(tokenizer=_tokenizer(options), **settings)
     with if_stopped(lambda: _KEPT):
         built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
+        if options.unpack:
+            unpack_indices(options.path_to_cache)
     problems, datasets = [], []
     for split, entry in zip(Split, built, strict=True):
         for dataset in entry if isinstance(entry, list) else [entry]:
