@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 
 from harness.session import run_script
@@ -13,10 +14,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000_000])
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 3])
+    parser.add_argument("--mean-tokens", type=int, nargs="+", default=[100, 400, 2000], help="of the documents")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    sizes = [(documents, epochs) for documents in options.documents for epochs in options.epochs]
-    return run_script([index_row(documents, epochs, options.rounds) for documents, epochs in sizes])
+    cases = itertools.product(options.documents, options.epochs, options.mean_tokens)
+    return run_script([index_row(*case, options.rounds) for case in cases])
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ KINDS = {"shuffled": shuffled_row, "sequential": sequential_row, "memory": memor
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=200_000)
+    parser.add_argument("--tokens", type=int, default=130_000_000, help="of the corpus")
     parser.add_argument("--lengths", type=int, nargs="+", default=[2048, 8192])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["shuffled"])
     parser.add_argument("--seconds", type=float, default=0.7, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    sizes = (options.documents, options.rounds, options.seconds)
+    sizes = (options.tokens, options.rounds, options.seconds)
     return run_script([KINDS[kind](length, *sizes) for kind in options.kinds for length in options.lengths])
 
 

@@ -56,18 +56,42 @@ def gpt_dataset_builder(side: str, prefix: str) -> Callable[..., Any]:
     low_level = indexed_dataset(prefix)
     low_level.sequence_lengths.sum()  # bring the lengths into memory
     indices = np.arange(len(low_level), dtype=np.int32)
-    defaults = {
+    defaults = {**_defaults(), **_whole(prefix)}
+
+    def build(*, num_samples: int | None, **settings: Any) -> Any:
+        return dataset(low_level, prefix, indices, num_samples, split.train, config(**(defaults | settings)))
+
+    return build
+
+
+def run_builder(side: str, num_samples: int, **settings: Any) -> Callable[[], Any]:
+    """Returns what builds the datasets of a run as a training script asks for them, given settings of the data."""
+    _, _, dataset, config, _ = modules(side)
+    if side == OURS:
+        from tokenloom import BlendedMegatronDatasetBuilder as builder_class
+    else:
+        from megatron.core.datasets.blended_megatron_dataset_builder import (
+            BlendedMegatronDatasetBuilder as builder_class,
+        )
+    chosen = {**_defaults(), **settings}
+    return lambda: builder_class(dataset, [num_samples, None, None], lambda: True, config(**chosen)).build()
+
+
+def prefix_builder(side: str, prefix: str, num_samples: int, **settings: Any) -> Callable[[], Any]:
+    """Returns the same for a run over all of one prefix."""
+    return run_builder(side, num_samples, **_whole(prefix), **settings)
+
+
+def _whole(prefix: str) -> dict[str, Any]:
+    return {"blend": ([prefix], None), "split": "1,0,0"}
+
+
+def _defaults() -> dict[str, Any]:
+    return {
         "random_seed": 1234,
-        "blend": ([prefix], None),
-        "split": "1,0,0",
         "tokenizer": Tokenizer(),
         "reset_position_ids": False,
         "reset_attention_mask": False,
         "eod_mask_loss": False,
         "create_attention_mask": False,
     }
-
-    def build(*, num_samples: int | None, **settings: Any) -> Any:
-        return dataset(low_level, prefix, indices, num_samples, split.train, config(**(defaults | settings)))
-
-    return build

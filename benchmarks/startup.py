@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     rows = [import_row(options.rounds)]
-    rows += [start_row(mode, options.datasets, options.rounds) for mode in ("cold", "warm", "fast")]
+    rows += [start_row(mode, options.datasets, options.rounds) for mode in ("packed", "cold", "warm", "fast")]
     rows += [ranks_row(ranks, options.datasets, options.rounds) for ranks in options.ranks]
     return run_script(rows)
 

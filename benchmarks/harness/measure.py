@@ -21,6 +21,8 @@ def measure_row(row: Row, folder: Path) -> RowResult:
 
     A side that cannot be installed, or ends with an error, is reported as failed with its reason; the others go on.
     """
+    folder = folder / row.part
+    folder.mkdir(exist_ok=True)
     row.prepare(folder)
     children: dict[str, Child] = {}
     failures: dict[str, str] = {}

@@ -51,6 +51,7 @@ class Row:
         sides: those of tokenloom first; ratios are to the first.
         prepare: writes the data into a folder, unless it is there; not counted.
         same: names of sides that must report the same digest of what they made.
+        part: the folder, below that of the run, where the data of this row are; rows of one part share them.
     """
 
     job: str
@@ -64,6 +65,7 @@ class Row:
     sides: tuple[Side, ...]
     prepare: Callable[[Path], None]
     same: tuple[str, ...] = ()
+    part: str = ""
 
     def __post_init__(self) -> None:
         if self.quantity not in QUANTITIES:
@@ -101,9 +103,11 @@ class Scale:
     Attributes:
         name: of the mode.
         rounds: of each row.
-        documents: of the corpus that samples and loaders read.
+        corpus_tokens: of each corpus that samples and loaders read.
+        mean_tokens: of the documents of these corpora, and of those that indices are built over.
         lengths: sequence lengths.
-        index_builds: (documents, epochs) of each index build.
+        index_builds: (documents, epochs) of each index build, at all mean lengths.
+        more_index_builds: the same, at one mean length.
         built_documents: that builders write.
         blends: (datasets, samples) of each blend.
         prefixes: of the start-up.
@@ -114,9 +118,11 @@ class Scale:
 
     name: str
     rounds: int
-    documents: int
+    corpus_tokens: int
+    mean_tokens: tuple[int, ...]
     lengths: tuple[int, ...]
     index_builds: tuple[tuple[int, int], ...]
+    more_index_builds: tuple[tuple[int, int], ...]
     built_documents: int
     blends: tuple[tuple[int, int], ...]
     prefixes: int
@@ -128,11 +134,13 @@ class Scale:
 FULL = Scale(
     name="full",
     rounds=5,
-    documents=100_000,
+    corpus_tokens=60_000_000,
+    mean_tokens=(100, 400, 2000),
     lengths=(2048, 8192),
-    index_builds=((10_000_000, 1), (50_000_000, 3)),
+    index_builds=((10_000_000, 1), (10_000_000, 3)),
+    more_index_builds=((1000, 1), (100_000, 1), (50_000_000, 3)),
     built_documents=300_000,
-    blends=((5, 1 << 22), (100, 1 << 22), (1000, 1 << 20)),
+    blends=((2, 1 << 22), (5, 1 << 22), (10, 1 << 22), (100, 1 << 22), (1000, 1 << 20)),
     prefixes=1000,
     text_megabytes=(20, 200),
     merge_megabytes=256,
@@ -141,11 +149,13 @@ FULL = Scale(
 QUICK = Scale(
     name="quick",
     rounds=3,
-    documents=20_000,
+    corpus_tokens=12_000_000,
+    mean_tokens=(100, 2000),
     lengths=(2048,),
     index_builds=((1_000_000, 3),),
+    more_index_builds=((1000, 1),),
     built_documents=100_000,
-    blends=((100, 1 << 20),),
+    blends=((5, 1 << 20), (100, 1 << 20)),
     prefixes=200,
     text_megabytes=(4, 20),
     merge_megabytes=32,

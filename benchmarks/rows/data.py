@@ -19,14 +19,17 @@ _IDENTIFIER = re.compile(r"\b[a-z_]{5,}\b")
 _LONGEST_CHARACTERS = 20_000  # longer sources are cut, at a place that changes
 
 
-def write_corpus(prefix: str | Path, num_documents: int) -> None:
-    """Writes lognormal documents, 665 tokens in the mean, each ended by token 0; random tokens below 50 000."""
+TYPICAL_TOKENS = 400  # of the documents of a web corpus, in the mean: of rows that do not depend on it much
+
+
+def write_corpus(prefix: str | Path, num_tokens: int, mean_tokens: int = TYPICAL_TOKENS) -> None:
+    """Writes lognormal documents of about so many tokens in all, each ended by token 0; random tokens below 50 000."""
     import tokenloom
 
     if os.path.exists(f"{prefix}.idx"):
         return
     rng = np.random.default_rng(0)
-    lengths = np.minimum(rng.lognormal(6.0, 1.0, size=num_documents).astype(np.int32) + 1, 50_000)
+    lengths = drawn_lengths(num_tokens // mean_tokens, mean_tokens)
     tokens = rng.integers(1, 50_000, size=int(lengths.sum()), dtype=np.uint16)
     tokens[np.cumsum(lengths) - 1] = 0
     with tokenloom.IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16) as builder:

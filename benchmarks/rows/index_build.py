@@ -6,18 +6,20 @@ from pathlib import Path
 
 from harness.row import LIMIT, OURS, Row, Scale, Side
 
-from rows.data import drawn_lengths, write_lengths
-from rows.fairness import NO_IMPORTS, WARM
+from rows.data import TYPICAL_TOKENS, drawn_lengths, write_lengths
+from rows.fairness import WARM
 
-MEAN_TOKENS, LENGTH = 400, 2048
+LENGTH = 2048
+LARGE = 20_000_000  # documents: from here on two rounds
 PEER = "megatron-core"
 
 
-def index_row(num_documents: int, epochs: int, rounds: int) -> Row:
+def index_row(num_documents: int, epochs: int, mean_tokens: int, rounds: int) -> Row:
     """Returns the row of one size."""
-    name = f"{num_documents / 1e6:g} M documents x {epochs}"
-    prefix = f"lengths-{num_documents}"
-    num_tokens = int(drawn_lengths(num_documents, MEAN_TOKENS).sum(dtype="int64"))
+    count = f"{num_documents / 1e6:g} M" if num_documents >= 10**6 else f"{num_documents}"
+    name = f"{count} documents of {mean_tokens} x {epochs}"
+    prefix = f"lengths-{num_documents}-{mean_tokens}"
+    num_tokens = int(drawn_lengths(num_documents, mean_tokens).sum(dtype="int64"))
     # Just under whole epochs, so that no final epoch is separate: the common case of a run of N epochs.
     num_samples = (epochs * num_tokens - 1) // LENGTH
 
@@ -27,25 +29,28 @@ def index_row(num_documents: int, epochs: int, rounds: int) -> Row:
 
     def prepare(folder: Path) -> None:
         if not (folder / f"{prefix}.idx").exists():
-            write_lengths(folder / prefix, drawn_lengths(num_documents, MEAN_TOKENS))
+            write_lengths(folder / prefix, drawn_lengths(num_documents, mean_tokens))
 
     return Row(
         job="index",
         name=f"index build, {name}",
-        compares="`GPTDataset` from nothing to its document, sample and shuffle index, written to the cache",
+        compares="`BlendedMegatronDatasetBuilder.build` of one prefix: opening the pair, counting its tokens, and the "
+        f"document, sample and shuffle index, written to the cache; {mean_tokens} tokens per document in the mean",
         fairness=f"Same lengths, seed and sequence length ({LENGTH}); the values of all three arrays are compared. "
-        f"Each round is a new process. {NO_IMPORTS} {WARM} Both may use all cores. Memory is the growth of the peak, "
-        "arrays included.",
+        f"Each round is a new process. Imports are not counted. {WARM} Both may use all cores. Memory is the growth of "
+        "the peak, arrays included.",
         limit="writing the bytes of the finished arrays, held in memory, into new files: an index that is cached must "
         "at least be written",
         unit="documents",
         rounds=rounds,
-        sides=(side(OURS, "GPTDataset"), side(PEER, "megatron GPTDataset"), side(LIMIT, "write the arrays")),
+        sides=(side(OURS, "tokenloom"), side(PEER, "megatron"), side(LIMIT, "write the arrays")),
         prepare=prepare,
-        same=("GPTDataset", "megatron GPTDataset"),
+        same=("tokenloom", "megatron"),
     )
 
 
 def rows(scale: Scale) -> list[Row]:
-    """Returns the rows of a mode; the large build runs three times at most."""
-    return [index_row(count, epochs, min(scale.rounds, 3)) for count, epochs in scale.index_builds]
+    """Returns the rows of a mode."""
+    cases = [(*build, mean) for build in scale.index_builds for mean in scale.mean_tokens]
+    cases += [(*build, TYPICAL_TOKENS) for build in scale.more_index_builds]
+    return [index_row(*case, rounds=2 if case[0] >= LARGE else 3) for case in cases]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.row import LIMIT, OURS, Row, Scale, Side
 
-from rows.data import write_corpus
+from rows.data import TYPICAL_TOKENS, write_corpus
 from rows.fairness import NO_IMPORTS, PROCESSES, WARM
 
 BATCH = 8
@@ -44,8 +44,9 @@ def copy_side(length: int, seconds: float) -> Side:
     return Side(name="memcpy", library=LIMIT, script="fetch.py", arguments={**arguments, "count_tokens": True})
 
 
-def shuffled_row(length: int, num_documents: int, rounds: int, seconds: float) -> Row:
-    """Returns the row of shuffled loading."""
+def shuffled_row(length: int, num_tokens: int, rounds: int, seconds: float, mean_tokens: int = TYPICAL_TOKENS) -> Row:
+    """Returns the row of shuffled loading; peers that know no documents take part at one length of documents only."""
+    streaming = tuple(streaming_sides(length, seconds, shuffle=True, workers=(0, 2)))
     ways = (
         gpt_side("ThreadLoader", OURS, "ThreadLoader", 0, length, seconds),
         gpt_side("ThreadLoader, reuse_after=1", OURS, "ring", 0, length, seconds),
@@ -56,9 +57,10 @@ def shuffled_row(length: int, num_documents: int, rounds: int, seconds: float) -
     )
     return Row(
         job="loader",
-        name=f"loader, shuffled, S = {length}",
+        name=f"loader, shuffled, S = {length}, documents of {mean_tokens}",
+        part=f"mean-{mean_tokens}",
         compares=f"shuffled batches of {BATCH} samples as a training loop takes them; the consumer adds up one row "
-        f"of each",
+        f"of each; documents of {mean_tokens} tokens in the mean",
         fairness=f"Same tokens, sequence length and batch size; {WARM.lower()[:-1]}, starting workers and the first "
         f"batch are not counted. {NO_IMPORTS} {PROCESSES} megatron-core runs in torch's DataLoader, and its first "
         f"batch is compared with ours. {STREAMING_FAIRNESS} Memory is what loading adds to all processes, without "
@@ -67,17 +69,18 @@ def shuffled_row(length: int, num_documents: int, rounds: int, seconds: float) -
         "exist, in one thread",
         unit="tokens",
         rounds=rounds,
-        sides=(*ways, *streaming_sides(length, seconds, shuffle=True, workers=(0, 2)), copy_side(length, seconds)),
-        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_documents),
+        sides=(*ways, *(streaming if mean_tokens == TYPICAL_TOKENS else ()), copy_side(length, seconds)),
+        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_tokens, mean_tokens),
         same=tuple(way.name for way in ways),
     )
 
 
-def sequential_row(length: int, num_documents: int, rounds: int, seconds: float) -> Row:
+def sequential_row(length: int, num_tokens: int, rounds: int, seconds: float) -> Row:
     """Returns the row in which peers with formats of their own read in file order, the best case for them."""
     return Row(
         job="loader",
         name=f"loader, peers in file order, S = {length}",
+        part=f"mean-{TYPICAL_TOKENS}",
         compares=f"batches of {BATCH} samples; peers read in file order, tokenloom stays shuffled, as its datasets "
         f"always are",
         fairness=f"As shuffled loading, but without shuffling for the peers: it favours them. {STREAMING_FAIRNESS}",
@@ -89,11 +92,11 @@ def sequential_row(length: int, num_documents: int, rounds: int, seconds: float)
             *streaming_sides(length, seconds, shuffle=False, workers=(0,)),
             copy_side(length, seconds),
         ),
-        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_documents),
+        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_tokens),
     )
 
 
-def memory_row(length: int, num_documents: int, rounds: int, seconds: float) -> Row:
+def memory_row(length: int, num_tokens: int, rounds: int, seconds: float) -> Row:
     """Returns the row of the memory that a reader in the background adds."""
     floor = BATCHES_AHEAD * BATCH * length * SAMPLE_BYTES_PER_TOKEN
     ways = (
@@ -104,6 +107,7 @@ def memory_row(length: int, num_documents: int, rounds: int, seconds: float) -> 
     return Row(
         job="memory",
         name=f"memory of reading ahead, S = {length}",
+        part=f"mean-{TYPICAL_TOKENS}",
         compares="what loading in the background adds to the memory of all processes together: one thread, or two "
         "workers",
         fairness="The difference between before the loader was made and while it runs, summed over all processes: "
@@ -117,12 +121,14 @@ def memory_row(length: int, num_documents: int, rounds: int, seconds: float) -> 
             *streaming_sides(length, seconds, shuffle=True, workers=(2,)),
             Side(name="three batches", library=LIMIT, script="floor.py", arguments={"memory_bytes": floor}),
         ),
-        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_documents),
+        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_tokens),
     )
 
 
 def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode."""
-    sizes = (scale.documents, min(scale.rounds, 3), scale.seconds)
-    shuffled = [shuffled_row(length, *sizes) for length in scale.lengths]
+    sizes = (scale.corpus_tokens, min(scale.rounds, 3), scale.seconds)
+    cases = [(length, TYPICAL_TOKENS) for length in scale.lengths]
+    cases += [(scale.lengths[0], mean) for mean in scale.mean_tokens if mean != TYPICAL_TOKENS]
+    shuffled = [shuffled_row(length, *sizes, mean) for length, mean in cases]
     return [*shuffled, sequential_row(scale.lengths[0], *sizes), memory_row(scale.lengths[0], *sizes)]

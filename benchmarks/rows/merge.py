@@ -12,7 +12,6 @@ from rows.fairness import NO_IMPORTS, PROCESSES, WARM
 
 PEER = "megatron-core"
 NUM_PAIRS = 4
-BYTES_PER_DOCUMENT = 2 * 665 + 20
 
 
 def merge_row(megabytes: int, rounds: int) -> Row:
@@ -20,7 +19,7 @@ def merge_row(megabytes: int, rounds: int) -> Row:
     names = [f"joined-{number}" for number in range(NUM_PAIRS)]
 
     def prepare(folder: Path) -> None:
-        write_corpus(folder / names[0], int(megabytes * 1e6) // BYTES_PER_DOCUMENT)
+        write_corpus(folder / names[0], int(megabytes * 1e6) // 2)
         for name in names[1:]:
             for suffix in (".bin", ".idx"):
                 if not (target := folder / (name + suffix)).exists():

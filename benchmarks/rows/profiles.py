@@ -7,8 +7,8 @@ from pathlib import Path
 
 from harness.row import Profile, Scale
 
-from rows.data import drawn_lengths, write_corpus, write_lengths, write_text
-from rows.index_build import LENGTH, MEAN_TOKENS
+from rows.data import TYPICAL_TOKENS, drawn_lengths, write_corpus, write_lengths, write_text
+from rows.index_build import LENGTH
 
 _SAMPLED = (
     "Which function of tokenloom each busy thread was in, looked at 500 times a second; time in native code and in "
@@ -22,7 +22,7 @@ def profiles(scale: Scale) -> list[Profile]:
     length = scale.lengths[0]
 
     def corpus(folder: Path) -> None:
-        write_corpus(folder / "corpus", scale.documents)
+        write_corpus(folder / "corpus", scale.corpus_tokens)
 
     timed = {"length": length, "seconds": scale.seconds}
     return [
@@ -45,8 +45,8 @@ def profiles(scale: Scale) -> list[Profile]:
 
 def index_profile(num_documents: int, epochs: int) -> Profile:
     """Returns the profile of one index build."""
-    prefix = f"lengths-{num_documents}"
-    lengths = drawn_lengths(num_documents, MEAN_TOKENS)
+    prefix = f"lengths-{num_documents}-{TYPICAL_TOKENS}"
+    lengths = drawn_lengths(num_documents, TYPICAL_TOKENS)
     num_samples = (epochs * int(lengths.sum(dtype="int64")) - 1) // LENGTH
     return Profile(
         name=f"index build, {num_documents / 1e6:g} M documents x {epochs}",

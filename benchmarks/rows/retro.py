@@ -17,7 +17,7 @@ NUM_NEIGHBORS, NUM_RETRIEVED, NUM_SAVED = 2, 2, 20
 NUM_SAMPLES, BLOCK_SIZE = 2000, 10_000
 
 
-def write_project(folder: Path, num_documents: int) -> None:
+def write_project(folder: Path, num_tokens: int) -> None:
     """Writes a project over one corpus, with neighbors of its samples drawn at random, all of which can be retrieved.
 
     Chunks are those of documents without the token that ends them; neighbors are saved as the reference saves them.
@@ -32,7 +32,7 @@ def write_project(folder: Path, num_documents: int) -> None:
     for part in ("data", "db/merged", "query/train_drawn"):
         (folder / "project" / part).mkdir(parents=True, exist_ok=True)
     prefix = folder / "project" / "data" / "corpus"
-    write_corpus(prefix, num_documents)
+    write_corpus(prefix, num_tokens)
     lengths = IndexedDataset(str(prefix)).sequence_lengths.astype(np.int64) - 1
     counts = -(-lengths // CHUNK_LENGTH)
     documents = np.repeat(np.arange(len(lengths)), counts)
@@ -52,7 +52,7 @@ def write_project(folder: Path, num_documents: int) -> None:
     infos.write_text(json.dumps([info]))
 
 
-def retro_row(way: str, num_documents: int, rounds: int, seconds: float) -> Row:
+def retro_row(way: str, num_tokens: int, rounds: int, seconds: float) -> Row:
     """Returns one row; `way` is single or batched."""
     ours = {"single": "RetroDataset[k]", "batched": "RetroDataset.batch"}[way]
     plural = {"single": "one by one", "batched": "in batches"}[way]
@@ -82,11 +82,11 @@ def retro_row(way: str, num_documents: int, rounds: int, seconds: float) -> Row:
             side("megatron RetroDataset[k]", PEER, "single"),
             side("memcpy", LIMIT, "copy"),
         ),
-        prepare=lambda folder: write_project(Path(folder), num_documents),
+        prepare=lambda folder: write_project(Path(folder), num_tokens),
         same=(ours, "megatron RetroDataset[k]"),
     )
 
 
 def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode."""
-    return [retro_row(way, scale.documents, scale.rounds, scale.seconds) for way in ("single", "batched")]
+    return [retro_row(way, scale.corpus_tokens, scale.rounds, scale.seconds) for way in ("single", "batched")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.row import LIMIT, OURS, Row, Scale, Side
 
-from rows.data import write_corpus
+from rows.data import TYPICAL_TOKENS, write_corpus
 from rows.fairness import NO_IMPORTS, PROCESSES, WARM
 
 PEER = "megatron-core"
@@ -29,8 +29,10 @@ MEANINGS = {
 }
 
 
-def sample_row(way: str, setting: str, length: int, num_documents: int, rounds: int, seconds: float) -> Row:
-    """Returns one row; `way` is single or batched."""
+def sample_row(
+    way: str, setting: str, length: int, mean_tokens: int, *, num_tokens: int, rounds: int, seconds: float
+) -> Row:
+    """Returns one row; `way` is single or batched, documents are of `mean_tokens` in the mean."""
     ours = {"single": "dataset[k]", "batched": "dataset.batch"}[way]
     plural = {"single": "one by one", "batched": "in batches"}[way]
     # The released peer has no inter-document masking: it makes plain samples, which is less.
@@ -48,8 +50,10 @@ def sample_row(way: str, setting: str, length: int, num_documents: int, rounds: 
 
     return Row(
         job="samples",
-        name=f"samples {plural}, {setting}, S = {length}",
-        compares=f"`GPTDataset`: random samples {plural}, as torch tensors: {MEANINGS[setting]}",
+        name=f"samples {plural}, {setting}, S = {length}, documents of {mean_tokens}",
+        part=f"mean-{mean_tokens}",
+        compares=f"`GPTDataset`: random samples {plural}, as torch tensors: {MEANINGS[setting]}; documents of "
+        f"{mean_tokens} tokens in the mean",
         fairness="Same pair, same cached indices, same positions; the tensors of the first samples are compared. "
         f"{WARM} {NO_IMPORTS} {PROCESSES} Samples are dropped at once, as a training loop drops them, but for those "
         "that fill arrays which exist. The peer has no batched fetch: its samples are not even stacked. Its cache of "
@@ -65,13 +69,19 @@ def sample_row(way: str, setting: str, length: int, num_documents: int, rounds: 
             side("megatron dataset[k]", PEER, "single", peer_setting),
             side("memcpy", LIMIT, "copy"),
         ),
-        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_documents),
+        prepare=lambda folder: write_corpus(Path(folder) / "corpus", num_tokens, mean_tokens),
         same=(ours, "megatron dataset[k]"),
     )
 
 
 def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode."""
-    cases = [(way, "plain", length) for length in scale.lengths for way in ("single", "batched")]
-    cases += [("batched", "mask", scale.lengths[0])]
-    return [sample_row(*case, scale.documents, scale.rounds, scale.seconds) for case in cases]
+    cases = [
+        (way, "plain", length, mean)
+        for way in ("single", "batched")
+        for length in scale.lengths
+        for mean in scale.mean_tokens
+    ]
+    cases += [("batched", "mask", scale.lengths[0], TYPICAL_TOKENS)]
+    sizes = {"num_tokens": scale.corpus_tokens, "rounds": scale.rounds, "seconds": scale.seconds}
+    return [sample_row(*case, **sizes) for case in cases]

@@ -13,6 +13,7 @@ PEER = "megatron-core"
 DOCUMENTS = 40
 MEANINGS = {
     "cold": "nothing cached: indices are built and written",
+    "packed": "nothing cached: indices are built and written, ours into one file (`packed_cache=True`)",
     "warm": "indices are cached",
     "fast": "indices are cached; the peer with its three settings for it (fast_cache_load, defer_npy_index_mmap, "
     "sequences_per_dataset), ours without any",
@@ -36,7 +37,7 @@ def start_row(mode: str, num_datasets: int, rounds: int) -> Row:
         "time.",
         limit="the calls of the file system alone: each `.idx` file opened, its size asked, its header read, the "
         "size of "
-        "its `.bin` file asked" + ("; as many cached files written with the same bytes" if mode == "cold" else ""),
+        "its `.bin` file asked" + ("; cached files written, of the same sizes" if mode in ("cold", "packed") else ""),
         quantity="seconds",
         rounds=rounds,
         sides=(side(name, OURS), side(f"megatron {name}", PEER), side("file system", LIMIT)),
@@ -95,8 +96,8 @@ def import_row(rounds: int) -> Row:
 
 
 def rows(scale: Scale) -> list[Row]:
-    """Returns the rows of a mode; cold comes first, as it fills the caches of the others."""
+    """Returns the rows of a mode; cold comes before the warm ones, whose caches it fills."""
     return [
         import_row(scale.rounds),
-        *(start_row(mode, scale.prefixes, min(scale.rounds, 3)) for mode in ("cold", "warm", "fast")),
+        *(start_row(mode, scale.prefixes, min(scale.rounds, 3)) for mode in ("packed", "cold", "warm", "fast")),
     ]

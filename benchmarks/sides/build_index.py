@@ -19,15 +19,17 @@ BLOCK_ELEMENTS = 1 << 22
 
 
 def prepare(*, folder: str, side: str, prefix: str, num_samples: int, work: int) -> Callable[[], Outcome]:
-    """Opens the pair, with its lengths in memory; the limit reads what tokenloom built before."""
+    """Imports one side; the limit reads what tokenloom built before."""
     cache = os.path.join(folder, f"{prefix}-{side}")
     shutil.rmtree(cache, ignore_errors=True)
     if side == "limit":
         return writing(os.path.join(folder, f"{prefix}-{peers.OURS}"), cache, work)
-    build = peers.gpt_dataset_builder(side, os.path.join(folder, prefix))
+    build = peers.prefix_builder(
+        side, os.path.join(folder, prefix), num_samples, path_to_cache=cache, sequence_length=LENGTH
+    )
 
     def round_() -> Outcome:
-        dataset = build(num_samples=num_samples, path_to_cache=cache, sequence_length=LENGTH)
+        dataset, _, _ = build()
         arrays = (dataset.document_index, dataset.sample_index, dataset.shuffle_index)
         return {"work": work, "digest": partial(digest, arrays)}
 

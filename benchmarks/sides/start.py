@@ -12,14 +12,19 @@ import peers
 from serve import Outcome, serve
 
 DOCUMENTS = 40
+PACKED = "packed"
+COLD = ("cold", PACKED)
 
 
 def prepare(*, folder: str, side: str, mode: str, count: int) -> Callable[[], Outcome]:
-    """Imports one side; `mode` is cold, warm, or fast: warm, with the three settings that the peer has for it."""
+    """Imports one side; `mode` is cold, packed, warm, or fast: warm, with the three settings that the peer has for it.
+
+    Packed is cold, with all indices in one file on our side.
+    """
     prefixes = [os.path.join(folder, "many", f"{number:05d}") for number in range(count)]
     if side == "limit":
         return opening(prefixes, cache_of(folder, peers.OURS, cold=False), mode)
-    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode == "cold"))
+    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode in COLD))
     if side == peers.PEER:  # its blends with a cache need a process group, even of one
         import torch.distributed as dist
 
@@ -47,30 +52,18 @@ def cache_of(folder: str, side: str, *, cold: bool) -> str:
 
 def blend_builder(side: str, mode: str, prefixes: list[str], cache: str) -> Callable[[], Any]:
     """Returns what builds the blend."""
-    _, _, dataset, config, _ = peers.modules(side)
     count = len(prefixes)
     settings: dict[str, Any] = {
-        "random_seed": 1,
         "sequence_length": 128,
-        "tokenizer": peers.Tokenizer(),
-        "reset_position_ids": False,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
-        "create_attention_mask": False,
         "path_to_cache": cache,
         "blend_per_split": [(prefixes, [1.0] * count), None, None],
     }
-    if side == peers.OURS:
-        from tokenloom import BlendedMegatronDatasetBuilder as builder_class
-    else:
-        from megatron.core.datasets.blended_megatron_dataset_builder import (
-            BlendedMegatronDatasetBuilder as builder_class,
-        )
-
-        if mode == "fast":
-            settings |= {"fast_cache_load": True, "defer_npy_index_mmap": True}
-            settings["sequences_per_dataset"] = {prefix: [DOCUMENTS, DOCUMENTS + 1] for prefix in prefixes}
-    return lambda: builder_class(dataset, [50 * count, None, None], lambda: True, config(**settings)).build()
+    if side == peers.PEER and mode == "fast":
+        settings |= {"fast_cache_load": True, "defer_npy_index_mmap": True}
+        settings["sequences_per_dataset"] = {prefix: [DOCUMENTS, DOCUMENTS + 1] for prefix in prefixes}
+    if side == peers.OURS and mode == PACKED:
+        settings["packed_cache"] = True
+    return peers.run_builder(side, 50 * count, **settings)
 
 
 def opening(prefixes: list[str], cache: str, mode: str) -> Callable[[], Outcome]:
@@ -85,7 +78,7 @@ def opening(prefixes: list[str], cache: str, mode: str) -> Callable[[], Outcome]
             os.read(descriptor, 34)
             os.close(descriptor)
             os.stat(f"{prefix}.bin")
-        if mode == "cold":
+        if mode in COLD:
             for name, size in written:
                 with open(os.path.join(target, name), "wb") as file:
                     file.write(bytes(size))
