@@ -40,7 +40,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
-_BACKGROUND_BYTES = 1 << 20
+_NUM_WRITERS = 3  # files are waited for until they are on the disk: all arrays of a dataset at the same time
 _SMALL_BYTES = 1 << 14
 _MOST_RECORD_BYTES = 1 << 20
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
@@ -347,19 +347,19 @@ class IndexCacheWriter:
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Takes an array, which must not change any more."""
-        if array.nbytes < _BACKGROUND_BYTES and self._executor is None:  # a thread would take longer to start
+        if self._is_packed(array):  # a thread would take longer to start
             try:
                 self._write(name, array)
             except StorageError as error:
                 self._failure = self._failure or error
             return
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenloom-cache")
+            self._executor = ThreadPoolExecutor(max_workers=_NUM_WRITERS, thread_name_prefix="tokenloom-cache")
         self._written.append(self._executor.submit(self._write, name, array))
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name], self._checksums[name] = _array_hash(array), _crc32(array)
-        if is_small(array) or self._cache.packs(array.nbytes):
+        if self._is_packed(array):
             stream = io.BytesIO()
             np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
             self._cache.publish(f"{name}.npy", stream.getvalue() + array.tobytes())
@@ -371,6 +371,10 @@ class IndexCacheWriter:
             with storage_errors("write", file.path):  # its name may be lost, and then it is built again
                 file.stream.flush()
                 os.fsync(file.stream.fileno())
+
+    def _is_packed(self, array: NDArray[Any]) -> bool:
+        """Whether an array is written in one piece, and nobody waits for the disk."""
+        return is_small(array) or self._cache.packs(array.nbytes)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -37,7 +37,4 @@ def _pieces(num_bytes: int, num_pieces: int = _NUM_PIECES) -> list[tuple[int, in
 
 
 def _hash(pieces: Iterable[Bytes]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece.data)
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(piece.data for piece in pieces)).hexdigest()

@@ -12,6 +12,7 @@ from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
 from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
+_LIBRARIES = frozenset({"tokenizers", "transformers", "tiktoken", "sentencepiece"})
 _WHAT_NOTHING_TELLS = "huggingface"
 _NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
 
@@ -91,7 +92,9 @@ def as_tokenizer(given: Any, *, name: str = "tokenizer") -> Any:
         return load_tokenizer(given)
     if isinstance(given, _NO_TOKENIZERS):
         raise _not_a_tokenizer(given, name)
-    from tokenloom.tokenizers.objects import tokenizer_of_object  # which knows all libraries
+    if not _LIBRARIES & {each.__module__.partition(".")[0] for each in type(given).__mro__}:
+        return given
+    from tokenloom.tokenizers.objects import tokenizer_of_object  # which takes long to import
 
     found = tokenizer_of_object(given)
     return given if found is None else found
