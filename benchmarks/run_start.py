@@ -124,29 +124,13 @@ def prefixes_in(folder: str) -> list[str]:
 
 def builder(side: str, prefixes: list[str], cache: str) -> Any:
     """Returns what builds the blend of one side."""
-    _, _, dataset, config, _ = peers.modules(side)
-    settings: dict[str, Any] = {
-        "random_seed": 1,
-        "sequence_length": LENGTH,
-        "tokenizer": peers.Tokenizer(),
-        "reset_position_ids": False,
-        "reset_attention_mask": False,
-        "eod_mask_loss": False,
-        "create_attention_mask": False,
-        "path_to_cache": cache,
-        "blend_per_split": [(prefixes, [1.0] * len(prefixes)), None, None],
-    }
-    sizes = [SAMPLES_EACH * len(prefixes), None, None]
-    if side == peers.OURS:
-        from tokenloom import BlendedMegatronDatasetBuilder as builder_class
-    else:
+    if side == peers.PEER:
         import torch.distributed as dist
-        from megatron.core.datasets.blended_megatron_dataset_builder import (
-            BlendedMegatronDatasetBuilder as builder_class,
-        )
 
         dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    return lambda: builder_class(dataset, sizes, lambda: True, config(**settings)).build()
+    blend = [(prefixes, [1.0] * len(prefixes)), None, None]
+    settings = {"sequence_length": LENGTH, "path_to_cache": cache, "blend_per_split": blend}
+    return peers.run_builder(side, SAMPLES_EACH * len(prefixes), **settings)
 
 
 def start(kind: str, side: str, target: str, cache: str) -> dict[str, Any]:
