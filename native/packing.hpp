@@ -34,13 +34,13 @@ namespace tokenloom {
 
 __extension__ using Int128 = __int128;
 
-// What packs must be like. Steps come costliest first.
+// What packs must be like. Steps come costliest first: by what they have anyway, or by the longest alone in a pack.
 struct PackingTask {
   std::span<const std::int64_t> lengths;  // of the sub-samples, longest first
   std::span<const std::int64_t> costs;    // of the same; a longer one costs no less
   std::int64_t capacity;                  // tokens of a pack, at most
   std::span<const std::int64_t> widths;   // packs of each step, together no more than sub-samples
-  std::span<const std::int64_t> levels;   // cost per rank that a step has anyway, falling
+  std::span<const std::int64_t> levels;   // cost per rank that a step has anyway
   std::span<const std::int64_t> bases;    // cost of all ranks that a step has anyway
   std::int64_t num_ranks;                 // of a step, those without a pack of ours included
   bool by_length;                         // fill packs one by one, longest first, whatever it costs: fewest packs
@@ -162,7 +162,7 @@ class LevelPacker {
   void spare_packs() {
     spared_.assign(task_.widths.size(), 0);
     const std::int64_t num_long = count_long();
-    if (num_long == 0 || task_.levels[0] > 0) return;
+    if (num_long == 0 || std::ranges::any_of(task_.levels, [](std::int64_t level) { return level > 0; })) return;
     std::size_t steps = 0;
     std::int64_t spare = -num_long;
     while (steps < task_.widths.size() && spare < 0) spare += task_.widths[steps++];

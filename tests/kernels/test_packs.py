@@ -88,7 +88,8 @@ def tasks(draw):
         widths, levels = [num_ranks] * num_steps, [0] * num_steps
     else:
         widths = rng.integers(0, num_ranks + 1, size=num_steps).tolist()
-        levels = sorted(rng.integers(0, 2 * int(costs.max()) + 1, size=num_steps).tolist(), reverse=True)
+        levels = rng.integers(0, 2 * int(costs.max()) + 1, size=num_steps).tolist()
+        levels = draw(st.sampled_from([levels, sorted(levels, reverse=True)]))
     while sum(widths) > count:
         widths[int(np.argmax(widths))] -= 1
     bases = [level * (num_ranks - width) for level, width in zip(levels, widths, strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,9 +12,11 @@ from tests.packing.plans import NO_GROUPS, batches, check, plan_or_refusal
 
 from tokenloom import (
     ConfigError,
+    CostBalancedScheduler,
     HybridCostBalancedScheduler,
     PolynomialCost,
 )
+from tokenloom.packing.report import rank_costs
 
 
 def test_long_sub_samples_get_the_ranks_they_need():
@@ -50,16 +54,65 @@ def test_hybrid_plans_keep_the_rules(batch, factor):
         return
     check(plan, lengths, settings)
     assert set(np.unique(plan.cp_sizes).tolist()) <= set(scheduler.group_sizes)
-    scarce = len(lengths) == plan.num_packs
     for pack in range(plan.num_packs):
         ids = plan.ids[plan.pack_offsets[pack] : plan.pack_offsets[pack + 1]]
         size = int(plan.cp_sizes[plan.packs == pack][0])
-        if size > 1:
-            assert len(ids) == 1
-            assert scarce or lengths[ids[0]] > settings[0]
-        # What a rank gets are two equal chunks.
-        assert -(-lengths[ids[0]] // (2 * size)) * 2 <= settings[0] or size == 1
+        # What a rank gets are two equal chunks of each.
+        chunks = [-(-lengths[number] // (2 * size)) for number in ids]
+        assert size == 1 or 2 * sum(chunks) <= settings[0]
     assert plan == HybridCostBalancedScheduler(*settings).plan(lengths)
+
+
+def test_ranks_share_what_all_others_would_wait_for():
+    lengths = [8, *[2] * 32]  # all fit one rank, but the longest is a third of all work
+    alone = CostBalancedScheduler(8, 1, 4).plan(lengths)
+    shared = HybridCostBalancedScheduler(8, 1, 4).plan(lengths)
+    assert critical_path(alone, lengths) == 1.75
+    assert critical_path(shared, lengths) == 1.0
+
+
+def test_those_that_do_not_fill_a_step_are_shared_and_the_others_fill_theirs():
+    lengths = [100] * 5 + [4] * 12  # one more than four ranks can hold at once
+    plan = HybridCostBalancedScheduler(100, 1, 4).plan(lengths)
+    packs = np.repeat(np.arange(plan.num_packs), np.diff(plan.pack_offsets))
+    sizes = {int(number): plan.cp_sizes[plan.packs == pack][0] for number, pack in zip(plan.ids, packs, strict=True)}
+    assert sorted(int(sizes[number]) for number in range(5)) == [1, 1, 1, 1, 4]
+
+
+def test_short_ones_join_groups_that_would_wait_for_costlier_ones():
+    lengths = spread("lognormal", 2048)
+    plan = HybridCostBalancedScheduler(40960, 1, 64).plan(lengths)
+    counts = np.diff(plan.pack_offsets)[plan.packs]
+    assert counts[plan.cp_sizes > 1].max() > 1
+    few = HybridCostBalancedScheduler(40960, 1, 64, None, 1).plan(lengths[-128:])
+    assert np.diff(few.pack_offsets).max() == 1
+
+
+@pytest.mark.parametrize("linear", [0.0, 24576.0])
+@pytest.mark.parametrize("kind", ["uniform", "lognormal", "bimodal", "cliff"])
+@pytest.mark.parametrize("num_ranks", [8, 64])
+def test_the_critical_path_is_close_to_the_mean(kind, num_ranks, linear):
+    model = PolynomialCost(linear=linear, quadratic=1.0)
+    lengths = spread(kind, 32 * num_ranks)
+    plan = HybridCostBalancedScheduler(40960, 1, num_ranks, cost_model=model).plan(lengths)
+    assert critical_path(plan, lengths, model) <= 1.05
+
+
+def spread(kind, count):
+    """Returns lengths of a shape, always the same ones: quantiles, not draws."""
+    at = (np.arange(count) + 0.5) / count
+    if kind == "uniform":
+        return (1 + at * 40959).astype(np.int64)
+    if kind == "lognormal":
+        normal = np.array([NormalDist(np.log(4096), 1.0).inv_cdf(each) for each in at])
+        return np.clip(np.exp(normal), 1, 40960).astype(np.int64)
+    share = 0.1 if kind == "bimodal" else 0.04
+    return np.where(at < share, 37888, 1024)
+
+
+def critical_path(plan, lengths, model=None):
+    costs = rank_costs(plan, np.array(lengths), model or PolynomialCost())
+    return float(costs.max(axis=1).sum() / costs.mean(axis=1).sum())
 
 
 def test_one_that_is_too_long_for_the_largest_group_is_named():

@@ -75,7 +75,7 @@ class LevelPacking:
         """Returns how many packs of each step are not filled to its level."""
         spared = [0] * len(self.widths)
         num_long = self.count_long()
-        if not num_long or self.levels[0] > 0 or sum(self.widths) < num_long:
+        if not num_long or any(self.levels) or sum(self.widths) < num_long:
             return spared
         steps = next(n for n in range(len(self.widths) + 1) if sum(self.widths[:n]) >= num_long)
         spare = sum(self.widths[:steps]) - num_long

@@ -94,7 +94,7 @@ def pack_to_levels(
         costs: int64[num_subsamples], of the same; a longer one costs no less. They add up to less than 2**61.
         capacity: tokens of a pack at most.
         widths: int64[num_steps], packs of each step; together no more than sub-samples.
-        levels: int64[num_steps], cost per rank that a step has anyway; falling.
+        levels: int64[num_steps], cost per rank that a step has anyway; those steps come first that will be costliest.
         bases: int64[num_steps], cost of all ranks that a step has anyway.
         num_ranks: number of ranks of a step, those without a pack of these included.
         by_length: fill packs one by one, longest first, whatever they cost, for the fewest packs.

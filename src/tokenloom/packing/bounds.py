@@ -6,27 +6,37 @@ import numpy as np
 
 from tokenloom.packing.cost import Float64s, Int64s
 
+_NONE: Float64s = np.empty(0)
 
-def least_slowest_cost(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
+
+def least_slowest_cost(
+    lengths: Int64s,
+    costs: Int64s | Float64s,
+    capacity: int,
+    num_ranks: int,
+    *,
+    shared: Int64s | Float64s = _NONE,
+) -> float:
     """Returns a cost below which the costliest packs of all microbatches together cannot come.
 
-    The t costliest steps take at least what their longest sub-samples cost: of those above half a pack, the s-th step
-    (from 0) has one no cheaper than the (s × ranks)-th. They hold at most what the t × ranks costliest packs that the
-    cap allows could, and the rest has to be shared evenly, at best. The largest such sum over all t is the bound.
+    The t costliest steps take at least what those cost that have a pack of their own, as above half a pack: the s-th
+    step (from 0) has one no cheaper than the (s × ranks)-th. They hold at most what the t × ranks costliest packs that
+    the cap allows could, and the rest has to be shared evenly, at best. The largest such sum over all t is the bound.
 
     Args:
         lengths: int64[num_subsamples], longest first.
         costs: int64 or float64[num_subsamples], of the same; rising at least as fast as lengths.
         capacity: tokens of a pack.
         num_ranks: number of ranks that work side by side.
+        shared: int64 or float64[n], costs of ranks that have no pack, but part of a sub-sample that several share.
     """
-    total = float(costs.sum())
-    most = np.cumsum(np.sort(_costliest_packs(lengths, costs, capacity))[::-1])
-    first = np.arange(0, len(lengths), num_ranks)
-    alone = (lengths[first] > capacity // 2) | (first == 0)
-    levels = np.cumsum(np.where(alone, costs[first], 0).astype(np.float64))
-    rest = np.maximum(total - most[np.minimum(first + num_ranks, len(lengths)) - 1], 0.0)
-    return max(total / num_ranks, float((levels + rest / num_ranks).max()))
+    total = float(costs.sum()) + float(shared.sum())
+    most = np.cumsum(np.sort(np.append(_costliest_packs(lengths, costs, capacity), shared))[::-1])
+    longest = costs[: max(_num_alone(lengths, capacity), 1)]
+    alone = np.sort(np.append(longest, shared))[::-1][::num_ranks].astype(np.float64)
+    held = most[np.minimum(np.arange(1, len(alone) + 1) * num_ranks, len(most)) - 1]
+    rest = np.maximum(total - held, 0.0)
+    return max(total / num_ranks, float((np.cumsum(alone) + rest / num_ranks).max()))
 
 
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:

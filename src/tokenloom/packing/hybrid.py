@@ -4,58 +4,34 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.balanced import GOOD_ENOUGH, Task, checked_costs, in_units, pack_to_levels, unit_exponent
+from tokenloom.packing.balanced import GOOD_ENOUGH, Task, checked_costs, in_units, unit_exponent
 from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
+from tokenloom.packing.group_steps import Free, Group, Placed, Step, first_fit, groups_of, lay_out, packs_beside
+from tokenloom.packing.plan import Int64s, PackPlan, stable_order
+from tokenloom.packing.sharing import SharedBatch, Sharing
 
-WIDENINGS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0)
-"""Ways to limit what a rank of a group may cost: so many times the most that a rank on its own can."""
+LEAST_JOINED = 128
+"""Sub-samples that cost less than one part in so many of their step join no group."""
 
+MOST_JOINED = 8
+"""The most sub-samples of a group."""
 
-@dataclass(slots=True)
-class Group:
-    """A sub-sample and the ranks that share it."""
-
-    number: int
-    size: int
-    cost: int
-
-
-@dataclass(slots=True)
-class Step:
-    """The groups of one microbatch."""
-
-    groups: list[Group] = field(default_factory=list)
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks of all groups."""
-        return sum(group.size for group in self.groups)
-
-    @property
-    def level(self) -> int:
-        """Cost of the slowest rank of all groups."""
-        return max((group.cost for group in self.groups), default=0)
-
-    @property
-    def base(self) -> int:
-        """Cost of the ranks of all groups."""
-        return sum(group.size * group.cost for group in self.groups)
+MOST_TRIED = 4
+"""How many ways to share are planned in full at most; one is enough for most batches."""
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler):
     """Plans packs of equal cost with context-parallel groups of different sizes, chosen anew for each microbatch.
 
-    A sub-sample that fits one rank stays whole, in a pack of one rank. A longer one is a pack of its own, shared by as
-    many ranks as it needs, a power of two: n tokens need s ranks when n, rounded up to a multiple of 2 × s, is at most
-    s × `max_seqlen_per_dp_cp_rank`. A group gets twice as many ranks, and again, where that shortens the whole batch:
-    the ranks of a few giants would else be waited for by all others. Where there are fewer sub-samples than ranks,
-    every one gets a group of its own, and groups grow until no rank is left over.
+    Short sub-samples stay whole, in packs of one rank. A longer one is shared by as many ranks as it needs, a power of
+    two: n tokens need s ranks when n, rounded up to a multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`. It
+    gets more, and so do some that one rank could hold, where all ranks would else wait for them: `sharing.py` says how
+    that is chosen. Where that leaves a group cheaper than its step, short ones join it. Where there are fewer
+    sub-samples than ranks, every one gets a group of its own, and groups grow until no rank is left over.
 
     Groups are aligned blocks, [i × s, (i + 1) × s), so all that can occur are known beforehand: one communicator for
     each size and block.
@@ -93,14 +69,14 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)
         batch = _Batch(self, lengths[order])
-        steps, pack_of_short = batch.groups_and_packs() or (batch.groups_only(), np.empty(0, dtype=np.int64))
-        return _lay_out(steps, pack_of_short, order, self.num_ranks)
+        return lay_out(batch.groups_and_packs() or batch.groups_only(), order, self.num_ranks)
 
 
 class _Batch:
-    """The sub-samples of one global batch, longest first: those that need several ranks, then those that need one."""
+    """The sub-samples of one global batch, longest first: those that groups share, then those in packs of one rank."""
 
     def __init__(self, scheduler: HybridCostBalancedScheduler, lengths: Int64s) -> None:
+        self.scheduler = scheduler
         self.lengths = lengths
         self.capacity = scheduler.max_seqlen_per_dp_cp_rank
         self.num_ranks = scheduler.num_ranks
@@ -109,83 +85,122 @@ class _Batch:
         self.model = scheduler.cost_model
         largest = max(size * float(self.model.cost(lengths[:1], size)[0]) for size in self.sizes)
         self.exponent = unit_exponent(largest, len(lengths))
-        self.costs = self._costs(lengths, 1)
         self.needs = np.ones(len(lengths), dtype=np.int64)
         for size in self.sizes[:-1]:
             self.needs[lengths > size * scheduler.tokens_per_rank(size)] = 2 * size
-        self.num_long = int(np.count_nonzero(self.needs > 1))
-        self.room = scheduler.room_of(lengths[self.num_long :], self.capacity)
+        self._known_costs: dict[int, Int64s] = {}
+        self._known_rising: dict[int, tuple[Int64s, Int64s]] = {}
 
     def _costs(self, lengths: Int64s, size: int) -> Int64s:
         return in_units(checked_costs(self.model, lengths, size), self.exponent) if len(lengths) else lengths
 
+    def _costs_of_first(self, size: int, count: int) -> Int64s:
+        """Returns int64[count], what the longest sub-samples cost each of so many ranks."""
+        known = self._known_costs.get(size)
+        if known is None or len(known) < count:
+            known = self._known_costs[size] = self._costs(self.lengths[:count], size)
+        return known[:count]
+
     # --- long ones in groups, short ones in packs ------------------------------------------------------------------
 
-    def groups_and_packs(self) -> tuple[list[Step], Int64s] | None:
+    def groups_and_packs(self) -> Placed | None:
         """Returns the groups of each step and the packs of the short ones; None if they cannot occupy all ranks."""
-        short = Task(
-            lengths=self.room,
-            costs=self.costs[self.num_long :],
+        batch = SharedBatch(
+            lengths=self.scheduler.room_of(self.lengths, self.capacity),
+            needs=self.needs,
+            costs=self._costs_of_first,
+            group_sizes=self.sizes if self.capacity > 1 else (1,),
             capacity=self.capacity,
+            full=int(self._costs(np.array([self.capacity], dtype=np.int64), 1)[0]),
             num_ranks=self.num_ranks,
         )
-        candidates = self._widened(short)
-        estimates = [self._estimate(steps, short) for steps in candidates]
-        # The first that is good enough, as wider groups leave memory empty; then the others, best first.
-        poor = [estimate > GOOD_ENOUGH * min(estimates) for estimate in estimates]
-        order = sorted(range(len(candidates)), key=lambda i: (poor[i], estimates[i] if poor[i] else i))
-        candidates = [candidates[i] for i in order]
-        return next((found for steps in candidates if (found := self._pack_beside(steps, short)) is not None), None)
+        tried: list[Placed] = []
+        for way in batch.promising_first():
+            placed = self._pack_beside(way, fills=bool((way.sizes > self.needs[way.numbers]).any()))
+            if placed is None:
+                continue
+            tried.append(placed)
+            if placed.slowest <= GOOD_ENOUGH * batch.even_share(way) or len(tried) == MOST_TRIED:
+                break
+        return min(tried, key=lambda placed: placed.slowest, default=None)
 
-    def _pack_beside(self, steps: list[Step], short: Task) -> tuple[list[Step], Int64s] | None:
-        """Returns the steps, with as many more as the short ones take, and the packs of these; None as above."""
-        taken = sum(step.num_ranks for step in steps)
-        needed = max(len(steps), -(-(taken + -(-int(short.lengths.sum()) // self.capacity)) // self.num_ranks))
-        num_steps = -(-needed // self.multiple) * self.multiple
+    def _pack_beside(self, way: Sharing, *, fills: bool) -> Placed | None:
+        """Returns the steps, with as many more as the short ones take, and the packs of these; None as above.
+
+        Args:
+            way: how many ranks share each of the longest.
+            fills: whether short ones join groups that cost less than their step.
+        """
+        num_shared, num_all = len(way.sizes), len(self.lengths)
+        costs = self._costs_of_first(1, num_all)
+        room = self.scheduler.room_of(self.lengths, self.capacity)
+        taken = int(way.sizes.sum())
+        least = -(-(taken + -(-int(room[num_shared:].sum()) // self.capacity)) // self.num_ranks)
+        best: Placed | None = None
+        num_steps = -(-least // self.multiple) * self.multiple
         while True:
-            padded = [*steps, *(Step() for _ in range(num_steps - len(steps)))]
-            missing = sum(self.num_ranks - step.num_ranks for step in padded) - len(short.lengths)
-            if missing > 0 and not self._grow(padded, missing):
-                return None
-            padded.sort(key=lambda step: -step.level)
-            widths = np.array([self.num_ranks - step.num_ranks for step in padded], dtype=np.int64)
-            pack_of = pack_to_levels(
-                short,
-                widths=widths,
-                levels=np.array([step.level for step in padded], dtype=np.int64),
-                bases=np.array([step.base for step in padded], dtype=np.int64),
-            )
-            if pack_of is not None:
-                return padded, pack_of
+            steps = first_fit(groups_of(way), self.num_ranks)
+            num_steps = max(num_steps, -(-len(steps) // self.multiple) * self.multiple)
+            steps += [Step() for _ in range(num_steps - len(steps))]
+            spare = num_all - num_shared - (self.num_ranks * num_steps - taken)
+            if spare < 0 and not self._grow(steps, -spare):
+                return best
+            steps = self._costliest_first(steps, num_shared)
+            whole = self._fill(steps, num_shared, spare) if fills else np.arange(num_shared, num_all)
+            short = Task(lengths=room[whole], costs=costs[whole], capacity=self.capacity, num_ranks=self.num_ranks)
+            found = packs_beside(steps, short, whole)
+            if best is not None and found is not None:
+                return found if found.slowest * GOOD_ENOUGH < best.slowest else best
+            if found is not None and found.slowest <= GOOD_ENOUGH * way.least:
+                return found
+            best = found
             num_steps += self.multiple
 
-    def _widened(self, short: Task) -> list[list[Step]]:
-        """Returns the steps of the long ones for each way to limit what a rank of a group may cost."""
-        if not self.num_long:
-            return [[]]
-        lengths, needs = self.lengths[: self.num_long], self.needs[: self.num_long]
-        table = np.stack([self._costs(lengths, size) for size in self.sizes])
-        full = int(self._costs(np.array([self.capacity], dtype=np.int64), 1)[0])
-        possible = np.array(self.sizes)[:, None] >= needs
-        least = np.argmin(np.where(possible, table, np.iinfo(np.int64).max), axis=0)
-        found = []
-        for limit in WIDENINGS:
-            within = possible & (table <= limit * full)
-            chosen = np.where(within.any(axis=0), np.argmax(within, axis=0), least)
-            costs = table[chosen, np.arange(self.num_long)]
-            order = np.lexsort((np.arange(self.num_long), -chosen, -costs))
-            groups = [Group(int(i), self.sizes[int(chosen[i])], int(costs[i])) for i in order]
-            found.append(_first_fit(groups, self.num_ranks))
-        return found
+    def _costliest_first(self, steps: Sequence[Step], num_shared: int) -> list[Step]:
+        """Returns the steps by what their groups cost, or the longest that will be alone there if there are none."""
+        costs = self._costs_of_first(1, len(self.lengths))[num_shared:]
+        alone = costs[self.lengths[num_shared:] > self.capacity // 2][:: self.num_ranks].tolist()
+        empty = [step for step in steps if not step.groups]
+        levels = [(step.level, step) for step in steps if step.groups]
+        levels += zip((alone + [0] * len(empty))[: len(empty)], empty, strict=True)
+        return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
-    def _estimate(self, steps: Sequence[Step], short: Task) -> float:
-        """Returns about what the slowest ranks of all microbatches will cost: groups first, then an even spread."""
-        if not len(short.lengths):
-            return float(sum(step.level for step in steps))
-        total = float(short.costs.sum())
-        full = total * self.capacity / float(short.lengths.sum())
-        beside = sum((self.num_ranks - step.num_ranks) * min(float(step.level), full) for step in steps)
-        return sum(step.level for step in steps) + max(0.0, total - beside) / self.num_ranks
+    def _rising(self, size: int) -> tuple[Int64s, Int64s]:
+        """Returns int64[num_subsamples] twice, below zero: costs, and tokens with padding, with so many ranks."""
+        known = self._known_rising.get(size)
+        if known is None:
+            padded = -(-self.lengths // (2 * size)) * (2 * size)
+            known = self._known_rising[size] = (-self._costs_of_first(size, len(self.lengths)), -padded)
+        return known
+
+    def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
+        """Puts short ones, longest first, into groups that cost less than their step; returns those that stay whole.
+
+        Args:
+            steps: the groups.
+            num_shared: how many of the longest are in them.
+            most: how many may be put there at most.
+        """
+        free = Free(num_shared, len(self.lengths))
+        for step in steps:
+            level = step.level
+            least = level // LEAST_JOINED
+            for group in step.groups:
+                costs, tokens = self._rising(group.size)
+                if level - group.cost <= least or most <= 0 or -costs[num_shared] <= least:
+                    continue
+                room = group.size * self.scheduler.tokens_per_rank(group.size) + int(tokens[group.numbers].sum())
+                while most > 0 and len(group.numbers) < (self.scheduler.max_num_seqs or MOST_JOINED):
+                    first = max(costs.searchsorted(group.cost - level), tokens.searchsorted(-room))
+                    number = free.at_or_behind(int(first))
+                    if number == len(self.lengths) or -costs[number] <= least:
+                        break
+                    free.take(number)
+                    group.numbers.append(number)
+                    group.cost -= int(costs[number])
+                    room += int(tokens[number])
+                    most -= 1
+        return free.left()
 
     def _grow(self, steps: Sequence[Step], missing: int) -> bool:
         """Doubles the costliest groups until they occupy so many more ranks, or a little more; False if they cannot."""
@@ -197,13 +212,14 @@ class _Batch:
             if group.size <= self.num_ranks - steps[i].num_ranks and 2 * group.size <= self.sizes[-1]:
                 missing -= group.size
                 group.size *= 2
-                group.cost = int(self._costs(self.lengths[group.number : group.number + 1], group.size)[0])
+                first = group.numbers[0]
+                group.cost = int(self._costs(self.lengths[first : first + 1], group.size)[0])
                 heapq.heappush(heap, (-group.cost, i, j))
         return missing <= 0
 
     # --- fewer sub-samples than ranks ------------------------------------------------------------------------------
 
-    def groups_only(self) -> list[Step]:
+    def groups_only(self) -> Placed:
         """Returns steps in which every sub-sample has a group of its own and all ranks are in one.
 
         Raises:
@@ -214,7 +230,9 @@ class _Batch:
         while num_steps <= len(self.lengths):
             steps = self._spread(num_steps)
             if steps is not None and all(self._grow([step], self.num_ranks - step.num_ranks) for step in steps):
-                return sorted(steps, key=lambda step: -step.level)
+                nothing = np.empty(0, dtype=np.int64)
+                steps.sort(key=lambda step: -step.level)
+                return Placed(steps=steps, whole=nothing, pack_of_whole=nothing, slowest=0)
             num_steps += self.multiple
         message = (
             f"{len(self.lengths)} sub-samples cannot occupy {self.num_ranks} ranks in groups of powers of two, in a "
@@ -231,52 +249,6 @@ class _Batch:
             if taken + size > self.num_ranks:
                 return None
             cost = int(self._costs(self.lengths[number : number + 1], size)[0])
-            steps[i].groups.append(Group(number, size, cost))
+            steps[i].groups.append(Group([number], size, cost))
             heapq.heappush(heap, (taken + size, i))
         return steps
-
-
-def _first_fit(groups: Sequence[Group], num_ranks: int) -> list[Step]:
-    """Returns steps, each group in the first that has enough ranks left."""
-    steps: list[Step] = []
-    left: list[int] = []
-    first: dict[int, int] = {}  # before it, no step has room for a group of that size
-    for group in groups:
-        i = first.get(group.size, 0)
-        while i < len(left) and left[i] < group.size:
-            i += 1
-        first[group.size] = i
-        if i == len(left):
-            steps.append(Step())
-            left.append(num_ranks)
-        steps[i].groups.append(group)
-        left[i] -= group.size
-    return steps
-
-
-def _lay_out(steps: Sequence[Step], pack_of_short: Int64s, order: Int64s, num_ranks: int) -> PackPlan:
-    """Returns the plan: in each microbatch the largest groups first, which aligns them, then ranks on their own.
-
-    Args:
-        steps: the groups of each microbatch, sub-samples as positions in `order`.
-        pack_of_short: int64[num_short], packs of one rank, numbered by microbatch, of the last ones in `order`.
-        order: int64[num_subsamples], sub-samples, longest first.
-        num_ranks: number of ranks of a microbatch.
-    """
-    num_groups = sum(len(step.groups) for step in steps)
-    pack_of = np.empty_like(order)
-    pack_of[order[len(order) - len(pack_of_short) :]] = pack_of_short + num_groups
-    packs = np.empty((len(steps), num_ranks), dtype=np.int64)
-    cp_sizes = np.ones_like(packs)
-    group_number, pack_number = 0, num_groups
-    for microbatch, step in enumerate(steps):
-        rank = 0
-        for group in sorted(step.groups, key=lambda group: -group.size):
-            packs[microbatch, rank : rank + group.size] = group_number
-            cp_sizes[microbatch, rank : rank + group.size] = group.size
-            pack_of[order[group.number]] = group_number
-            group_number += 1
-            rank += group.size
-        packs[microbatch, rank:] = np.arange(pack_number, pack_number + num_ranks - rank)
-        pack_number += num_ranks - rank
-    return plan_of(pack_of, packs, cp_sizes)
