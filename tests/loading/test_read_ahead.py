@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tests.support import (
     assert_same,
     make_config,
     make_dataset,
+    wait_until,
     write_corpus,
     write_sentences,
 )
@@ -151,6 +153,29 @@ def test_batches_are_those_of_local_files_whatever_goes_wrong(
     assert fetched <= bucket.proxy.counts["body_bytes"]
     if shuffle is None:
         assert fetched <= 1.13 * sum(entry.bytes_used for entry in statistics.values())
+
+
+@pytest.mark.parametrize("shuffle", [None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)])
+def test_an_endpoint_that_goes_away_and_comes_back_costs_time_alone(bucket: Bucket, prefixes, tmp_path, shuffle):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    here, there = (build([place], tmp_path, block_shuffle=shuffle) for place in (prefixes[0], url))
+    expected, _ = batches_of(here)
+    forget_statistics()
+    sampler = MegatronPretrainingSampler(len(there), 0, 4, 0, 1)
+    iterator = iter(build_dataloader(there, sampler, read_ahead_batches=1))
+    found = [next(iterator) for _ in range(2)]
+    bucket.proxy.go_away()
+
+    def come_back() -> None:
+        wait_until(lambda: storage_statistics()[f"{url}.bin"].retries >= 3)
+        bucket.proxy.come_back()
+
+    thread = threading.Thread(target=come_back)
+    thread.start()
+    found += iterator
+    thread.join()
+    assert_same(found, expected)
+    assert storage_statistics()[f"{url}.bin"].retries >= 3
 
 
 def test_one_epoch_reads_each_byte_about_once(bucket, prefixes, tmp_path):

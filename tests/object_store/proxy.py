@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from tests.object_store.server import reserved_port
+
 KINDS = ("reset", "truncate", "500", "503", "slow_first_byte")
 """What can happen to a single request, see `Faults.shares`."""
 
@@ -31,7 +33,6 @@ class Faults:
             the response, "truncate" in the middle of the body, "500" and "503" answer so, "slow_first_byte" waits.
         every: {kind: n} lets every n-th GET request meet that kind.
         slow_seconds: how long a slow first byte takes.
-        down: refuse all connections.
     """
 
     latency_seconds: float = 0.0
@@ -39,7 +40,6 @@ class Faults:
     shares: dict[str, float] = field(default_factory=dict)
     every: dict[str, int] = field(default_factory=dict)
     slow_seconds: float = 0.3
-    down: bool = False
 
 
 class FaultProxy:
@@ -61,7 +61,9 @@ class FaultProxy:
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.port = 0
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._reserved = reserved_port()
+        self.port: int = self._reserved.getsockname()[1]
 
     @property
     def endpoint(self) -> str:
@@ -77,14 +79,30 @@ class FaultProxy:
     ) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._reserved.close()
+
+    def go_away(self) -> None:
+        """Breaks all connections and refuses further ones, as a server does that is restarted."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+
+    def come_back(self) -> None:
+        """Takes connections again, at the same port."""
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def _close(self) -> None:
+        self._server.close()
+        for each in self._connections:
+            each.transport.abort()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
+        self._loop.run_until_complete(self._listen())
         self._ready.set()
         self._loop.run_forever()
-        server.close()
+        self._server.close()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0.01))
@@ -92,8 +110,9 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._connections.add(writer)
         try:
-            while (head := await _read_head(reader)) and not self.faults.down:
+            while head := await _read_head(reader):
                 if upstream is None:
                     upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
                 self._num_under_way += 1
@@ -106,7 +125,8 @@ class FaultProxy:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            writer.transport.abort() if self.faults.down else writer.close()
+            self._connections.discard(writer)
+            writer.close()
             if upstream is not None:
                 upstream[1].close()
 

@@ -49,7 +49,7 @@ class S3Server:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="swift-"))
-        self._reserved = {name: _reserved_port() for name in _SERVICES}
+        self._reserved = {name: reserved_port() for name in _SERVICES}
         self._ports = {name: each.getsockname()[1] for name, each in self._reserved.items()}
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -149,7 +149,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def _reserved_port() -> socket.socket:
+def reserved_port() -> socket.socket:
     """Returns a socket that keeps a port from others until a server listens there, which reuses the address."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

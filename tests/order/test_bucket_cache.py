@@ -128,10 +128,10 @@ def test_a_store_that_does_not_answer_is_no_reason_to_build(bucket, data, anothe
     changes = {"blend": (data[:1], None), "object_storage": ObjectStorageSettings(deadline_seconds=0.2)}
     build(data, bucket.url("indices"), **changes)
     splits = build(data, bucket.url("indices"), **changes)
-    bucket.proxy.faults.down = True
+    bucket.proxy.go_away()
     with pytest.raises(UnavailableError):
         splits[0].sample(0)
-    bucket.proxy.faults.down = False
+    bucket.proxy.come_back()
     another_node()
     (key,) = [key for key in keys(bucket) if key.endswith("train-sample_index.npy")]
     bucket.boto3.delete_object(Bucket=bucket.name, Key=key)

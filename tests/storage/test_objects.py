@@ -126,11 +126,11 @@ def test_a_proxy_that_cuts_every_tenth_body_short(bucket, remote, data):
 
 def test_an_endpoint_that_is_down_for_a_while(bucket, remote, data):
     read(remote, 0, 10)
-    bucket.proxy.faults = Faults(down=True)
+    bucket.proxy.go_away()
 
     def come_back() -> None:
         wait_until(lambda: storage_statistics()[remote.path].retries >= 2)
-        bucket.proxy.faults = Faults()
+        bucket.proxy.come_back()
 
     thread = threading.Thread(target=come_back)
     thread.start()
@@ -141,7 +141,7 @@ def test_an_endpoint_that_is_down_for_a_while(bucket, remote, data):
 
 def test_an_endpoint_that_stays_down_is_given_up(bucket, remote):
     settings = ObjectStorageSettings(block_bytes=BLOCK, deadline_seconds=0.5)
-    bucket.proxy.faults = Faults(down=True)
+    bucket.proxy.go_away()
     with pytest.raises(UnavailableError) as info:
         RemoteFile(remote.path, settings, remote.version).read(0, 10)
     assert info.value.message.startswith(f"`{remote.path}` cannot be reached: ")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenloom import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
+from tokenloom import AccessDeniedError, MissingObjectError, ObjectStorageSettings, StorageError, UnavailableError
 from tokenloom.progress import Wait
 from tokenloom.storage import retrying
 from tokenloom.storage.retrying import patiently
@@ -68,6 +68,23 @@ def test_the_deadline_ends_it_and_the_error_tells_how_often(monkeypatch):
         f"no answer; given up after {len(retries) + 1} attempts in {clock.seconds - 100:.1f} s"
     )
     assert info.value.hint == "check the endpoint and the network"
+
+
+def test_the_default_deadline_outlives_an_outage_of_twenty_seconds(monkeypatch):
+    clock = Clock()
+    back = clock.seconds + 20
+    monkeypatch.setattr(retrying, "time", clock)
+
+    def attempt() -> str:
+        if clock.seconds < back:
+            message = "nobody listens"
+            raise UnavailableError(message)
+        return "done"
+
+    settings = ObjectStorageSettings()
+    patience = {"deadline_seconds": settings.deadline_seconds, "most_retries": settings.retries}
+    assert patiently(attempt, **patience, on_retry=lambda: None, stopping=clock) == "done"
+    assert clock.seconds <= back + 5  # the longest pause
 
 
 def test_retries_are_counted_where_they_are_limited():
