@@ -30,6 +30,9 @@ Tokens = NDArray[Any]
 _MUCH = 1 << 30
 """Bytes; spans are compared with the file before so many are asked for. What is less is compared while it is read."""
 
+_PARTS_AT_ONCE = 256
+"""Spans that are copied by one call; so many are held at most."""
+
 
 class IndexedDataset(OpenedPair):
     """The sequences of a `.bin`/`.idx` pair, by number.
@@ -177,12 +180,13 @@ class IndexedDataset(OpenedPair):
                 watch=self._token_watch,
             )
             return out
-        filled = 0
         offsets, sizes = self._ranges.of_spans(sequences, starts, lengths)
-        for part in self.byte_source.read_many(offsets.tolist(), sizes.tolist()):
-            tokens = part.view(dtype)
-            out[filled : filled + len(tokens)] = tokens
-            filled += len(tokens)
+        parts = self.byte_source.read_many(offsets.tolist(), sizes.tolist())
+        left = out.view(np.uint8)
+        while some := list(itertools.islice(parts, _PARTS_AT_ONCE)):
+            filled = sum(map(len, some))
+            np.concatenate(some, out=left[:filled])
+            left = left[filled:]
         self.check_index()
         return out
 

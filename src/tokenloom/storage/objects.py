@@ -24,6 +24,9 @@ from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import book
 
+Key = tuple[str, int, int]
+"""Name of an object's version; offset and length of a range in it, or the first and one past the last byte of one."""
+
 
 class RemoteFile:
     """An object as it was when it was opened; a `ByteSource`.
@@ -77,16 +80,18 @@ class RemoteFile:
             if offset < 0 or length < 0 or offset + length > self.num_bytes:
                 raise outside(self.path, offset, length, self.num_bytes)
         storage = object_storage(self.settings)
-        unknown = {
-            number: (offset, length)
-            for number, (offset, length) in enumerate(zip(offsets, lengths, strict=True))
-            if length and not self._is_expected(storage, offset, length)
-        }
-        if len(unknown) > 1:
-            yield from self._read_at_once(storage, offsets, lengths, unknown)
-            return
-        for offset, length in zip(offsets, lengths, strict=True):
-            yield self._read(storage, offset, length)
+        keys = [(self.name, *each) for each in zip(offsets, lengths, strict=True)]
+        unknown = [number for number, key in enumerate(keys) if key[2] and not _is_expected(storage, key)]
+        fetched = self._read_at_once(storage, [keys[number] for number in unknown]) if len(unknown) > 1 else []
+        at_once = dict(zip(unknown, fetched, strict=False))
+        number = 0
+        while number < len(keys):
+            if (data := at_once.pop(number, None)) is not None:
+                parts = [data]
+            else:
+                parts = self._read_announced(storage, keys, number) or [self._read(storage, *keys[number][1:])]
+            yield from parts
+            number += len(parts)
 
     def will_need(
         self,
@@ -105,31 +110,24 @@ class RemoteFile:
                 fetches the ranges alone.
         """
         storage = object_storage(self.settings)
-        keys = [(self.name, *each) for each in zip(offsets.tolist(), lengths.tolist(), strict=True)]
-        if blocks is not None:
-            storage.blocks.announce(
-                [
-                    (key, (self.name, start, stop), partial(self._block_chunk, storage, start, stop))
-                    for key, start, stop in zip(keys, blocks[0].tolist(), blocks[1].tolist(), strict=True)
-                    if key[2]
-                ]
-            )
-            return
         used = np.flatnonzero(lengths)
-        chunks: dict[int, tuple[str, int, int]] = {}
-        for start, stop, members in merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes):
-            chunks.update(dict.fromkeys(used[members].tolist(), (self.name, start, stop)))
-        storage.ranges.announce(
-            [
-                (keys[number], chunks[number], partial(self._range_chunk, storage, *chunks[number][1:]))
-                for number in used.tolist()
-            ]
-        )
+        keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
+        if blocks is not None:
+            around = zip(blocks[0][used].tolist(), blocks[1][used].tolist(), strict=True)
+            names = [(self.name, *each) for each in around]
+            storage.blocks.announce(list(zip(keys, names, strict=True)), partial(self._block_chunk, storage))
+            return
+        requests = merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes)
+        chunks = {number: (self.name, start, stop) for start, stop, members in requests for number in members}
+        uses = [(key, chunks[number]) for number, key in enumerate(keys)]
+        storage.ranges.announce(uses, partial(self._range_chunk, storage))
 
-    def _range_chunk(self, storage: ObjectStorage, start: int, stop: int) -> Chunk[Piece]:
+    def _range_chunk(self, storage: ObjectStorage, name: Key) -> Chunk[Piece]:
+        _, start, stop = name
         return Chunk(stop - start, partial(self._load_range, storage, start, stop), _drop)
 
-    def _block_chunk(self, storage: ObjectStorage, start: int, stop: int) -> Chunk[Piece]:
+    def _block_chunk(self, storage: ObjectStorage, name: Key) -> Chunk[Piece]:
+        _, start, stop = name
         return Chunk(stop - start, partial(self._load_block, storage, start, stop), _finish)
 
     def _load_range(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
@@ -141,28 +139,41 @@ class RemoteFile:
         block = storage.cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
         return Piece(start, fetch()) if block is None else Piece(start, block.bytes, block)
 
-    def _is_expected(self, storage: ObjectStorage, offset: int, length: int) -> bool:
-        key = (self.name, offset, length)
-        return storage.ranges.expects(key) or storage.blocks.expects(key)
+    def _read_announced(self, storage: ObjectStorage, keys: Sequence[Key], first: int) -> list[Bytes]:
+        """Returns some ranges, in their order, from one that was announced on; none if it was not."""
+        started = time.perf_counter()
+        with daemons_stopped():
+            pieces, waited = storage.ranges.use(keys, first)
+            if not pieces:
+                pieces, waited = storage.blocks.use(keys, first)
+        if not pieces:
+            return []
+        parts = [_cut(piece, *key[1:]) for piece, key in zip(pieces, keys[first : first + len(pieces)], strict=True)]
+        self._last_stop = sum(keys[first + len(pieces) - 1][1:])
+        self._book(sum(map(len, parts)), num_reads=len(parts), started=started if waited else None)
+        return parts
 
     def _read(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
+        """Returns a range that nobody announced."""
         if not length:
             return np.empty(0, dtype=np.uint8)
         started = time.perf_counter()
         is_next = self._last_stop is not None and 0 <= offset - self._last_stop < self.settings.block_bytes
         self._last_stop = offset + length
-        key = (self.name, offset, length)
-        with daemons_stopped():
-            use = storage.ranges.use(key) or storage.blocks.use(key)
-        if use is not None:
-            data, waited = _cut(use.value, offset, length), use.waited
-        elif is_next and length <= self.settings.block_bytes:
+        if is_next and length <= self.settings.block_bytes:
             data, waited = self._read_by_block(storage, offset, length)
         else:
             data, waited = self._read_exactly(storage, offset, length), True
-        amounts = {"waits": 1.0, "wait_seconds": time.perf_counter() - started} if waited else {"hits": 1.0}
-        book().add(str(self.address), bytes_used=length, **amounts)
+        self._book(length, num_reads=1, started=started if waited else None)
         return data
+
+    def _book(self, num_bytes: int, *, num_reads: int, started: float | None) -> None:
+        """Counts reads; the first of them was waited for since `started`, where it was."""
+        if started is None:
+            book().add(self.path, bytes_used=num_bytes, hits=num_reads)
+            return
+        seconds = time.perf_counter() - started
+        book().add(self.path, bytes_used=num_bytes, hits=num_reads - 1, waits=1, wait_seconds=seconds)
 
     def _read_by_block(self, storage: ObjectStorage, offset: int, length: int) -> tuple[Bytes, bool]:
         """Returns a range that follows the one before, out of aligned blocks, and whether that meant waiting."""
@@ -196,24 +207,18 @@ class RemoteFile:
         parts = storage.together(tasks)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _read_at_once(
-        self,
-        storage: ObjectStorage,
-        offsets: Sequence[int],
-        lengths: Sequence[int],
-        unknown: dict[int, tuple[int, int]],
-    ) -> Iterator[Bytes]:
+    def _read_at_once(self, storage: ObjectStorage, keys: Sequence[Key]) -> list[Bytes]:
+        """Returns ranges that nobody announced, fetched at the same time."""
         started = time.perf_counter()
-        tasks = [partial(storage.fetch, self.address, self.version, at, at + count) for at, count in unknown.values()]
-        fetched = dict(zip(unknown, storage.together(tasks), strict=True))
-        book().add(
-            str(self.address),
-            bytes_used=sum(map(len, fetched.values())),
-            waits=len(fetched),
-            wait_seconds=time.perf_counter() - started,
-        )
-        for number, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
-            yield fetched[number] if number in fetched else self._read(storage, offset, length)
+        fetch = partial(storage.fetch, self.address, self.version)
+        fetched: list[Bytes] = storage.together([partial(fetch, at, at + count) for _, at, count in keys])
+        seconds = time.perf_counter() - started
+        book().add(self.path, bytes_used=sum(map(len, fetched)), waits=len(fetched), wait_seconds=seconds)
+        return fetched
+
+
+def _is_expected(storage: ObjectStorage, key: Key) -> bool:
+    return storage.ranges.expects(key) or storage.blocks.expects(key)
 
 
 def _cut(piece: Piece, offset: int, length: int) -> Bytes:

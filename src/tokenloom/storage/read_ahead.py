@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -25,9 +26,9 @@ T = TypeVar("T")
 _SLACK = 8
 """Announcements by which readers in several threads may run ahead of each other."""
 
-_GAP_SHARE = 8
-"""Two ranges become one request if what lies between them is at most an eighth of what they are asked for: read
-amplification stays below 1.125."""
+_GAP_SHARE = 20
+"""Two ranges become one request if what lies between them is at most a twentieth of what they are asked for: read
+amplification stays below 1.05."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +42,7 @@ class Chunk(Generic[T]):
         name: name by which announcements share it.
         keys: keys of its announced uses that are still to come.
         turn: turn of the last of them.
+        value: what was fetched, once it is here; None before, and where it could not be.
     """
 
     num_bytes: int
@@ -50,14 +52,7 @@ class Chunk(Generic[T]):
     keys: list[Hashable] = field(default_factory=list)
     turn: int = 0
     future: Future[T] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Use(Generic[T]):
-    """A chunk that was read, and whether that meant waiting."""
-
-    value: T
-    waited: bool
+    value: T | None = None
 
 
 class ReadAhead(Generic[T]):
@@ -92,18 +87,18 @@ class ReadAhead(Generic[T]):
         """Chunks that are here or on their way."""
         return len(self._held)
 
-    def announce(self, uses: Sequence[tuple[Hashable, Hashable, Callable[[], Chunk[T]]]]) -> None:
+    def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
         """Takes note of reads to come, in their order.
 
         Args:
-            uses: key of each read, name of the chunk that holds it, and what makes this chunk, unless one of the name
-                is announced already.
+            uses: key of each read, and name of the chunk that holds it.
+            make: makes the chunk of a name, unless one of the name is announced already.
         """
         with self._lock:
             self._turn += 1
-            for key, name, make in uses:
+            for key, name in uses:
                 if (chunk := self._chunks.get(name)) is None:
-                    chunk = self._chunks[name] = make()
+                    chunk = self._chunks[name] = make(name)
                     chunk.name = name
                     self._waiting.append(chunk)
                 chunk.keys.append(key)
@@ -115,29 +110,63 @@ class ReadAhead(Generic[T]):
         """Whether a read under this key was announced."""
         return key in self._announced
 
-    def use(self, key: Hashable) -> Use[T] | None:
-        """Returns the chunk of an announced read, waiting for it if need be; None if none was announced."""
+    def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
+        """Returns the chunks of the first of some reads: of one, waiting for it if need be, and of those that are here.
+
+        They end with the last use of a chunk, so that who copies what is returned keeps one that was let go at most.
+
+        Args:
+            keys: keys of reads, in their order.
+            start: where in them to begin.
+
+        Returns:
+            chunks: of the first reads; none if the very first was not announced.
+            waited: whether that one had to be waited for.
+        """
         with self._lock:
-            if not (known := self._announced.get(key)):
-                return None
-            chunk, turn = known.popleft()
-            if not known:
-                del self._announced[key]
-            self._turn_read = max(self._turn_read, turn)
+            if (chunk := self._pop(keys[start])) is None:
+                return [], False
             if chunk.future is None:
                 self._start(chunk)
             future = chunk.future
-            assert future is not None
-            waited = not future.done()
+        assert future is not None
+        waited = not future.done()
         try:
-            return Use(future.result(), waited)
+            found = [future.result()]
         finally:
             with self._lock:
-                chunk.keys.remove(key)
-                if not chunk.keys:
-                    self._chunks.pop(chunk.name, None)
-                    self._let_go(chunk)
-                self._start_waiting()
+                is_last = self._is_last(chunk, keys[start])
+        with self._lock:
+            for number in range(start + 1, len(keys)):
+                if is_last or not (known := self._announced.get(keys[number])):
+                    break
+                chunk = known[0][0]
+                if chunk.value is None:
+                    break
+                self._pop(keys[number])
+                found.append(chunk.value)
+                is_last = self._is_last(chunk, keys[number])
+        return found, waited
+
+    def _pop(self, key: Hashable) -> Chunk[T] | None:
+        """Takes the first announcement of a read; returns the chunk that holds it."""
+        if not (known := self._announced.get(key)):
+            return None
+        chunk, turn = known.popleft()
+        if not known:
+            del self._announced[key]
+        self._turn_read = max(self._turn_read, turn)
+        return chunk
+
+    def _is_last(self, chunk: Chunk[T], key: Hashable) -> bool:
+        """Notes a use; returns whether it was the last one, with which a chunk is let go."""
+        chunk.keys.remove(key)
+        if chunk.keys:
+            return False
+        self._chunks.pop(chunk.name, None)
+        self._let_go(chunk)
+        self._start_waiting()
+        return True
 
     def close(self) -> None:
         """Starts nothing any more."""
@@ -174,11 +203,13 @@ class ReadAhead(Generic[T]):
         self._held[id(chunk)] = chunk
         self._held_bytes += chunk.num_bytes
         self.num_loading += 1
-        chunk.future.add_done_callback(self._loaded)
+        chunk.future.add_done_callback(partial(self._loaded, chunk))
 
-    def _loaded(self, _: Future[T]) -> None:
+    def _loaded(self, chunk: Chunk[T], future: Future[T]) -> None:
         with self._lock:
             self.num_loading -= 1
+            if not future.cancelled() and future.exception() is None:
+                chunk.value = future.result()
             self._start_waiting()
 
     def _is_abandoned(self, chunk: Chunk[T]) -> bool:
