@@ -11,6 +11,8 @@ import sys
 from harness.session import run_script
 from rows.startup import import_row, ranks_row, start_row
 
+MODES = ("packed", "cold", "warm", "fast")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -19,8 +21,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     rows = [import_row(options.rounds)]
-    rows += [start_row(mode, options.datasets, options.rounds) for mode in ("packed", "cold", "warm", "fast")]
-    rows += [ranks_row(ranks, options.datasets, options.rounds) for ranks in options.ranks]
+    rows += [start_row(mode, options.datasets, options.rounds) for mode in MODES]
+    rows += [ranks_row(mode, ranks, options.datasets, options.rounds) for mode in MODES for ranks in options.ranks]
     return run_script(rows)
 
 

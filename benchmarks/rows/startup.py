@@ -10,7 +10,7 @@ from rows.data import write_many
 from rows.fairness import NO_IMPORTS, PROCESSES
 
 PEER = "megatron-core"
-DOCUMENTS = 40
+DOCUMENTS, RANKS = 40, 4
 MEANINGS = {
     "cold": "nothing cached: indices are built and written",
     "packed": "nothing cached: indices are built and written, ours into one file (`packed_cache=True`)",
@@ -45,19 +45,20 @@ def start_row(mode: str, num_datasets: int, rounds: int) -> Row:
     )
 
 
-def ranks_row(ranks: int, num_datasets: int, rounds: int) -> Row:
-    """Returns the row of several ranks, after `start_row` has filled the caches."""
+def ranks_row(mode: str, ranks: int, num_datasets: int, rounds: int) -> Row:
+    """Returns the row of several ranks; the warm ones come after `start_row` has filled the caches."""
 
     def side(name: str, library: str) -> Side:
-        arguments = {"side": library, "ranks": ranks, "count": num_datasets}
+        arguments = {"side": library, "mode": mode, "ranks": ranks, "count": num_datasets}
         return Side(name=name, library=library, script="start_ranks.py", arguments=arguments, fresh=True)
 
-    limit = {"side": LIMIT, "mode": "warm", "count": num_datasets}
+    limit = {"side": LIMIT, "mode": mode, "count": num_datasets}
     name = "BlendedMegatronDatasetBuilder"
     return Row(
         job="startup",
-        name=f"start-up, {num_datasets} prefixes, warm, {ranks} ranks",
-        compares="`BlendedMegatronDatasetBuilder.build` of one blend on ranks that gloo joins: the slowest of them",
+        name=f"start-up, {num_datasets} prefixes, {mode}, {ranks} ranks",
+        compares="`BlendedMegatronDatasetBuilder.build` of one blend on ranks that gloo joins: the slowest of them; "
+        f"{MEANINGS[mode]}",
         fairness="Same pairs, same settings; imports and joining are not counted. Ranks are forked from one process.",
         limit="the calls of the file system alone, in one process",
         quantity="seconds",
@@ -100,4 +101,5 @@ def rows(scale: Scale) -> list[Row]:
     return [
         import_row(scale.rounds),
         *(start_row(mode, scale.prefixes, min(scale.rounds, 3)) for mode in ("packed", "cold", "warm", "fast")),
+        ranks_row("packed", RANKS, scale.prefixes, min(scale.rounds, 3)),
     ]

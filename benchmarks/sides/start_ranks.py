@@ -1,4 +1,4 @@
-"""The warm start of a run on several ranks at once, joined by gloo: the seconds of the slowest."""
+"""The start of a run on several ranks at once, joined by gloo: the seconds of the slowest."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable
 
 from serve import Outcome, serve
-from start import blend_builder, cache_of
+from start import COLD, blend_builder, cache_of
 
 LONGEST_SECONDS = 300
 
 
-def prepare(*, folder: str, side: str, ranks: int, count: int) -> Callable[[], Outcome]:
-    """Imports one side; more ranks than there are cores share these."""
+def prepare(*, folder: str, side: str, mode: str, ranks: int, count: int) -> Callable[[], Outcome]:
+    """Imports one side; for the modes see `start.prepare`. More ranks than there are cores share these."""
     import torch.distributed as dist
 
     prefixes = [os.path.join(folder, "many", f"{number:05d}") for number in range(count)]
-    build = blend_builder(side, "warm", prefixes, cache_of(folder, side, cold=False))
+    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode in COLD))
     context = multiprocessing.get_context("fork")
     seconds = context.Queue()
     store = f"{tempfile.mkdtemp(dir=folder)}/store"
