@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +70,15 @@ def ray_workers(root: int) -> list[int]:
     return found
 
 
-def is_at_work(folder: JobFolder, plan: JobPlan, root: int) -> bool:
-    """Whether a Ray is at a job, some of which is done."""
-    return any(folder.report(shard) is not None for shard in plan.shards) and bool(ray_workers(root))
+def kills_a_worker(folder: JobFolder, plan: JobPlan, root: int) -> bool:
+    """Kills a process of a Ray that is at a job, some of which is done; whether there was one."""
+    if all(folder.report(shard) is None for shard in plan.shards):
+        return False
+    for worker in ray_workers(root):
+        with suppress(ProcessLookupError):  # it has ended since
+            os.kill(worker, signal.SIGKILL)
+            return True
+    return False
 
 
 @pytest.fixture
@@ -112,8 +119,7 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
             start_new_session=True,
             text=True,
         )
-        wait_until(lambda: is_at_work(folder, plan, process.pid), seconds=240, process=process)
-        os.kill(ray_workers(process.pid)[0], signal.SIGKILL)
+        wait_until(lambda: kills_a_worker(folder, plan, process.pid), seconds=240, process=process)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     told = output.splitlines()  # Ray tells of the worker in between

@@ -148,6 +148,23 @@ def test_damage_of_any_byte_gives_an_array_of_that_shape_or_a_storage_error(path
         assert array.shape[1] == 5
 
 
+@pytest.mark.parametrize("userblock_size", [0, 512, 2048])
+def test_free_places_that_lead_back_to_themselves_are_an_error(tmp_path, userblock_size):
+    path = tmp_path / "ring.hdf5"
+    with h5py.File(path, "w", userblock_size=userblock_size) as file:
+        file.create_dataset("rows", data=ROWS)
+    data = bytearray(path.read_bytes())
+    heap = data.index(b"HEAP")
+    [free, names] = np.frombuffer(data[heap + 16 : heap + 32], dtype="<u8").tolist()
+    place = userblock_size + names + free  # of the next one, of which there is none
+    assert open_array(os.fspath(path), "rows", shape=(4, 5)).tolist() == ROWS.tolist()
+    assert data[place : place + 8] == np.uint64(1).tobytes()
+    data[place : place + 8] = np.uint64(free).tobytes()
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match=r"^cannot read `rows` of `.*ring.hdf5`: its free places lead back"):
+        open_array(os.fspath(path), "rows", shape=(4, 5))
+
+
 def test_what_is_missing_or_no_file_is_an_error(tmp_path):
     with pytest.raises(StorageError, match=r"^cannot open `.*absent.hdf5`: No such file or directory$"):
         open_array(os.fspath(tmp_path / "absent.hdf5"), "rows", shape=(None, 5))

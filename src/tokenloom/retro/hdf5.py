@@ -26,6 +26,10 @@ Kind = Literal["integers", "floats"]
 
 _KINDS: dict[Kind, str] = {"integers": "iu", "floats": "f"}
 
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_NO_PLACE = 1
+"""What ends the list of free places of a heap of names."""
+
 _DAMAGED = "the file is truncated, damaged, still being written, or of another program"
 
 
@@ -47,6 +51,8 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
     """
     h5py = require("h5py", extra="retro")
     data = map_file(path)
+    with _faults(path, name):
+        _check_free_places(data)
     with _faults(path, name), h5py.File(_MappedStream(data), "r") as file:
         link = file.get(name, getlink=True)
         if link is None:
@@ -152,6 +158,34 @@ class _MappedStream(io.RawIOBase):
         buffer[: len(found)] = found
         self._place += len(found)
         return len(found)
+
+
+def _check_free_places(data: NDArray[Any]) -> None:
+    """Raises if the free places among the names of a file lead back to themselves.
+
+    The library of HDF5 follows them until all memory is taken. Anything else that is wrong, it tells itself.
+    """
+
+    def number(place: int) -> int:
+        return int.from_bytes(data[place : place + 8].tobytes(), "little")
+
+    start = 0
+    while start < len(data) and data[start : start + 8].tobytes() != _SIGNATURE:
+        start = 2 * start or 512  # after a user block
+    version, sizes = data[start + 8 : start + 9].tolist(), data[start + 13 : start + 15].tolist()
+    if version not in ([0], [1]) or sizes != [8, 8]:
+        return  # newer files have no such heap for a few names
+    heap = start + number(start + 88 + 4 * version[0])
+    if data[heap : heap + 4].tobytes() != b"HEAP":
+        return
+    num_bytes, free, names = number(heap + 8), number(heap + 16), start + number(heap + 24)
+    seen: set[int] = set()
+    while free != _NO_PLACE and free + 16 <= min(num_bytes, len(data) - names):
+        if free in seen:
+            message = "its free places lead back to themselves"
+            raise ValueError(message)
+        seen.add(free)
+        free = number(names + free)
 
 
 def _check(stored: Any, path: str, name: str, shape: Sequence[int | None], kind: Kind) -> None:
