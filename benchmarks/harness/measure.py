@@ -91,10 +91,10 @@ def _side_result(side: Side, quantity: str, outcomes: dict[str, list[Outcome]], 
 
 
 def value_of(outcome: Outcome, quantity: str) -> float:
-    """Returns the number that a row is about: work per second, seconds, or bytes."""
+    """Returns the number that a row is about: work per second, seconds, bytes, or a ratio."""
     if quantity == "rate":
         return outcome["work"] / outcome["seconds"]
-    return outcome["seconds"] if quantity == "seconds" else outcome["memory_bytes"]
+    return outcome["memory_bytes" if quantity == "bytes" else quantity]
 
 
 def agreement(names: Sequence[str], outcomes: dict[str, list[Outcome]], failures: dict[str, str]) -> str:

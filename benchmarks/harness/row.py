@@ -10,8 +10,8 @@ from typing import Any
 OURS, LIMIT = "tokenloom", "limit"
 """Whose work a side is: this package's; nobody's, but what the machine must do at least. Peers go by their name."""
 
-QUANTITIES = ("rate", "seconds", "bytes")
-"""Work per second (more is better), seconds, or bytes of memory (less is better)."""
+QUANTITIES = ("rate", "seconds", "bytes", "ratio")
+"""Work per second (more is better), seconds, bytes of memory, or a ratio that the side tells (less is better)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Row:
         compares: what is compared, in a sentence.
         fairness: why that is fair: data, order, output, caches, imports, and what was checked.
         limit: what the limit side does, and why nothing can be below it.
-        unit: what is counted, such as "tokens"; ignored for seconds and bytes.
+        unit: what is counted, such as "tokens"; ignored for seconds and bytes, what it is of for a ratio.
         quantity: one of `QUANTITIES`.
         rounds: how often each side runs.
         sides: those of tokenloom first; ratios are to the first.
@@ -110,6 +110,7 @@ class Scale:
         more_index_builds: the same, at one mean length.
         built_documents: that builders write.
         blends: (datasets, samples) of each blend.
+        packings: (shape of lengths, ranks, sub-samples) of each plan.
         prefixes: of the start-up.
         text_megabytes: of the slice that every side tokenizes, and of the larger input that only tokenloom gets.
         merge_megabytes: of each of four pairs.
@@ -125,6 +126,7 @@ class Scale:
     more_index_builds: tuple[tuple[int, int], ...]
     built_documents: int
     blends: tuple[tuple[int, int], ...]
+    packings: tuple[tuple[str, int, int], ...]
     prefixes: int
     text_megabytes: tuple[int, int]
     merge_megabytes: int
@@ -141,6 +143,7 @@ FULL = Scale(
     more_index_builds=((1000, 1), (100_000, 1), (50_000_000, 3)),
     built_documents=300_000,
     blends=((2, 1 << 22), (5, 1 << 22), (10, 1 << 22), (100, 1 << 22), (1000, 1 << 20)),
+    packings=(("lognormal", 64, 2048), ("1 k / 37 k, whole", 256, 8192)),
     prefixes=1000,
     text_megabytes=(20, 200),
     merge_megabytes=256,
@@ -156,6 +159,7 @@ QUICK = Scale(
     more_index_builds=((1000, 1),),
     built_documents=100_000,
     blends=((5, 1 << 20), (100, 1 << 20)),
+    packings=(("lognormal", 64, 2048),),
     prefixes=200,
     text_megabytes=(4, 20),
     merge_megabytes=32,

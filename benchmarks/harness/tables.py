@@ -17,6 +17,8 @@ def format_value(value: float, quantity: str, unit: str) -> str:
         return format_bytes(value)
     if quantity == "seconds":
         return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
+    if quantity == "ratio":
+        return f"{value:.3f} {unit}"
     scaled, prefix = next(
         ((value / size, name) for size, name in ((1e9, "G "), (1e6, "M "), (1e3, "k ")) if value >= size), (value, "")
     )
@@ -53,8 +55,8 @@ def cells(row: RowResult, side: SideResult) -> list[str]:
 
 
 def format_times(times: float, quantity: str) -> str:
-    """Returns a ratio in words: `12.3x as fast`, or as small where it is about memory."""
-    return f"{three_digits(times)}x as {'small' if quantity == 'bytes' else 'fast'}"
+    """Returns a ratio in words: `12.3x as fast`, or as small where it is about memory or a ratio."""
+    return f"{three_digits(times)}x as {'small' if quantity in ('bytes', 'ratio') else 'fast'}"
 
 
 def heading(row: RowResult) -> str:

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 
 from harness.row import Row, Scale
 
-from rows import blending, builder, index_build, loader, merge, preprocess, retro, samples, startup
+from rows import blending, builder, index_build, loader, merge, packing, preprocess, retro, samples, startup
 
-MODULES = (index_build, samples, retro, loader, blending, startup, preprocess, builder, merge)
-JOBS = ("index", "samples", "retro", "loader", "memory", "blend", "startup", "preprocess", "builder", "merge")
+MODULES = (index_build, samples, retro, loader, blending, packing, startup, preprocess, builder, merge)
+JOBS = (
+    "index",
+    "samples",
+    "retro",
+    "loader",
+    "memory",
+    "blend",
+    "packing",
+    "startup",
+    "preprocess",
+    "builder",
+    "merge",
+)
 PROFILE = "profile"
 
 

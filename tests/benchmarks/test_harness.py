@@ -16,7 +16,7 @@ from harness.plot import plot_results, ratios
 from harness.results import ProfileResult, Results, ResultsError, SideResult, read_results, write_results
 from harness.row import LIMIT, OURS, SCALES, Row, Side
 from harness.session import exit_status
-from harness.tables import format_times, format_value, text_profiles, text_table
+from harness.tables import cells, format_times, format_value, text_profiles, text_table
 from rows.jobs import JOBS, all_rows
 from rows.profiles import profiles
 
@@ -97,6 +97,14 @@ def test_less_is_better_for_seconds_and_bytes(quantity):
     assert result.share_of_limit(result.ours) == 0.5
 
 
+def test_a_ratio_is_what_the_side_tells():
+    outcomes = {"ours": [{**outcome(1, 2.0), "ratio": 1.05}], "theirs": [{**outcome(1, 1.0), "ratio": 1.26}]}
+    outcomes["floor"] = [{**outcome(1, 1.0), "ratio": 1.0}]
+    result = summarise(make_row(quantity="ratio", unit="of the mean"), outcomes, FAILURES)
+    assert result.times_better(result.sides[1]) == pytest.approx(1.2)
+    assert cells(result, result.sides[1])[1:6] == [*["1.260 of the mean"] * 3, "1.20x as small", "79%"]
+
+
 def test_what_an_interrupt_left_out_is_told(tmp_path):
     results = dataclasses.replace(make_results(), unmeasured=("merge", "profile of a path"))
     write_results(tmp_path / "results.json", results)
@@ -135,7 +143,7 @@ def test_agreement_is_about_every_round_of_every_side_that_ran():
 
 def test_a_row_refuses_what_it_cannot_measure():
     with pytest.raises(
-        ValueError, match=r"expected `quantity` to be one of \('rate', 'seconds', 'bytes'\), found 'pace'"
+        ValueError, match=r"expected `quantity` to be one of \('rate', 'seconds', 'bytes', 'ratio'\), found 'pace'"
     ):
         make_row(quantity="pace")
     with pytest.raises(ValueError, match="expected the first side of row 'loading' to be of tokenloom"):

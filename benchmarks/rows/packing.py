@@ -1,0 +1,59 @@
+"""Plans of one global batch: how long planning takes, and how long the ranks wait for the slowest of them."""
+
+from __future__ import annotations
+
+from harness.row import LIMIT, OURS, Row, Scale, Side
+
+from rows.fairness import NO_IMPORTS, PROCESSES
+
+PEER = "megatron-core"
+LENGTHS = "lengths drawn alike; attention work, cp x dp ranks in groups of any size"
+FAIRNESS = (
+    "Same lengths, ranks, tokens per rank and costs; each side ends with lists of sub-samples by step and rank. Plans "
+    "differ on purpose. The peer does not pack: a rank passes its sub-samples one by one, and what it gets in a step "
+    "may exceed what it can hold, so that balance is easier to have. `default_dynamic_cp`, of tokenloom, makes the "
+    f"plans of the peer's development branch, which packs. {NO_IMPORTS} {PROCESSES} No files."
+)
+
+
+def plan_rows(shape: str, num_ranks: int, count: int, rounds: int) -> list[Row]:
+    """Returns two rows of one batch: seconds, and the critical path."""
+
+    def sides(*, is_timed: bool) -> tuple[Side, ...]:
+        batch = {"shape": shape, "ranks": num_ranks, "count": count, "is_timed": is_timed}
+        return tuple(
+            Side(name=name, library=library, script="plan_packs.py", arguments={"scheduler": scheduler, **batch})
+            for name, library, scheduler in (
+                ("hybrid_cost_balanced", OURS, "hybrid_cost_balanced"),
+                ("default_dynamic_cp", OURS, "default_dynamic_cp"),
+                ("megatron BalancedCPScheduler", PEER, "reference"),
+                ("even share", LIMIT, "even"),
+            )
+        )
+
+    batch = f"{num_ranks} ranks, {count:,} sub-samples, {shape}"
+    shared = {"job": "packing", "fairness": FAIRNESS, "rounds": rounds, "prepare": lambda folder: None}
+    return [
+        Row(
+            name=f"planning packs, {batch}",
+            compares=f"the plan of one global batch; {LENGTHS}",
+            limit="sorting the lengths",
+            quantity="seconds",
+            sides=sides(is_timed=True),
+            **shared,
+        ),
+        Row(
+            name=f"critical path of packs, {batch}",
+            compares="what the slowest ranks of all steps cost together, over the mean of all ranks; less is better",
+            limit="all ranks equally busy in every step",
+            unit="of the mean",
+            quantity="ratio",
+            sides=sides(is_timed=False),
+            **shared,
+        ),
+    ]
+
+
+def rows(scale: Scale) -> list[Row]:
+    """Returns the rows of a mode."""
+    return [row for batch in scale.packings for row in plan_rows(*batch, scale.rounds)]
