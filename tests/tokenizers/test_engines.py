@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import functools
 import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from tests.tokenizers.engines import TEXTS
 from tokenizers import Tokenizer, models
 
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.tokenizers import light_awkward
 from tokenloom.tokenizers.engine_checks import require_equal
 from tokenloom.tokenizers.engines import (
     GigatokenEngine,
@@ -171,3 +174,51 @@ def test_memory_sets_the_longest_record():
     assert max_record_bytes(fast, 1 << 30) == (1 << 30) // 20
     assert max_record_bytes(fast, 0) == 1
     assert fast.block_bytes > slow.block_bytes
+
+
+_WITHOUT_LIBRARY = """
+import sys
+import numpy as np
+from tests.preprocess.corpus import byte_level_json, make_tokenizer
+from tests.tokenizers.engines import TEXTS
+from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.tokenizers import light_awkward
+from tokenloom.tokenizers.engines import GigatokenEngine, ReferenceEngine
+
+tokenizer = make_tokenizer(byte_level_json())
+offsets = np.cumsum([0, *(len(text.encode()) for text in TEXTS)])
+in_buffer = Utf8Texts(content=np.frombuffer("".join(TEXTS).encode(), dtype=np.uint8), offsets=offsets)
+expected = ReferenceEngine(tokenizer).encode(TEXTS)
+if sys.argv[1] == "asks for more":
+    del light_awkward.num
+
+def check(engine):
+    for texts in (TEXTS, in_buffer):
+        found = engine.encode(texts)
+        assert found.tokens.tolist() == expected.tokens.tolist()
+        assert found.lengths.tolist() == expected.lengths.tolist()
+
+with light_awkward.standing_in():
+    assert light_awkward.stands_in()
+    engine = GigatokenEngine(tokenizer)
+    check(engine)
+    assert light_awkward.stands_in() == (sys.argv[1] == "fits")
+    with light_awkward.standing_in():
+        pass
+    check(engine)
+assert not light_awkward.stands_in()
+assert (sys.argv[1] == "fits") == ("awkward" not in sys.modules)
+check(engine)
+assert hasattr(sys.modules["awkward"], "from_iter")
+"""
+
+
+@pytest.mark.parametrize("case", ["fits", "asks for more"])
+def test_ids_are_the_same_without_the_library_of_arrays(case: str):
+    subprocess.run([sys.executable, "-c", _WITHOUT_LIBRARY, case], check=True, timeout=120)
+
+
+def test_nothing_stands_in_for_a_library_that_is_there():
+    awkward = pytest.importorskip("awkward")
+    with light_awkward.standing_in():
+        assert sys.modules["awkward"] is awkward

@@ -61,14 +61,21 @@ class Engine(Protocol):
         """Returns the ids of each text, which must hold no lone surrogates."""
 
 
-def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
+def require_equal(engine: Engine, truth: Engine, texts: Sequence[str], *, expected: Encoded | None = None) -> None:
     """Compares two engines.
+
+    Args:
+        engine: engine to be compared.
+        truth: ids that the tokenizer's own library gives.
+        texts: texts to encode.
+        expected: what the truth gives for them; None to ask it.
 
     Raises:
         RefusedTextError: one of them fails on a text.
         TokenizerError: they give different ids for one of the texts.
     """
-    found, expected = _encoded(engine, texts), _encoded(truth, texts)
+    found = _encoded(engine, texts)
+    expected = _encoded(truth, texts) if expected is None else expected
     if np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.tokens, expected.tokens):
         return
     for text in texts:
@@ -114,17 +121,21 @@ def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encode
         raise _mismatch(engine, truth, text, expected.tolist(), found.tolist())
 
 
-def texts_taken_by(engine: Engine, texts: Sequence[str]) -> list[str]:
-    """Returns the texts on which an engine does not fail."""
+def texts_taken_by(engine: Engine, texts: Sequence[str]) -> tuple[list[str], Encoded]:
+    """Returns the texts on which an engine does not fail, and their ids."""
 
-    def takes(some: Sequence[str]) -> bool:
+    def takes(text: str) -> bool:
         try:
-            _encoded(engine, some)
+            _encoded(engine, [text])
         except RefusedTextError:
             return False
         return True
 
-    return list(texts) if takes(texts) else [text for text in texts if takes([text])]
+    try:
+        return list(texts), _encoded(engine, texts)
+    except RefusedTextError:
+        taken = [text for text in texts if takes(text)]
+        return taken, _encoded(engine, taken)
 
 
 def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
