@@ -22,13 +22,23 @@ def as_texts(column: Any) -> list[str]:
 
 
 def check(data: bytes) -> None:
-    for keys in (["text"], ["text", "b"]):
-        columns = kernels.json_texts(data, [key.encode() for key in keys])
-        found = None if columns is None else [as_texts(column) for column in columns]
-        assert found == reference.json_texts(data, keys), keys
-        if found is not None:
-            records = [orjson.loads(line) for line in data.split(b"\n")[: len(found[0])]]
-            assert found == [[record[key] for record in records] for key in keys]
+    for keys, most_unusual in ((["text"], 0), (["text"], 3), (["text", "b"], 1)):
+        columns, unusual = kernels.json_texts(data, [key.encode() for key in keys], most_unusual) or (None, None)
+        expected = reference.json_texts(data, keys, most_unusual)
+        assert (columns is None) == (expected is None), keys
+        if columns is None or unusual is None or expected is None:
+            continue
+        found = [as_texts(column) for column in columns]
+        left_out = [tuple(row) for row in unusual.reshape(-1, 3).tolist()]
+        assert (found, left_out) == expected, keys
+        numbers = {num_before + number for number, (num_before, _, _) in enumerate(left_out)}
+        lines = data.removesuffix(b"\n").split(b"\n") if data else []
+        records = [orjson.loads(line) for number, line in enumerate(lines) if number not in numbers]
+        assert found == [[record[key] for record in records] for key in keys]
+    _check_lines(data)
+
+
+def _check_lines(data: bytes) -> None:
     lines = kernels.line_texts(data)
     assert (None if lines is None else as_texts(lines)) == reference.line_texts(data)
 
@@ -37,4 +47,5 @@ def seeds() -> Iterable[bytes]:
     yield b'{"text": "a\\n\\u00e9\\ud83d\\ude00"}\n{"id": -1.5e+10, "text": ""}\r\n{"text":"\xc3\xa9\xf0\x9f\x98\x80"}'
     yield b'{"b": "1", "text": "2"}\n{"text": "3", "c": [{"d": [true, false, null]}, {}], "b": "' + b"x" * 60 + b'"}\n'
     yield "Zeilen ohne JSON\nzweite\n第三行\n".encode()
+    yield b'{"text": "a"}\n\n{"text": 1}\n{"text": "b", "b": "c"}\n{"b": "\xff"}\n{"text": "d"}'
     yield b'{"text": "' + b"0123456789abcdef" * 8 + b'\\""}\n{"text": "\xed\xa0\x80"}\n'

@@ -50,16 +50,18 @@ def check(data: bytes) -> None:
 
 
 def _texts(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
-    data, keys = source.rest(), ["text"]
+    data, keys, most_unusual = source.rest(), ["text"], 2
 
     def run(native: Any) -> Any:
-        columns, lines = native.json_texts(data, [b"text"]), native.line_texts(data)
-        return (
-            None if columns is None else [_as_texts(*column) for column in columns],
-            None if lines is None else _as_texts(*lines),
-        )
+        found, lines = native.json_texts(data, [b"text"], most_unusual), native.line_texts(data)
+        if found is not None:
+            found = (
+                [_as_texts(*column) for column in found[0]],
+                [tuple(row) for row in found[1].reshape(-1, 3).tolist()],
+            )
+        return found, None if lines is None else _as_texts(*lines)
 
-    return run, (json_texts.json_texts(data, keys), json_texts.line_texts(data))
+    return run, (json_texts.json_texts(data, keys, most_unusual), json_texts.line_texts(data))
 
 
 def _as_texts(content: NDArray[Any], offsets: NDArray[Any]) -> list[str]:

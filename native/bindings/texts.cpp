@@ -32,20 +32,22 @@ std::span<const std::uint8_t> bytes_of(const nb::bytes& data) {
   return {reinterpret_cast<const std::uint8_t*>(data.c_str()), data.size()};
 }
 
-std::optional<std::vector<std::pair<Bytes, Offsets>>> json_texts_of(const nb::bytes& lines,
-                                                                    const std::vector<nb::bytes>& keys) {
+using Columns = std::vector<std::pair<Bytes, Offsets>>;
+
+std::optional<std::pair<Columns, Offsets>> json_texts_of(const nb::bytes& lines, const std::vector<nb::bytes>& keys,
+                                                         std::size_t most_unusual) {
   if (keys.empty()) throw nb::value_error("expected at least one key");
   std::vector<std::string_view> names;
   for (const nb::bytes& key : keys) names.emplace_back(key.c_str(), key.size());
-  std::optional<std::vector<TextColumn>> columns;
+  std::optional<JsonTexts> found;
   {
     const WithoutLock unlocked;
-    columns = json_texts(bytes_of(lines), names);
+    found = json_texts(bytes_of(lines), names, most_unusual);
   }
-  if (!columns) return std::nullopt;
-  std::vector<std::pair<Bytes, Offsets>> arrays;
-  for (TextColumn& column : *columns) arrays.push_back(to_numpy(std::move(column)));
-  return arrays;
+  if (!found) return std::nullopt;
+  Columns columns;
+  for (TextColumn& column : found->columns) columns.push_back(to_numpy(std::move(column)));
+  return std::pair{std::move(columns), tokenloom::to_numpy(std::move(found->unusual))};
 }
 
 std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
@@ -61,9 +63,9 @@ std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
 }  // namespace
 
 void bind_texts(nb::module_& module) {
-  module.def("json_texts", &json_texts_of, "lines"_a, "keys"_a,
-             "Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON; None if anything "
-             "is unusual.");
+  module.def("json_texts", &json_texts_of, "lines"_a, "keys"_a, "most_unusual"_a,
+             "Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON, and (texts before, "
+             "start, stop) of each unusual line, which has none; None if there are more of these than allowed.");
   module.def("line_texts", &line_texts_of, "lines"_a,
              "Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.");
 }

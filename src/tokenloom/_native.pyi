@@ -311,9 +311,9 @@ class MixedStage:
 
 def pack_to_levels(lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], costs: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], capacity: int, widths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], levels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], bases: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], num_ranks: int, by_length: bool, pack_of: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> bool: ...
 
-def json_texts(lines: bytes, keys: Sequence[bytes]) -> list[tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]] | None:
+def json_texts(lines: bytes, keys: Sequence[bytes], most_unusual: int) -> tuple[list[tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]], Annotated[NDArray[numpy.int64], dict(shape=(None,))]] | None:
     """
-    Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON; None if anything is unusual.
+    Returns (UTF-8 back to back, offsets) of the strings under each key of lines of JSON, and (texts before, start, stop) of each unusual line, which has none; None if there are more of these than allowed.
     """
 
 def line_texts(lines: bytes) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]] | None:

@@ -63,6 +63,17 @@ def test_parts_of_which_some_are_strings_are_joined_as_strings():
     assert joined_texts([utf8_texts(SOME), ["x"], utf8_texts([])]) == [*SOME, "x"]
 
 
+@given(texts=lists, others=st.lists(st.tuples(st.integers(0, 6), st.text(max_size=8)), max_size=5))
+def test_others_come_between(texts: list[str], others: list[tuple[int, str]]):
+    others = sorted((min(before, len(texts)), text) for before, text in others)
+    found = utf8_texts(texts).with_others([text for _, text in others], np.array([row[0] for row in others], dtype=int))
+    expected = list(texts)
+    for number, (before, text) in enumerate(others):
+        expected.insert(before + number, text)
+    assert list(found) == expected
+    assert (found.content.dtype, found.offsets.dtype) == (np.uint8, np.int64)
+
+
 def test_one_part_is_not_copied():
     texts = utf8_texts(SOME)
     assert joined_texts([texts]) is texts

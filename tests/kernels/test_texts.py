@@ -27,32 +27,57 @@ def as_lists(columns) -> list[list[str]]:
     return found
 
 
-def native(data: bytes, *keys: str) -> list[list[str]] | None:
-    columns = kernels.json_texts(data, [key.encode() for key in keys])
-    return None if columns is None else as_lists(columns)
+def native(data: bytes, *keys: str, most_unusual: int = 0) -> tuple[list[list[str]], list[tuple[int, ...]]] | None:
+    """Returns the texts, and the lines that have none."""
+    found = kernels.json_texts(data, [key.encode() for key in keys], most_unusual)
+    if found is None:
+        return None
+    columns, unusual = found
+    assert unusual.dtype == np.int64
+    return as_lists(columns), [tuple(row) for row in unusual.reshape(-1, 3).tolist()]
+
+
+def plain(data: bytes, *keys: str) -> list[list[str]] | None:
+    """Returns the texts; None if a line has none."""
+    found = native(data, *keys)
+    return None if found is None else found[0]
 
 
 def check(data: bytes, *keys: str) -> list[list[str]] | None:
-    """Returns the texts, after comparing them with the twin's and those of `orjson`."""
-    found = native(data, *keys)
-    assert found == reference.json_texts(data, keys)
-    if found is not None:
-        records = [orjson.loads(line) for line in data.split(b"\n")[: len(found[0])]]
-        assert found == [[record[key] for record in records] for key in keys]
-    return found
+    """Returns the texts, None if a line has none, after comparing them with the twin's and those of `orjson`."""
+    for most_unusual in (2, 1, 0):
+        found = native(data, *keys, most_unusual=most_unusual)
+        assert found == reference.json_texts(data, keys, most_unusual)
+        if found is not None:
+            columns, unusual = found
+            left_out = {num_before + number for number, (num_before, _, _) in enumerate(unusual)}
+            lines = data.removesuffix(b"\n").split(b"\n") if data else []
+            assert [lines[number] for number in sorted(left_out)] == [data[start:stop] for _, start, stop in unusual]
+            records = [orjson.loads(line) for number, line in enumerate(lines) if number not in left_out]
+            assert columns == [[record[key] for record in records] for key in keys]
+    return None if found is None else found[0]
 
 
 def test_texts_lie_back_to_back():
-    [(content, offsets)] = kernels.json_texts(
-        b'{"text": "a\\n"}\n{"id": 1, "text": ""}\r\n{"text":"\xc3\xa9"}', [b"text"]
+    [(content, offsets)], unusual = kernels.json_texts(
+        b'{"text": "a\\n"}\n{"id": 1, "text": ""}\r\n{"text":"\xc3\xa9"}', [b"text"], 0
     )
     assert content.tobytes() == b"a\n\xc3\xa9"
-    assert offsets.tolist() == [0, 2, 2, 4]
+    assert (offsets.tolist(), unusual.tolist()) == ([0, 2, 2, 4], [])
+
+
+def test_unusual_lines_are_named_and_leave_nothing_behind():
+    lines = [b"", b'{"a": "1", "b": "2"}', b'{"a": "long", "b": 3}', b'{"b": "4", "a": "5"}', b'{"a": "\xff"}', b"{}"]
+    expected = [["1", "5"], ["2", "4"]], [(0, 0, 0), (1, 22, 43), (2, 65, 75), (2, 76, 78)]
+    for end in (b"", b"\n"):
+        assert native(b"\n".join(lines) + end, "a", "b", most_unusual=4) == expected
+        assert native(b"\n".join(lines) + end, "a", "b", most_unusual=3) is None
+    check(b"\n".join(lines[1:4]), "a", "b")
 
 
 def test_no_lines_have_no_texts():
-    assert native(b"", "text", "b") == [[], []]
-    [(content, offsets)] = kernels.json_texts(b"", [b"text"])
+    assert native(b"", "text", "b") == ([[], []], [])
+    [(content, offsets)], _ = kernels.json_texts(b"", [b"text"], 0)
     assert (content.tolist(), offsets.tolist()) == ([], [0])
 
 
@@ -65,7 +90,7 @@ def test_keys_are_found_in_any_order():
 
 def test_a_call_without_keys_is_our_own_bug():
     with pytest.raises(ValueError, match="expected at least one key"):
-        kernels.json_texts(b"{}", [])
+        kernels.json_texts(b"{}", [], 0)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +190,8 @@ def test_every_place_in_a_word(unit: str):
                 text = "a" * before + unit + "b" * after
                 line = dumps({"x" * (before % 5): unit, "text": text})
                 # The last text ends close to the end of the data, where no whole word is left.
-                assert native(line, "text") == [[text]]
-                assert native(b"\n".join([line, line, line]), "text") == [[text] * 3]
+                assert plain(line, "text") == [[text]]
+                assert plain(b"\n".join([line, line, line]), "text") == [[text] * 3]
 
 
 @pytest.mark.parametrize("wrong", [b"\x1f", b"\n", b"\\x", b"\\u00g0", b"\\ud800", b"\xff", b"\xc3"])
@@ -259,7 +284,7 @@ def test_every_truncation_and_every_byte():
     line = '{"a":[1,-2.5e3,{"b":null}],"text":"x\\u00e9\\ud83d\\ude00é\\n","c":true}'.encode()
     assert check(line, "text") == [["xé😀é\n"]]
     for stop in range(len(line)):
-        assert native(line[:stop], "text") == ([[]] if stop == 0 else None)
+        assert plain(line[:stop], "text") == ([[]] if stop == 0 else None)
     for at in range(len(line)):
         for byte in range(256):
             check(line[:at] + bytes([byte]) + line[at + 1 :], "text")

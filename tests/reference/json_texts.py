@@ -17,13 +17,22 @@ class UnusualError(Exception):
     """The block is refused."""
 
 
-def json_texts(lines: bytes, keys: Sequence[str]) -> list[list[str]] | None:
-    """Returns the strings under each key of lines of JSON; None if anything is unusual."""
-    try:
-        rows = [_Line(line.decode()).texts(keys) for line in _split(lines)]
-    except (UnusualError, UnicodeDecodeError):
-        return None
-    return [[row[key] for row in rows] for key in keys]
+Unusual = list[tuple[int, int, int]]
+"""Lines that have no texts here: the texts before each, and its bytes [start, stop)."""
+
+
+def json_texts(lines: bytes, keys: Sequence[str], most_unusual: int = 0) -> tuple[list[list[str]], Unusual] | None:
+    """Returns the strings under each key of lines of JSON, and the lines with anything unusual; None if too many."""
+    rows: list[dict[str, str]] = []
+    unusual: Unusual = []
+    start = 0
+    for line in _split(lines):
+        try:
+            rows.append(_Line(line.decode()).texts(keys))
+        except (UnusualError, UnicodeDecodeError):
+            unusual.append((len(rows), start, start + len(line)))
+        start += len(line) + 1
+    return None if len(unusual) > most_unusual else ([[row[key] for row in rows] for key in keys], unusual)
 
 
 def line_texts(lines: bytes) -> list[str] | None:

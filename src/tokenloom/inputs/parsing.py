@@ -73,7 +73,7 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
         ConfigError: text has no such keys.
     """
     parsed = block.texts(keys)
-    return parsed if parsed is not None and parsed.tells_records else _parse_carefully(block, keys)
+    return parsed if parsed is not None and parsed.tells_records else parse_carefully(block, keys)
 
 
 def check_text_keys(path: str, keys: Sequence[str]) -> None:
@@ -87,7 +87,8 @@ def check_text_keys(path: str, keys: Sequence[str]) -> None:
         raise ConfigError(message)
 
 
-def _parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
+def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
+    """Returns the texts of a block, record by record, with the end of each document."""
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
     bad_lines: list[BadLine] = []

@@ -48,6 +48,26 @@ class Utf8Texts(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return (str(data, "utf-8") for data in self.encoded())
 
+    def with_others(self, texts: Sequence[str], num_before: NDArray[np.int64]) -> Utf8Texts:
+        """Returns these texts with others between them.
+
+        Args:
+            texts: the others, without lone surrogates.
+            num_before: int64[len(texts)], rising: how many of these texts come before each.
+        """
+        content = self.content.data
+        others = [text.encode() for text in texts]
+        pieces: list[bytes | memoryview] = []
+        done = 0
+        for start, other in zip(self.offsets[num_before].tolist(), others, strict=True):
+            pieces += (content[done:start], other)
+            done = start
+        lengths = np.insert(np.diff(self.offsets), num_before, list(map(len, others)))
+        return Utf8Texts(
+            content=np.frombuffer(b"".join([*pieces, content[done:]]), dtype=np.uint8),
+            offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)]),
+        )
+
     def encoded(self) -> Iterator[memoryview]:
         """Yields the UTF-8 of each text, as views."""
         content = self.content.data

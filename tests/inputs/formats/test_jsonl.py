@@ -1,15 +1,19 @@
-"""JSON lines that cost much to read."""
+"""JSON lines that cost much to read, and those with something unusual."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.inputs.corpora import bad, documents
 
+from tokenloom.inputs.formats import jsonl
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.parsing import parse_block, parse_carefully
 from tokenloom.inputs.records import records_of
+from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,45 @@ def test_many_blank_lines_change_no_document_and_no_number():
     parsed = parse_block(JsonLineBlock(path="lines", first_record=1, data=data + b"\nbad"), ["text"])
     assert (documents([parsed]), parsed.num_blank_lines) == ([["a"], ["b"]], 8000)
     assert [line for line, _ in bad([parsed])] == [8003]
+
+
+ODD = [
+    r'{"text": "\ud800 alone"}',
+    '{"text": ["one", "two"]}',
+    '{"text": "twice", "text": "last"}',
+    '{"text": "number", "x": NaN}',
+    '{"text": 17}',
+    '{"t\\u0065xt": "key"}',
+    "",
+    "no JSON",
+    '{"text": "deep", "x": ' + "[" * 80 + "]" * 80 + "}",
+]
+
+
+def block(lines: list[str]) -> JsonLineBlock:
+    return JsonLineBlock(path="lines", first_record=11, data="\n".join(lines).encode())
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd: str):
+    lines = [json.dumps({"text": f"é {number}" * 100}) for number in range(20)]
+    lines[7] = odd
+    parsed, careful = parse_block(block(lines), ["text"]), parse_carefully(block(lines), ["text"])
+    assert isinstance(parsed.columns[0].texts, Utf8Texts)
+    assert documents([parsed]) == documents([careful])
+    assert bad([parsed]) == bad([careful])
+    assert (parsed.num_blank_lines, parsed.left_out.tolist()) == (careful.num_blank_lines, careful.left_out.tolist())
+
+
+lines_of_json = st.one_of(st.text(max_size=5).map(lambda text: json.dumps({"text": text})), st.sampled_from(ODD))
+
+
+@given(st.lists(lines_of_json, min_size=1, max_size=9), st.integers(0, 2))
+def test_unusual_lines_anywhere_change_nothing(lines: list[str], most_unusual: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "_BYTES_PER_UNUSUAL", max(1, len("\n".join(lines).encode()) // max(1, most_unusual)))
+        parsed = parse_block(block(lines), ["text"])
+    careful = parse_carefully(block(lines), ["text"])
+    assert documents([parsed]) == documents([careful])
+    assert (bad([parsed]), parsed.num_blank_lines) == (bad([careful]), careful.num_blank_lines)
+    assert parsed.left_out.tolist() == careful.left_out.tolist()

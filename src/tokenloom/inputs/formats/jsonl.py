@@ -1,7 +1,8 @@
 """JSON lines: an object per line, with texts under some of its keys.
 
-A kernel takes the texts out of lines with nothing unusual in them without making Python objects. Other blocks are
-parsed as a whole, and line by line only if there is something wrong in one.
+A kernel takes the texts out of lines with nothing unusual in them without making Python objects; the few others of a
+block are parsed one by one. Blocks with many of them are parsed as a whole, and line by line only if there is something
+wrong in one.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.decoding import MARK, decoded
 from tokenloom.inputs.key_paths import value_at
+from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.lines import FEW_LINES, LineBlock, LineReader
-from tokenloom.inputs.parsing import ParsedBlock, Texts
+from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_carefully
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.records import UnusableLineError
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.kernels import json_texts
 from tokenloom.optional import require
+
+_BYTES_PER_UNUSUAL = 512
+"""A block may have an unusual line for so many of its bytes; else it is cheaper to look at all lines."""
 
 _CHECKED_BYTES = 1 << 20
 """Shorter lines of JSON take little memory, whatever is in them."""
@@ -42,7 +49,7 @@ class JsonLineBlock(LineBlock):
     __slots__ = ()
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts under the keys."""
+        """Returns the texts under the keys; also of lines that are unusual, if they are few."""
         if self.too_long:
             return None
         loads = require("orjson", extra="preprocess").loads
@@ -68,17 +75,51 @@ class JsonLineBlock(LineBlock):
         return lambda line: _parse_record(line, load)
 
     def _by_kernel(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the texts; None if a document may have several, or anything is unusual."""
-        if any("." in key for key in keys):  # it may lead into objects
+        """Returns the texts; None if a key may lead into objects, or many lines are unusual."""
+        if any("." in key for key in keys):
             return None
+        most_unusual = len(self.data) // _BYTES_PER_UNUSUAL
         try:
-            columns = json_texts(self.data, [key.encode() for key in keys])
+            found = json_texts(self.data, [key.encode() for key in keys], most_unusual)
         except UnicodeEncodeError:
             return None
-        if columns is None:
+        if found is None:
             return None
-        texts = [Utf8Texts(content=content, offsets=offsets) for content, offsets in columns]
-        return ParsedBlock(columns=tuple(Texts(texts=column) for column in texts), num_documents=len(texts[0]))
+        columns = [Utf8Texts(content=content, offsets=offsets) for content, offsets in found[0]]
+        if len(found[1]):
+            return self._with_unusual(columns, found[1].reshape(-1, 3), keys)
+        return ParsedBlock(columns=tuple(Texts(texts=column) for column in columns), num_documents=len(columns[0]))
+
+    def _with_unusual(
+        self, columns: Sequence[Utf8Texts], unusual: NDArray[np.int64], keys: Sequence[str]
+    ) -> ParsedBlock:
+        """Returns the texts of the kernel and, between them, those of the lines that it left out."""
+        lines = [self.data[start:stop] for _, start, stop in unusual.tolist()]
+        parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
+        numbers = unusual[:, 0] + np.arange(len(unusual))
+        is_document = np.ones(len(unusual), dtype=np.bool_)
+        for first, count in parsed.left_out.tolist():
+            is_document[first : first + count] = False
+        num_before = unusual[is_document, 0]
+        bad_lines = [replace(bad, line=self.first_record + int(numbers[bad.line - 1])) for bad in parsed.bad_lines]
+        return ParsedBlock(
+            columns=tuple(_between(*each, num_before) for each in zip(columns, parsed.columns, strict=True)),
+            num_documents=len(columns[0]) + parsed.num_documents,
+            num_blank_lines=parsed.num_blank_lines,
+            bad_lines=bad_lines,
+            left_out=left_out_of(numbers[~is_document]),
+        )
+
+
+def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) -> Texts:
+    """Returns texts of a document each with other documents between them, before each of which come so many."""
+    assert others.document_ends is not None
+    counts = np.diff(others.document_ends, prepend=0)
+    texts = column.with_others(others.texts, np.repeat(num_before, counts))
+    if (counts == 1).all():
+        return Texts(texts=texts)
+    all_counts = np.insert(np.ones(len(column), dtype=np.int64), num_before, counts)
+    return Texts(texts=texts, document_ends=np.cumsum(all_counts))
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
