@@ -1,4 +1,4 @@
-// Texts of lines.
+// Texts of lines, and tokens put between those of texts.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../insertion.hpp"
 #include "../json_texts.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
@@ -60,6 +61,15 @@ std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
   return to_numpy(std::move(*column));
 }
 
+void insert_items_of(const Array<const std::uint8_t>& items, std::size_t itemsize,
+                     const Array<const std::int64_t>& places, const Array<const std::uint8_t>& values,
+                     const Array<std::uint8_t>& out) {
+  if (itemsize == 0 || items.size() % itemsize != 0) throw nb::value_error("expected whole items");
+  const WithoutLock unlocked;
+  insert_items(as_span<const std::uint8_t>(items), itemsize, as_span<const std::int64_t>(places),
+               as_span<const std::uint8_t>(values), as_span<std::uint8_t>(out));
+}
+
 }  // namespace
 
 void bind_texts(nb::module_& module) {
@@ -68,6 +78,8 @@ void bind_texts(nb::module_& module) {
              "start, stop) of each unusual line, which has none; None if there are more of these than allowed.");
   module.def("line_texts", &line_texts_of, "lines"_a,
              "Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.");
+  module.def("insert_items", &insert_items_of, "items"_a, "itemsize"_a, "places"_a, "values"_a, "out"_a,
+             "Copies items, with a value before that of each place.");
 }
 
 }  // namespace tokenloom

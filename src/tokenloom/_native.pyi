@@ -321,6 +321,9 @@ def line_texts(lines: bytes) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape
     Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.
     """
 
+def insert_items(items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], itemsize: int, places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Copies items, with a value before that of each place."""
+
 class KnownTypes:
     """Types about which something holds as long as nobody changes them."""
 

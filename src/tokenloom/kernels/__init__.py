@@ -32,6 +32,7 @@ from tokenloom._native import (
 )
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.kernels.checks import check_rows, crc32, first_fall
+from tokenloom.kernels.insertion import insert_items
 from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
 from tokenloom.kernels.order import LegacyRandom, build_blocks_mapping, build_mapping, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
@@ -94,6 +95,7 @@ __all__ = [
     "digest_tokens",
     "first_fall",
     "gather_spans",
+    "insert_items",
     "json_texts",
     "line_texts",
     "make_masker",

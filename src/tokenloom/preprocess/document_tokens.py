@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import insert_items
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
@@ -75,4 +76,4 @@ class DocumentTokens:
         wanted = [number is not None for number in ids]
         # At one place the end of a document comes before the beginning of the next, as it does in this order.
         values = np.tile(np.array([number for number in ids if number is not None], dtype=tokens.dtype), len(first))
-        return np.insert(tokens, places[:, wanted].ravel(), values), lengths, int(doubled.sum())
+        return insert_items(tokens, places[:, wanted].ravel(), values), lengths, int(doubled.sum())
