@@ -11,10 +11,8 @@ import logging
 import multiprocessing
 import os
 import socket
-import ssl
 import threading
 import time
-import urllib.request
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
@@ -101,6 +99,8 @@ def check_endpoint(endpoint: Endpoint) -> None:
         UnavailableError: there is no such host, nothing listens there, or it speaks another protocol: known after a few
             seconds.
     """
+    import urllib.request  # with `ssl`, 10 ms of every start, and most have no endpoint
+
     parts = urlsplit(endpoint.url)
     proxied = parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
     if endpoint.url in _reached or proxied or _believes or multiprocessing.parent_process() is not None:
@@ -154,6 +154,8 @@ def _problem_of(parts: SplitResult) -> str | None:
 
 
 def _asked(host: str, port: int, encrypted: bool) -> str | None:  # noqa: FBT001  of the address
+    import ssl
+
     try:
         with socket.create_connection((host, port), _LONGEST_SECONDS) as connection:
             if encrypted:
