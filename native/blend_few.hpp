@@ -1,9 +1,9 @@
 // The blend of `blend.hpp` for few datasets, which are all tried at every step.
 //
 // What a step costs is waiting: the choice decides the counts that the next choice begins with. So nothing on that way is
-// a branch on data, which is as good as random, or goes through memory, since reading counts together right after one
-// of them was written waits for that. And several stretches of the order are filled in turn, each of which is waited
-// for while the others go on; `blend_parallel.hpp` says how a stretch may begin in the middle.
+// a branch on data, which is as good as random. Counts of up to 16 datasets stay in registers, since reading counts
+// together right after one of them was written waits for that. And several stretches of the order are filled in turn,
+// each of which is waited for while the others go on; `blend_parallel.hpp` says how a stretch may begin in the middle.
 //
 // Compile with contraction off: a fused multiply-add rounds once where the reference rounds twice. Comparisons and
 // selections are exact, so the clones for AVX2 choose as the others do.
@@ -87,11 +87,60 @@ TOKENLOOM_CLONES void choose_among_few(const double* weights, std::int64_t size,
       for (std::size_t lane = 0; lane < 4; ++lane) stretches[k].count[4 * quad + lane] = count[k][quad][lane];
 }
 
+// The same among any number of datasets, whose counts do not fit into registers. A count that was written is read again
+// when the other stretches have had their turn.
+template <std::size_t kStretches>
+TOKENLOOM_CLONES void choose_among(const double* weights, std::size_t num_quads, std::int64_t size,
+                                   const std::array<FewStretch, kStretches>& stretches) {
+  typedef double Quad __attribute__((vector_size(32)));
+  typedef double Unaligned __attribute__((vector_size(32), aligned(8)));
+  typedef std::int64_t Numbers __attribute__((vector_size(32)));
+  const auto* const weight = reinterpret_cast<const Unaligned*>(weights);
+  for (std::int64_t i = 0; i < size; ++i) {
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < kStretches; ++k) {
+      const double time = static_cast<double>(std::max<std::int64_t>(stretches[k].step + i, 1));
+      const Quad times = {time, time, time, time};
+      const auto* const count = reinterpret_cast<const Unaligned*>(stretches[k].count);
+      Numbers number[2] = {{0, 1, 2, 3}, {4, 5, 6, 7}};
+      Numbers lowest[2] = {number[0], number[1]};
+      Quad product = weight[0] * times;
+      Quad best[2];
+      best[0] = product - count[0];
+      product = weight[1] * times;
+      best[1] = product - count[1];
+      for (std::size_t quad = 2; quad < num_quads; quad += 2)
+#pragma GCC unroll 2
+        for (std::size_t side = 0; side < 2; ++side) {  // two chains, as each waits for itself
+          number[side] += 8;
+          product = weight[quad + side] * times;
+          const Quad error = product - count[quad + side];
+          const Numbers is_better = error > best[side];  // of equals the lowest number wins
+          best[side] = is_better ? error : best[side];
+          lowest[side] = is_better ? number[side] : lowest[side];
+        }
+      const auto take_better = [&](const Quad& error, const Numbers& numbers) __attribute__((always_inline)) {
+        const Numbers is_better = (error > best[0]) | ((error == best[0]) & (numbers < lowest[0]));
+        best[0] = is_better ? error : best[0];
+        lowest[0] = is_better ? numbers : lowest[0];
+      };
+      take_better(best[1], lowest[1]);
+      take_better(Quad{best[0][2], best[0][3], best[0][0], best[0][1]},
+                  Numbers{lowest[0][2], lowest[0][3], lowest[0][0], lowest[0][1]});
+      take_better(Quad{best[0][1], best[0][0], best[0][3], best[0][2]},
+                  Numbers{lowest[0][1], lowest[0][0], lowest[0][3], lowest[0][2]});
+      const auto chosen = static_cast<std::size_t>(lowest[0][0]);
+      stretches[k].dataset_index[i] = static_cast<std::int16_t>(chosen);
+      stretches[k].sample_index[i] = stretches[k].given[chosen]++;
+      stretches[k].count[chosen] += 1.0;
+    }
+  }
+}
+
 class FewBlend {
  public:
-  static constexpr std::size_t kMost = 96;     // datasets; from there on putting them aside is faster
+  static constexpr std::size_t kMost = 256;    // datasets; from there on putting them aside is faster
   static constexpr std::size_t kTogether = 4;  // stretches in turn
-  static constexpr std::size_t kMostTogether = 32;  // datasets; more fill the processor from one stretch alone
 
   // By weight: each dataset exactly sizes[i] times, or without end if there are no sizes. Goes on where `step` samples
   // were given, `given[i]` of them by dataset i.
@@ -116,7 +165,7 @@ class FewBlend {
       for (std::size_t k = 0; k < blends.size(); ++k)
         stretches[k] = {blends[k]->step_, blends[k]->count_.data(), blends[k]->given_.data(), dataset_index[k] + done,
                         sample_index[k] + done};
-      if (blends.size() == kTogether && blends[0]->size_ <= kMostTogether) {
+      if (blends.size() == kTogether) {
         blends[0]->choose(stride, stretches);
       } else {
         for (std::size_t k = 0; k < blends.size(); ++k)
@@ -153,12 +202,7 @@ class FewBlend {
     if (size_ <= 8) return choose_among_few<2>(weights, size, stretches);
     if (size_ <= 12) return choose_among_few<3>(weights, size, stretches);
     if (size_ <= 16) return choose_among_few<4>(weights, size, stretches);
-    if (size_ <= 32) return choose_among_few<8>(weights, size, stretches);
-    if constexpr (kStretches == 1) {
-      if (size_ <= 48) return choose_among_few<12>(weights, size, stretches);
-      if (size_ <= 64) return choose_among_few<16>(weights, size, stretches);
-      choose_among_few<24>(weights, size, stretches);
-    }
+    choose_among(weights, (size_ + 7) / 8 * 2, size, stretches);
   }
 
   // Steps in which no dataset can give more than it has.
