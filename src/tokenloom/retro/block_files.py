@@ -85,7 +85,7 @@ class BlockPathMap:
     def __init__(self, block_paths: Sequence[str], block_size: int) -> None:
         _check_size(block_size)
         self.block_size = block_size
-        self.max_idx = 0
+        self.max_idx: int = 0
         self.block_path_map: dict[int, str] = {}
         self.name: str = os.path.dirname(block_paths[0]) if block_paths else ""
         self._stops: dict[int, int] = {}

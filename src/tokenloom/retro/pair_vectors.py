@@ -201,8 +201,8 @@ class PairVectors:
         self.prefix = prefix
         self.folder = folder
         self.chunks = chunks
-        self.pair = IndexedDataset(prefix)
-        self.numbers = DocumentNumbers(self.pair)
+        self.pair: IndexedDataset = IndexedDataset(prefix)
+        self.numbers: DocumentNumbers = DocumentNumbers(self.pair)
         num_chunks, num_documents = manifest.counts["num_chunks"], manifest.counts["num_documents"]
         self.table: UInt32s = open_array(path, _CHUNKS, shape=(num_chunks, _COLUMNS))
         self.vectors: Float32s = open_array(path, _VECTORS, shape=(num_chunks, dimension), kind="floats")

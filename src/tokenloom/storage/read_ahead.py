@@ -78,7 +78,7 @@ class ReadAhead(Generic[T]):
         self._waiting: deque[Chunk[T]] = deque()
         self._held: dict[int, Chunk[T]] = {}  # in the order of their start
         self._held_bytes = 0
-        self.num_loading = 0
+        self.num_loading: int = 0
         self._is_starting = False
         self._turn = 0
         self._turn_read = 0
