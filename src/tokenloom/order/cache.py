@@ -30,6 +30,7 @@ from tokenloom.kernels import Watch, crc32
 from tokenloom.order.index_packs import MOST_BYTES, PackedFile, pack_writer, packed_file
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.copying import write_durably
 from tokenloom.storage.json_files import parse_json, read_json
 from tokenloom.storage.local import Bytes, map_version
 from tokenloom.storage.sampling import sampled_hash
@@ -367,10 +368,8 @@ class IndexCacheWriter:
         with self._cache.pending(f"{name}.npy") as file:
             # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
             np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-            file.write(array.data)
             with storage_errors("write", file.path):  # its name may be lost, and then it is built again
-                file.stream.flush()
-                os.fsync(file.stream.fileno())
+                write_durably(file.stream, array.reshape(-1).view(np.uint8).data)
 
     def _is_packed(self, array: NDArray[Any]) -> bool:
         """Whether an array is written in one piece, and nobody waits for the disk."""

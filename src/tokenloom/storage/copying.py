@@ -1,10 +1,11 @@
-"""Bytes from one file to another without passing through this process, where the system can."""
+"""Bytes from one file to another without passing through this process, where the system can; and onto the disk."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Iterable
+from typing import BinaryIO
 
 import numpy as np
 
@@ -17,6 +18,7 @@ _STEP_BYTES = 64 << 20
 """Bytes per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
 
 _BUFFER_BYTES = 1 << 20
+_WRITE_BYTES = 8 << 20
 
 _REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 """What filesystems answer that cannot copy in the kernel, or not to each other."""
@@ -62,6 +64,16 @@ def copy_range(
     if copied != length:
         message = f"`{path}` ended at byte {offset + copied} while bytes [{offset}, {offset + length}) were copied"
         raise StorageError(message, hint="the file was truncated while it was read")
+
+
+def write_durably(target: BinaryIO, data: memoryview) -> None:
+    """Appends bytes to a file, and waits until they are on the disk, which begins to write while they are copied."""
+    for start in range(0, len(data), _WRITE_BYTES):
+        piece = data[start : start + _WRITE_BYTES]
+        target.write(piece)
+        target.flush()
+        kernels.start_writing_back(target.fileno(), target.tell() - len(piece), len(piece))
+    os.fsync(target.fileno())
 
 
 def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
