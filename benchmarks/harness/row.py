@@ -147,7 +147,7 @@ FULL = Scale(
     prefixes=1000,
     text_megabytes=(20, 200),
     merge_megabytes=256,
-    seconds=0.7,
+    seconds=0.5,
 )
 QUICK = Scale(
     name="quick",
