@@ -6,7 +6,8 @@ more. Groups of several sizes can share any of them. `default_dynamic_cp` gives 
 branch. `BalancedCPScheduler` is the one of the megatron-core that is installed: it does not pack, and takes no heed of
 what a rank can hold. Schedulers alternate in one thread; times are processor time.
 
-Then static shapes: how full packs are where they hold no more than so many times the mean number of sub-samples.
+Then static shapes: how full packs are where they may hold no more than so many times the mean number of sub-samples,
+of what is possible: long ones leave no room for many others, and packs without them hold no more than that number.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import common
 import numpy as np
 from pack_lengths import MODELS, SHAPES, critical_path, reference_scheduler
 
-from tokenloom import pack_report, scheduler_map
+from tokenloom import CostBalancedScheduler, pack_report, scheduler_map
+from tokenloom.packing.balanced import Task, least_microbatches
 from tokenloom.packing.plan import padded_lengths
 
 SCHEDULERS = ("cost_balanced", "hybrid_cost_balanced", "default_dynamic_cp")
@@ -84,20 +86,31 @@ def static_shapes(shape_name: str, num_ranks: int, count: int) -> list[list[obje
     """Returns a row for each scheduler: how full packs are, without a limit on their sub-samples and with one."""
     shape = SHAPES[shape_name]
     lengths = shape.draw(np.random.default_rng(count), count)
+    dp_size = num_ranks // shape.cp_size
+    tokens = padded_lengths(lengths, cp_size=shape.cp_size)
+    capacity = shape.capacity * shape.cp_size
     rows = []
-    for scheduler in SCHEDULERS[:2]:
-        settings = {"dp_size": num_ranks // shape.cp_size, "cp_size": shape.cp_size, "cost_model": MODELS["mixed"]}
-        tokens = padded_lengths(lengths, cp_size=shape.cp_size)
-        free = scheduler_map[scheduler](shape.capacity, **settings).plan(tokens)
+    for name, model in MODELS.items():
+        scheduler = CostBalancedScheduler(shape.capacity, shape.cp_size, dp_size, cost_model=model)
+        free = scheduler.plan(tokens)
         mean = count / free.num_packs
-        cells: list[object] = []
-        for times in (None, *LIMITS):
-            most = None if times is None else max(int(np.ceil(mean * times)), 2)
-            plan = scheduler_map[scheduler](shape.capacity, max_num_seqs=most, **settings).plan(tokens)
-            fill = int(tokens.sum()) / (plan.num_microbatches * num_ranks * shape.capacity)
-            cells += [f"{fill:.1%}" if most is None else f"{fill:.1%} ({most})"]
-        rows.append([shape_name, f"{num_ranks} x {count:,}", scheduler, f"{mean:.1f}", *cells])
+        ordered = -np.sort(-tokens)
+        cells: list[object] = [f"{_fill(tokens, free.num_microbatches, dp_size * capacity):.1%}"]
+        for times in LIMITS:
+            most = int(np.ceil(mean * times))
+            limited = CostBalancedScheduler(
+                shape.capacity, shape.cp_size, dp_size, max_num_seqs=most, cost_model=model
+            ).plan(tokens)
+            task = Task(lengths=ordered, costs=ordered, capacity=capacity, most_items=most, num_ranks=dp_size)
+            found = _fill(tokens, limited.num_microbatches, dp_size * capacity)
+            possible = _fill(tokens, max(least_microbatches(task, 1), free.num_microbatches), dp_size * capacity)
+            cells.append(f"{found:.1%} of {possible:.1%} ({most})")
+        rows.append([shape_name, f"{num_ranks} x {count:,}", name, f"{mean:.1f}", *cells])
     return rows
+
+
+def _fill(tokens: np.ndarray, num_microbatches: int, room: int) -> float:
+    return int(tokens.sum()) / (num_microbatches * room)
 
 
 def main() -> None:
@@ -115,10 +128,9 @@ def main() -> None:
     except metadata.PackageNotFoundError:
         release = "not installed"
     common.print_rows(f"Plans of one global batch (megatron-core {release})", (*columns, "ms", "most ms"), rows)
-    columns = ("lengths", "ranks", "scheduler", "mean", "fill", *(f"at most {times} x the mean" for times in LIMITS))
-    common.print_rows(
-        "Static shapes: fill, and sub-samples per pack", columns, [row for one in grid for row in static_shapes(*one)]
-    )
+    columns = ("lengths", "ranks", "costs", "mean", "fill", *(f"at most {times} x the mean" for times in LIMITS))
+    rows = [row for one in grid for row in static_shapes(*one)]
+    common.print_rows("Static shapes: fill by cost_balanced, and sub-samples per pack", columns, rows)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,13 @@ struct PackingTask {
   std::span<const std::int64_t> lengths;  // of the sub-samples, longest first
   std::span<const std::int64_t> costs;    // of the same; a longer one costs no less
   std::int64_t capacity;                  // tokens of a pack, at most
+  std::int64_t most_items;                // sub-samples of a pack, at most
   std::span<const std::int64_t> widths;   // packs of each step, together no more than sub-samples
   std::span<const std::int64_t> levels;   // cost per rank that a step has anyway
   std::span<const std::int64_t> bases;    // cost of all ranks that a step has anyway
   std::int64_t num_ranks;                 // of a step, those without a pack of ours included
   bool by_length;                         // fill packs one by one, longest first, whatever it costs: fewest packs
+  std::int64_t short_first;               // quarters of the mean number of sub-samples, short ones, that come first
 };
 
 class LevelPacker {
@@ -61,6 +63,7 @@ class LevelPacker {
   // Writes the pack of each sub-sample, numbered step by step. False if not all found room.
   bool pack(std::span<std::int64_t> pack_of) {
     const std::size_t clean = task_.by_length ? end_ : set_dust_aside();
+    most_filled_ = most_filled(static_cast<std::int64_t>(task_.lengths.size() - clean));
     spare_packs();
     const std::size_t even = fill_costly_steps();
     dust_tokens_ = dust_cost_ = 0;
@@ -142,6 +145,17 @@ class LevelPacker {
     return end_;
   }
 
+  // How many sub-samples a pack may have before it gets its share of the dust.
+  std::int64_t most_filled(std::int64_t num_dust) const {
+    return std::max<std::int64_t>(1, task_.most_items - (packs_left_ == 0 ? 0 : (num_dust + packs_left_ - 1) / packs_left_));
+  }
+
+  bool has_room(const Pack& pack, std::size_t item) const {
+    return pack.tokens + task_.lengths[item] <= task_.capacity && !is_full(pack);
+  }
+
+  bool is_full(const Pack& pack) const { return static_cast<std::int64_t>(pack.items.size()) >= task_.most_items; }
+
   // --- filling --------------------------------------------------------------------------------------------------
 
   // Fills the steps that a single sub-sample, or what they have anyway, makes costlier than the average. Returns the
@@ -207,10 +221,13 @@ class LevelPacker {
 
   void fill(std::int64_t level) {
     const std::int64_t share = average(tokens_left_ + dust_tokens_);
+    const std::int64_t too_many = items_left_ - (packs_left_ - 1) * most_filled_;  // for all later packs
+    const std::int64_t early = std::max(items_left_ / packs_left_ * task_.short_first / 4 - 1, too_many);
     Pack& pack = packs_.emplace_back();
     --packs_left_;
     take(at_or_behind(0), pack);
-    while (items_left_ > packs_left_) {
+    take_shortest(early, pack);
+    while (items_left_ > packs_left_ && static_cast<std::int64_t>(pack.items.size()) < most_filled_) {
       const std::int64_t room = task_.capacity - pack.tokens;
       const std::int64_t budget = task_.by_length ? kAnyCost : level - pack.cost;
       std::size_t item = longest_within(room, budget, share - pack.tokens);
@@ -221,6 +238,13 @@ class LevelPacker {
       take(item, pack);
     }
     std::sort(pack.items.begin(), pack.items.end());
+  }
+
+  // Puts short ones into a pack until it has so many: else too many of them are left for the last packs.
+  void take_shortest(std::int64_t count, Pack& pack) {
+    while (items_left_ > packs_left_ && static_cast<std::int64_t>(pack.items.size()) < count &&
+           has_room(pack, shortest()))
+      take(shortest(), pack);
   }
 
   // The longest of what is left that fits into the room, and whose cost stays within the budget even after the rest of
@@ -252,6 +276,8 @@ class LevelPacker {
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> emptiest;
     for (std::size_t i = even == packs_.size() ? 0 : even; i < packs_.size(); ++i) emptiest.push({packs_[i].tokens, i});
     for (std::size_t item = clean; item < task_.lengths.size(); ++item) {
+      while (!emptiest.empty() && is_full(packs_[emptiest.top().second])) emptiest.pop();
+      if (emptiest.empty()) return false;
       const std::size_t number = emptiest.top().second;
       if (emptiest.top().first + task_.lengths[item] > task_.capacity) return false;
       emptiest.pop();
@@ -291,10 +317,11 @@ class LevelPacker {
     for (std::size_t i = 0; i < merged_.size(); ++i) {
       const std::size_t item = merged_[i];
       bool to_right = i < tried ? (ways >> i & 1U) != 0 : right_.cost < left_.cost;
-      if (i >= tried && (to_right ? right_ : left_).tokens + task_.lengths[item] > task_.capacity) to_right = !to_right;
+      if (i >= tried && !has_room(to_right ? right_ : left_, item)) to_right = !to_right;
       add(item, to_right ? right_ : left_);
     }
     if (std::max(left_.tokens, right_.tokens) > task_.capacity || left_.items.empty() || right_.items.empty()) return;
+    if (static_cast<std::int64_t>(std::max(left_.items.size(), right_.items.size())) > task_.most_items) return;
     if (std::max(left_.cost, right_.cost) >= costly.cost) return;
     std::swap(costly, left_);
     std::swap(cheap, right_);
@@ -421,6 +448,7 @@ class LevelPacker {
   std::int64_t packs_left_ = 0;
   std::int64_t dust_tokens_ = 0;  // that the costly steps leave to the others
   std::int64_t dust_cost_ = 0;
+  std::int64_t most_filled_ = 0;  // sub-samples of a pack without dust
   std::vector<std::int64_t> spared_;  // packs of each step that are not filled to its level
   std::size_t num_costly_ = 0;        // steps that are filled to their level
   std::vector<Pack> packs_;

@@ -280,18 +280,22 @@ def _levels(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
     levels = sorted((source.integer(0, 2 * max(costs)) for _ in range(steps)), reverse=True)
     task: dict[str, Any] = {
         "capacity": capacity,
+        "most_items": source.integer(1, 40),
         "widths": widths,
         "levels": levels,
         "bases": [level * (ranks - width) for level, width in zip(levels, widths, strict=True)],
         "num_ranks": ranks,
         "by_length": source.flag(),
+        "short_first": source.integer(0, 4),
     }
 
     def run(native: Any) -> Any:
         pack_of = np.empty(len(lengths), dtype=np.int64)
         arrays = [np.array(task[name], dtype=np.int64) for name in ("widths", "levels", "bases")]
         items = [np.array(values, dtype=np.int64) for values in (lengths, costs)]
-        fits = native.pack_to_levels(*items, capacity, *arrays, ranks, task["by_length"], pack_of)
+        fits = native.pack_to_levels(
+            *items, capacity, task["most_items"], *arrays, ranks, task["by_length"], task["short_first"], pack_of
+        )
         return (pack_of.tolist() if fits else None,)
 
     return run, (LevelPacking(lengths, costs, **task).pack_of(),)

@@ -12,6 +12,7 @@ from tokenloom import _native, kernels
 
 
 def pack(lengths, costs, **task):
+    task = {"most_items": len(lengths), **task}
     arrays = {name: np.array(task.pop(name), dtype=np.int64) for name in ("widths", "levels", "bases")}
     found = kernels.pack_to_levels(np.array(lengths, dtype=np.int64), np.array(costs, dtype=np.int64), **arrays, **task)
     return None if found is None else found.tolist()
@@ -56,10 +57,20 @@ def test_packing_by_length_fits_where_balance_does_not():
     assert pack(lengths, squares(lengths), **uniform(1, 3, capacity=10, by_length=True)) == [0, 1, 2, 2, 0, 1]
 
 
+def test_no_pack_has_more_than_it_may():
+    lengths = [4, 4, 4, 4, 1, 1, 1, 1]
+    task = uniform(1, 2, capacity=12, by_length=True)
+    assert pack(lengths, squares(lengths), **task, most_items=5) == [0, 1, 1, 0, 1, 1, 0, 0]
+    assert pack(lengths, squares(lengths), **task, most_items=3) is None
+
+
 def test_steps_that_have_something_anyway_are_filled_to_its_level():
     lengths = [6, 3, 3, 1, 1, 1]
     task = {"capacity": 9, "widths": [1, 2], "levels": [40, 0], "bases": [40, 0], "num_ranks": 2, "by_length": False}
-    assert pack(lengths, squares(lengths), **task) == LevelPacking(lengths, squares(lengths), **task).pack_of()
+    assert (
+        pack(lengths, squares(lengths), **task)
+        == LevelPacking(lengths, squares(lengths), most_items=6, **task).pack_of()
+    )
 
 
 @st.composite
@@ -98,18 +109,20 @@ def tasks(draw):
         costs.tolist(),
         {
             "capacity": capacity,
+            "most_items": draw(st.sampled_from([count, count, 1, 2, 5, 9])),
             "widths": widths,
             "levels": levels,
             "bases": bases,
             "num_ranks": num_ranks,
             "by_length": draw(st.booleans()),
+            "short_first": draw(st.sampled_from([0, 0, 2, 4])),
         },
     )
 
 
 @settings(max_examples=300)
 @given(task=tasks())
-@example(task=([1], [0], uniform(1, 1, capacity=1, by_length=False)))
+@example(task=([1], [0], uniform(1, 1, capacity=1, most_items=1, by_length=False)))
 def test_packs_equal_the_twin_and_keep_the_rules(task):
     lengths, costs, options = task
     found = pack(lengths, costs, **options)
@@ -119,13 +132,16 @@ def test_packs_equal_the_twin_and_keep_the_rules(task):
         assert len(tokens) == sum(options["widths"])
         assert tokens.min(initial=1) >= 1
         assert tokens.max(initial=0) <= options["capacity"]
+        assert np.bincount(found).max(initial=0) <= options["most_items"]
 
 
 def test_wrong_shapes_are_our_own_bug():
     one, two = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64)
     with pytest.raises(ValueError, match="equally many"):
-        _native.pack_to_levels(one, two, 1, one, one, one, 1, False, one)
+        _native.pack_to_levels(one, two, 1, 1, one, one, one, 1, False, 0, one)
     with pytest.raises(ValueError, match="equally many"):
-        _native.pack_to_levels(one, one, 1, one, two, one, 1, False, one)
+        _native.pack_to_levels(one, one, 1, 1, one, two, one, 1, False, 0, one)
+    with pytest.raises(ValueError, match="room for a sub-sample"):
+        _native.pack_to_levels(one, one, 1, 0, one, one, one, 1, False, 0, one)
     with pytest.raises(ValueError, match="no pack may stay empty"):
-        _native.pack_to_levels(one, one, 1, two, two, two, 1, False, one)
+        _native.pack_to_levels(one, one, 1, 1, two, two, two, 1, False, 0, one)

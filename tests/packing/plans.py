@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from statistics import NormalDist
 
 import numpy as np
 from hypothesis import strategies as st
@@ -51,6 +52,18 @@ def check(plan, lengths, settings):
         assert rank in ranks
         assert len(ranks) == np.count_nonzero(plan.packs[microbatch] == plan.packs[microbatch, rank])
         assert {int(plan.packs[microbatch, other]) for other in ranks} == {int(plan.packs[microbatch, rank])}
+
+
+def spread(kind, count):
+    """Returns lengths of a shape, always the same ones: quantiles, not draws."""
+    at = (np.arange(count) + 0.5) / count
+    if kind == "uniform":
+        return (1 + at * 40959).astype(np.int64)
+    if kind == "lognormal":
+        normal = np.array([NormalDist(np.log(4096), 1.0).inv_cdf(each) for each in at])
+        return np.clip(np.exp(normal), 1, 40960).astype(np.int64)
+    share = 0.1 if kind == "bimodal" else 0.04
+    return np.where(at < share, 37888, 1024)
 
 
 NOT_ENOUGH = "not enough samples to move"

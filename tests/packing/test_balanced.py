@@ -6,13 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.packing.plans import make
+from tests.packing.plans import make, spread
 
 from tokenloom import (
     ConfigError,
     CostBalancedScheduler,
     PolynomialCost,
 )
+from tokenloom.packing.balanced import Task, least_microbatches
 from tokenloom.packing.bounds import least_slowest_cost
 from tokenloom.packing.report import rank_costs
 
@@ -48,6 +49,25 @@ def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
     assert ours.max(axis=1).sum() < 0.75 * in_order.max(axis=1).sum()
     assert len(ours) <= -(-int(lengths.sum()) // (8192 * num_ranks)) + 1
     assert len(ours) < len(in_order)
+
+
+@pytest.mark.parametrize("num_ranks", [8, 64])
+def test_a_limit_on_sub_samples_costs_no_microbatch(num_ranks):
+    lengths = spread("lognormal", 128 * num_ranks)
+    free = CostBalancedScheduler(40960, 1, num_ranks).plan(lengths)
+    most = int(1.5 * len(lengths) / free.num_packs)
+    assert np.diff(free.pack_offsets).max() > most
+    plan = CostBalancedScheduler(40960, 1, num_ranks, max_num_seqs=most).plan(lengths)
+    assert np.diff(plan.pack_offsets).max() <= most
+    assert plan.num_microbatches == free.num_microbatches
+
+
+def test_long_ones_leave_no_room_for_as_many_as_may_be_in_a_pack():
+    lengths = np.array([9] * 4 + [1] * 12)
+    task = Task(lengths=lengths, costs=lengths, capacity=10, most_items=4, num_ranks=2)
+    assert least_microbatches(task, 1) == 3  # four packs of 9 + 1, and two of four
+    assert least_microbatches(task, 2) == 4
+    assert CostBalancedScheduler(10, 1, 2, max_num_seqs=4).plan(lengths).num_microbatches == 3
 
 
 def test_ranks_take_turns_with_the_costliest_packs(rng):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.packing.plans import NO_GROUPS, batches, check, plan_or_refusal
+from tests.packing.plans import NO_GROUPS, batches, check, plan_or_refusal, spread
 
 from tokenloom import (
     ConfigError,
@@ -96,18 +94,6 @@ def test_the_critical_path_is_close_to_the_mean(kind, num_ranks, linear):
     lengths = spread(kind, 32 * num_ranks)
     plan = HybridCostBalancedScheduler(40960, 1, num_ranks, cost_model=model).plan(lengths)
     assert critical_path(plan, lengths, model) <= 1.05
-
-
-def spread(kind, count):
-    """Returns lengths of a shape, always the same ones: quantiles, not draws."""
-    at = (np.arange(count) + 0.5) / count
-    if kind == "uniform":
-        return (1 + at * 40959).astype(np.int64)
-    if kind == "lognormal":
-        normal = np.array([NormalDist(np.log(4096), 1.0).inv_cdf(each) for each in at])
-        return np.clip(np.exp(normal), 1, 40960).astype(np.int64)
-    share = 0.1 if kind == "bimodal" else 0.04
-    return np.where(at < share, 37888, 1024)
 
 
 def critical_path(plan, lengths, model=None):

@@ -20,10 +20,12 @@ class Pack:
 class LevelPacking:
     """The parameters are those of `kernels.pack_to_levels`."""
 
-    def __init__(self, lengths, costs, *, capacity, widths, levels, bases, num_ranks, by_length):
+    def __init__(
+        self, lengths, costs, *, capacity, most_items, widths, levels, bases, num_ranks, by_length, short_first=0
+    ):
         self.lengths, self.costs, self.capacity = lengths, costs, capacity
         self.widths, self.levels, self.bases, self.num_ranks = widths, levels, bases, num_ranks
-        self.by_length = by_length
+        self.by_length, self.most_items, self.short_first = by_length, most_items, short_first
         self.left = list(range(len(lengths)))
         self.packs: list[Pack] = []
         self.dust: list[int] = []
@@ -34,6 +36,8 @@ class LevelPacking:
         self.spared = self.spare_packs()
         if not self.by_length:
             self.set_dust_aside()
+        num_packs = self.packs_left()
+        self.most_filled = max(1, self.most_items - (-(-len(self.dust) // num_packs) if num_packs else 0))
         even = self.fill_costly_steps()
         self.dust_counts = False
         while len(self.packs) < sum(self.widths):
@@ -118,10 +122,13 @@ class LevelPacking:
 
     def fill(self, level):
         share = self.average(self.lengths)
+        too_many = len(self.left) - (self.packs_left() - 1) * self.most_filled
+        early = max(len(self.left) // self.packs_left() * self.short_first // 4 - 1, too_many)
         pack = Pack()
         self.packs.append(pack)
         self.add(self.left.pop(0), pack)
-        while len(self.left) > self.packs_left():
+        self.take_shortest(early, pack)
+        while len(self.left) > self.packs_left() and len(pack.items) < self.most_filled:
             room = self.capacity - pack.tokens
             budget = float("inf") if self.by_length else level - pack.cost
             item = self.longest_within(room, budget, share - pack.tokens)
@@ -132,6 +139,12 @@ class LevelPacking:
             self.left.remove(item)
             self.add(item, pack)
         pack.items.sort()
+
+    def take_shortest(self, count, pack):
+        while len(self.left) > self.packs_left() and len(pack.items) < min(count, self.most_items):
+            if self.lengths[self.left[-1]] > self.capacity - pack.tokens:
+                return
+            self.add(self.left.pop(), pack)
 
     def longest_within(self, room, budget, missing):
         """Returns the longest that fits, and leaves budget for the missing tokens to come from the shortest."""
@@ -148,8 +161,9 @@ class LevelPacking:
     def spread_dust(self, even):
         packs = self.packs[even:] or self.packs
         for item in self.dust:
-            emptiest = min(packs, key=lambda pack: pack.tokens)
-            if emptiest.tokens + self.lengths[item] > self.capacity:
+            free = [pack for pack in packs if len(pack.items) < self.most_items]
+            emptiest = min(free, key=lambda pack: pack.tokens, default=None)
+            if emptiest is None or emptiest.tokens + self.lengths[item] > self.capacity:
                 return False
             self.add(item, emptiest)
         return True
@@ -175,8 +189,10 @@ class LevelPacking:
             self.add(item, right if to_right else left)
         for item in lot:
             first, second = (right, left) if right.cost < left.cost else (left, right)
-            self.add(item, first if first.tokens + self.lengths[item] <= self.capacity else second)
-        fits = max(left.tokens, right.tokens) <= self.capacity and left.items and right.items
+            has_room = first.tokens + self.lengths[item] <= self.capacity and len(first.items) < self.most_items
+            self.add(item, first if has_room else second)
+        fits = max(len(left.items), len(right.items)) <= self.most_items
+        fits = fits and max(left.tokens, right.tokens) <= self.capacity and left.items and right.items
         if fits and max(left.cost, right.cost) < before:
             self.packs[costly], self.packs[cheap] = left, right
 

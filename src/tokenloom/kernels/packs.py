@@ -79,11 +79,13 @@ def pack_to_levels(
     costs: Int64s,
     *,
     capacity: int,
+    most_items: int,
     widths: Int64s,
     levels: Int64s,
     bases: Int64s,
     num_ranks: int,
     by_length: bool,
+    short_first: int = 0,
 ) -> Int64s | None:
     """Returns the pack of each sub-sample, int64[num_subsamples], such that costs are even inside each step.
 
@@ -93,12 +95,17 @@ def pack_to_levels(
         lengths: int64[num_subsamples], tokens, at least 1 and at most `capacity`; longest first.
         costs: int64[num_subsamples], of the same; a longer one costs no less. They add up to less than 2**61.
         capacity: tokens of a pack at most.
+        most_items: sub-samples of a pack at most, at least 1.
         widths: int64[num_steps], packs of each step; together no more than sub-samples.
         levels: int64[num_steps], cost per rank that a step has anyway; those steps come first that will be costliest.
         bases: int64[num_steps], cost of all ranks that a step has anyway.
         num_ranks: number of ranks of a step, those without a pack of these included.
         by_length: fill packs one by one, longest first, whatever they cost, for the fewest packs.
+        short_first: how many quarters of the mean number of sub-samples short ones make up before others join them, as
+            many as fit: 0 to 4.
     """
     pack_of = np.empty(len(lengths), dtype=np.int64)
-    fits = _native.pack_to_levels(lengths, costs, capacity, widths, levels, bases, num_ranks, by_length, pack_of)
+    fits = _native.pack_to_levels(
+        lengths, costs, capacity, most_items, widths, levels, bases, num_ranks, by_length, short_first, pack_of
+    )
     return pack_of if fits else None

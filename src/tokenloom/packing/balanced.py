@@ -35,9 +35,10 @@ class CostBalancedScheduler(BasePackingScheduler):
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)
         task = Task(
-            lengths=self.room_of(lengths[order], self.max_tokens),
+            lengths=lengths[order],
             costs=integer_costs(checked_costs(self.cost_model, lengths[order], self.cp_size)),
             capacity=self.max_tokens,
+            most_items=self.max_num_seqs or len(lengths),
             num_ranks=self.dp_size,
         )
         packing = self._fewest_microbatches(task)
@@ -95,12 +96,14 @@ class Task:
         lengths: int64[num_subsamples], tokens.
         costs: int64[num_subsamples], as `integer_costs` gives them.
         capacity: tokens of a pack.
+        most_items: sub-samples of a pack at most.
         num_ranks: number of ranks that work side by side, each on a pack of its own in each microbatch.
     """
 
     lengths: Int64s
     costs: Int64s
     capacity: int
+    most_items: int
     num_ranks: int
 
     def pack(self, num_microbatches: int) -> Packing | None:
@@ -125,16 +128,19 @@ class Task:
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
     """Returns the pack of each sub-sample, balanced if that fits, else packed tightly; None if that does not fit."""
-    for by_length in (False, True):
+    first = range(5) if task.most_items < len(task.lengths) else range(1)
+    for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
         pack_of = kernels.pack_to_levels(
             task.lengths,
             task.costs,
             capacity=task.capacity,
+            most_items=task.most_items,
             widths=widths,
             levels=levels,
             bases=bases,
             num_ranks=task.num_ranks,
             by_length=by_length,
+            short_first=short_first,
         )
         if pack_of is not None:
             return pack_of
@@ -142,11 +148,20 @@ def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s)
 
 
 def least_microbatches(task: Task, multiple: int) -> int:
-    """Returns a number of microbatches below which sub-samples cannot fit: by their tokens, and by those that take up
-    more than half a pack each."""
-    tokens = -(-int(task.lengths.sum()) // (task.capacity * task.num_ranks))
-    halves = -(-int(np.count_nonzero(task.lengths > task.capacity // 2)) // task.num_ranks)
-    return -(-max(tokens, halves) // multiple) * multiple
+    """Returns a number of microbatches below which sub-samples cannot fit.
+
+    By their tokens; and because each of those above half a pack has one of its own, with as many of the shortest as fit
+    all of these or are allowed, while all others are in packs of as many as are allowed.
+    """
+    tokens = -(-int(task.lengths.sum()) // task.capacity)
+    alone = int(np.count_nonzero(task.lengths > task.capacity // 2))
+    shortest = np.cumsum(task.lengths[::-1])
+    room = task.capacity - task.lengths[:alone]
+    beside = np.minimum(np.searchsorted(shortest, room, side="right"), task.most_items - 1)
+    fitting = min(int(beside.sum()), int(np.searchsorted(shortest, room.sum(), side="right")))
+    left = len(task.lengths) - alone - fitting
+    packs = max(tokens, alone + max(-(-left // task.most_items), 0))
+    return -(-packs // (task.num_ranks * multiple)) * multiple
 
 
 def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:

@@ -219,13 +219,6 @@ class BasePackingScheduler:
         hint = "shorten it, raise `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
         return ConfigError(f"sub-sample {number} has {length} tokens, {self._limit()}", hint=hint)
 
-    def room_of(self, lengths: Int64s, capacity: int) -> Int64s:
-        """Returns what sub-samples take up in a pack of so many tokens, so that no more than `max_num_seqs` fit it.
-
-        Each takes up at least its share of the pack.
-        """
-        return lengths if self.max_num_seqs is None else np.maximum(lengths, -(-capacity // self.max_num_seqs))
-
     def _limit(self) -> str:
         """Returns the words that say how long a sub-sample may be."""
         ranks = f"{self.cp_size} ranks of {self.max_seqlen_per_dp_cp_rank}"

@@ -106,7 +106,7 @@ class _Batch:
     def groups_and_packs(self) -> Placed | None:
         """Returns the groups of each step and the packs of the short ones; None if they cannot occupy all ranks."""
         batch = SharedBatch(
-            lengths=self.scheduler.room_of(self.lengths, self.capacity),
+            lengths=self.lengths,
             needs=self.needs,
             costs=self._costs_of_first,
             group_sizes=self.sizes if self.capacity > 1 else (1,),
@@ -133,9 +133,10 @@ class _Batch:
         """
         num_shared, num_all = len(way.sizes), len(self.lengths)
         costs = self._costs_of_first(1, num_all)
-        room = self.scheduler.room_of(self.lengths, self.capacity)
+        most = self.scheduler.max_num_seqs or num_all
         taken = int(way.sizes.sum())
-        least = -(-(taken + -(-int(room[num_shared:].sum()) // self.capacity)) // self.num_ranks)
+        packs = max(-(-int(self.lengths[num_shared:].sum()) // self.capacity), -(-(num_all - num_shared) // most))
+        least = -(-(taken + packs) // self.num_ranks)
         best: Placed | None = None
         num_steps = -(-least // self.multiple) * self.multiple
         while True:
@@ -147,7 +148,13 @@ class _Batch:
                 return best
             steps = self._costliest_first(steps, num_shared)
             whole = self._fill(steps, num_shared, spare) if fills else np.arange(num_shared, num_all)
-            short = Task(lengths=room[whole], costs=costs[whole], capacity=self.capacity, num_ranks=self.num_ranks)
+            short = Task(
+                lengths=self.lengths[whole],
+                costs=costs[whole],
+                capacity=self.capacity,
+                most_items=most,
+                num_ranks=self.num_ranks,
+            )
             found = packs_beside(steps, short, whole)
             if best is not None and found is not None:
                 return found if found.slowest * GOOD_ENOUGH < best.slowest else best
