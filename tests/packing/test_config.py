@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tokenloom.errors import ConfigError
 from tokenloom.packing.config import PackingConfig, stages_with_tokens
+from tokenloom.packing.cost import PolynomialCost
+from tokenloom.packing.schedulers import make_scheduler
 
 torch = pytest.importorskip("torch")
 
@@ -13,6 +17,18 @@ torch = pytest.importorskip("torch")
 def test_settings_are_positive():
     with pytest.raises(ConfigError, match="expected max_seqlen_per_dp_cp_rank of at least 1, found 0"):
         PackingConfig(max_seqlen_per_dp_cp_rank=0)
+
+
+def test_a_cost_model_reaches_the_scheduler():
+    linear = PolynomialCost(linear=1.0, quadratic=0.0)
+    config = PackingConfig(
+        max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="cost_balanced", packing_cost_model=linear
+    )
+    assert make_scheduler(config, cp_size=1, dp_size=2).cost_model is linear
+    plain = dataclasses.replace(config, packing_cost_model=None)
+    assert make_scheduler(plain, cp_size=1, dp_size=2).cost_model == PolynomialCost()
+    with pytest.raises(ConfigError, match="expected a cost model as packing_cost_model, found 'linear'"):
+        dataclasses.replace(config, packing_cost_model="linear")
 
 
 @pytest.mark.parametrize(

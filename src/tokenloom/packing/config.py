@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
+from tokenloom.packing.cost import CostModel
 from tokenloom.packing.static_shapes import StaticShape, partition_mode
 from tokenloom.setting_types import check_types
 
@@ -13,8 +15,9 @@ from tokenloom.setting_types import check_types
 class PackingSettings(Protocol):
     """What is asked of a configuration; `PackingConfig` has it, and so has Megatron's `TransformerConfig`.
 
-    `sequence_parallel`, `pipeline_model_parallel_layout`, and the settings of `default_dynamic_cp`, of static shapes
-    and of context parallelism may be missing: then they are as by default in `PackingConfig`.
+    `sequence_parallel`, `pipeline_model_parallel_layout`, `packing_cost_model`, and the settings of
+    `default_dynamic_cp`, of static shapes and of context parallelism may be missing: then they are as by default in
+    `PackingConfig`.
     """
 
     @property
@@ -56,6 +59,8 @@ class PackingConfig:
             more than this. None leaves them as many as they are.
         cp_partition_mode: what a context-parallel rank holds: "zigzag", two chunks of each sequence, or "contiguous", a
             piece of the whole pack.
+        packing_cost_model: what sub-samples cost, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden
+            size of 2,048; attention work alone, by default. The schedulers of the reference pay no heed to it.
 
     Raises:
         ConfigError: a number is not positive, or a word is another one.
@@ -72,6 +77,7 @@ class PackingConfig:
     thd_tail_padding_policy: str | None = None
     thd_max_packed_sequences: int | None = None
     cp_partition_mode: str = "zigzag"
+    packing_cost_model: CostModel | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -87,6 +93,20 @@ class PackingConfig:
                 checked_integer(name, value, at_least=1)
         StaticShape.of(self)
         partition_mode(self)
+        cost_model_of(self)
+
+
+def cost_model_of(config: object) -> CostModel | None:
+    """Returns what sub-samples cost, where the configuration says so.
+
+    Raises:
+        ConfigError: it is no cost model.
+    """
+    model: CostModel | None = getattr(config, "packing_cost_model", None)
+    if model is not None and not callable(getattr(model, "cost", None)):
+        message = f"expected a cost model as packing_cost_model, found {model!r}"
+        raise ConfigError(message, hint="such as `tokenloom.PolynomialCost(linear=24576, quadratic=1)`")
+    return model
 
 
 def stages_with_tokens(config: PackingSettings, *, pp_rank: int, pp_size: int) -> list[bool]:

@@ -10,7 +10,7 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.packing.balanced import CostBalancedScheduler
 from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.config import PackingSettings
+from tokenloom.packing.config import PackingSettings, cost_model_of
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
 from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
@@ -132,6 +132,8 @@ def make_scheduler(
     options: dict[str, Any] = {}  # what is not asked for is not passed: a user's class may not know it
     if (most := max_num_sequences(config)) is not None:
         options["max_num_seqs"] = most
+    if (model := cost_model_of(config)) is not None:
+        options["cost_model"] = model
     if issubclass(schedulers[name], DefaultDynamicCPScheduler):
         options["min_cp_size"] = getattr(config, "min_dynamic_context_parallel_size", 1)
     return schedulers[name](config.max_seqlen_per_dp_cp_rank, cp_size, dp_size, multiple, **options)
