@@ -48,6 +48,12 @@ def modules(side: str) -> tuple[Any, Any, Any, Any, Any]:
     )
 
 
+def imports(*, side: str, **_: Any) -> None:
+    """Imports what the rounds of a side need, if it is one of these."""
+    if side in SIDES:
+        modules(side)
+
+
 def gpt_dataset_builder(side: str, prefix: str) -> Callable[..., Any]:
     """Opens a prefix and returns what builds its training dataset, given num_samples and settings."""
     import numpy as np

@@ -26,15 +26,14 @@ class SideError(RuntimeError):
 
 
 class Child:
-    """A side that is ready, in a process of its own; or, if it wants that, in a new process for each round."""
+    """A side that is ready, in a process of its own; or, if it wants that, one that forks a process for each round."""
 
     def __init__(self, side: Side, folder: Path, python: Path) -> None:
         self._side = side
         self._folder = folder
         self._python = python
         self._process: subprocess.Popen[str] | None = None
-        if not side.fresh:
-            self._start()
+        self._start()
 
     def run_round(self) -> dict[str, Any]:
         """Returns what one round did.
@@ -42,12 +41,7 @@ class Child:
         Raises:
             SideError: the process ended.
         """
-        if self._process is None:
-            self._start()
-        found = self._ask("go\n")
-        if self._side.fresh:
-            self.close()
-        return found
+        return self._ask("go\n")
 
     def close(self) -> None:
         """Ends the process, which sees the end of its input."""
@@ -71,7 +65,7 @@ class Child:
         inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [str(self._python), str(SIDES / self._side.script), json.dumps(arguments)],
+            [str(self._python), str(SIDES / self._side.script), json.dumps(arguments), *(["fresh"] * self._side.fresh)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

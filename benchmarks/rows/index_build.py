@@ -9,8 +9,7 @@ from harness.row import LIMIT, OURS, Row, Scale, Side
 from rows.data import TYPICAL_TOKENS, drawn_lengths, write_lengths
 from rows.fairness import WARM
 
-LENGTH = 2048
-LARGE = 20_000_000  # documents: from here on two rounds
+LENGTH, ROUNDS = 2048, 3
 PEER = "megatron-core"
 
 
@@ -53,4 +52,4 @@ def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode."""
     cases = [(*build, mean) for build in scale.index_builds for mean in scale.mean_tokens]
     cases += [(*build, TYPICAL_TOKENS) for build in scale.more_index_builds]
-    return [index_row(*case, rounds=2 if case[0] >= LARGE else 3) for case in cases]
+    return [index_row(*case, rounds=ROUNDS) for case in cases]

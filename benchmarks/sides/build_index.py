@@ -60,4 +60,4 @@ def writing(source: str, target: str, work: int) -> Callable[[], Outcome]:
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, imports=peers.imports)

@@ -64,4 +64,4 @@ def writing(path: str, documents: int) -> Callable[[], Outcome]:
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, imports=peers.imports)

@@ -14,21 +14,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+FRESH = "fresh"  # in the second argument: each round takes a process of its own
+
 Outcome = dict[str, Any]
 """What a round did: `work` (the units done); optionally `seconds`, where not all of the call counts, `memory_bytes`,
 where the growth of this process's peak is not what is meant, and `digest` of what was made, or what computes it once
 the clock has stopped."""
 
 
-def serve(prepare: Callable[..., Callable[[], Outcome]]) -> None:
-    """Serves the parent until it closes the pipe; `prepare` takes the arguments of the side and returns a round."""
+def serve(prepare: Callable[..., Callable[[], Outcome]], *, imports: Callable[..., object] | None = None) -> None:
+    """Serves the parent until it closes the pipe.
+
+    Args:
+        prepare: takes the arguments of the side and returns a round.
+        imports: takes them, too, and imports what every round needs: where each is a new process, this one is what
+            they are forked from.
+    """
     arguments = json.loads(sys.argv[1])
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no reply
-    round_ = prepare(**arguments)
+    is_fresh = sys.argv[2:] == [FRESH]
+    if is_fresh and imports is not None:
+        imports(**arguments)
+    round_ = None if is_fresh else prepare(**arguments)
     print(json.dumps({"ready": True}), file=replies, flush=True)
     for _ in sys.stdin:
-        print(json.dumps(measured(round_)), file=replies, flush=True)
+        if round_ is not None:
+            print(json.dumps(measured(round_)), file=replies, flush=True)
+        elif process := os.fork():
+            if status := os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
+                sys.exit(abs(status))
+        else:
+            print(json.dumps(measured(prepare(**arguments))), file=replies, flush=True)
+            return
 
 
 def measured(round_: Callable[[], Outcome]) -> Outcome:

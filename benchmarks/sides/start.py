@@ -88,4 +88,4 @@ def opening(prefixes: list[str], cache: str, mode: str) -> Callable[[], Outcome]
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, imports=peers.imports)

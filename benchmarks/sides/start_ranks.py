@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import peers
 from serve import Outcome, serve
 from start import COLD, blend_builder, cache_of
 
@@ -45,4 +46,4 @@ def prepare(*, folder: str, side: str, mode: str, ranks: int, count: int) -> Cal
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, imports=peers.imports)
