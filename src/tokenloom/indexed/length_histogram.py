@@ -15,7 +15,7 @@ Int64s = NDArray[np.int64]
 BINS_PER_DOUBLING = 4
 _DOUBLINGS = np.exp2(np.arange(31 * BINS_PER_DOUBLING + 1) / BINS_PER_DOUBLING)
 
-_EDGES = np.unique(np.concatenate([[0], np.round(_DOUBLINGS).astype(np.int64)]))
+_EDGES = np.array(sorted({0, *np.round(_DOUBLINGS).astype(np.int64).tolist()}))  # `np.unique` imports 25 ms more
 """Where bins begin: 0, then each length, then four per doubling; the last is where lengths of int32 end."""
 
 _FEW = 1 << 16
