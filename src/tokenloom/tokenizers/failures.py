@@ -66,7 +66,8 @@ def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: st
     if len(lengths) != num_texts or int(lengths.sum()) != len(tokens) or (num_texts and int(lengths.min()) < 0):
         message = f"the engine gave {len(tokens)} ids for {len(lengths)} texts, expected those of {num_texts}"
         raise RefusedTextError(message, hint=hint)
-    for extreme in (int(np.max(tokens)), int(np.min(tokens))) if len(tokens) else ():
+    looks = (np.max,) if tokens.dtype.kind == "u" else (np.max, np.min)
+    for extreme in [int(look(tokens)) for look in looks] if len(tokens) else []:
         if not 0 <= extreme < vocab_size:
             message = f"the engine gave token id {extreme}, but the vocabulary has {vocab_size}"
             raise RefusedTextError(message, hint=hint)
