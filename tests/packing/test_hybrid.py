@@ -69,6 +69,11 @@ def test_ranks_share_what_all_others_would_wait_for():
     assert critical_path(shared, lengths) == 1.0
 
 
+def test_lengths_may_be_far_below_what_a_rank_holds():
+    plan = HybridCostBalancedScheduler(2**40, 1, 4).plan([3, 2, 1, 1, 1])
+    assert critical_path(plan, [3, 2, 1, 1, 1]) == 1.0625
+
+
 def test_those_that_do_not_fill_a_step_are_shared_and_the_others_fill_theirs():
     lengths = [100] * 5 + [4] * 12  # one more than four ranks can hold at once
     plan = HybridCostBalancedScheduler(100, 1, 4).plan(lengths)

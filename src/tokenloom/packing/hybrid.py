@@ -111,7 +111,7 @@ class _Batch:
             costs=self._costs_of_first,
             group_sizes=self.sizes if self.capacity > 1 else (1,),
             capacity=self.capacity,
-            full=int(self._costs(np.array([self.capacity], dtype=np.int64), 1)[0]),
+            full=int(self._costs(np.minimum(self.lengths[:1], self.capacity), 1)[0]),
             num_ranks=self.num_ranks,
         )
         tried: list[Placed] = []

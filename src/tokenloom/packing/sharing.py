@@ -14,7 +14,7 @@ ALMOST_EVEN = 1.035
 """How far above an even share a way that is good enough may stay; plans end about 1 % above what a way allows."""
 
 LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
-"""Ways to limit what a rank of a group may cost: so many times the most that a rank on its own can."""
+"""Ways to limit what a rank of a group may cost: so many times the longest that a rank on its own can hold."""
 
 MOST_CUTS = 2
 """How often the last step of groups may be cut in two; each cut may take one more microbatch."""
@@ -47,7 +47,7 @@ class SharedBatch:
         costs: from a number of ranks and a count to int64[count], what each of the first costs each of so many ranks.
         group_sizes: the numbers of ranks that a group can have, smallest first.
         capacity: tokens of a pack of one rank.
-        full: the most that a rank on its own can cost.
+        full: what the longest costs a rank on its own, cut to what that can hold.
         num_ranks: number of ranks.
     """
 
