@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.indexed.origins import add_hashes, add_origins, hashes_beside, origins_beside
 from tests.object_store.fixtures import Bucket
+from tests.object_store.proxy import Faults
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support import random_documents, write_corpus
 
@@ -63,6 +64,15 @@ def test_sequences_are_those_of_the_local_pair(local, remote):
     assert pickle.loads(pickle.dumps(there))[4].tolist() == here[4].tolist()
     assert there.statistics() == here.statistics()
     assert (there.remote_paths, here.remote_paths) == ([f"{remote}.bin"], [])
+
+
+def test_both_files_of_a_pair_are_asked_for_in_one_round_trip(bucket, remote):
+    bucket.proxy.faults = Faults(until_at_once=2)
+    bucket.proxy.counts.clear()
+    assert len(IndexedDataset(remote)) == 30
+    assert (bucket.proxy.counts["HEAD"], bucket.proxy.counts["GET"]) == (2, 1)
+    IndexedDataset(remote)
+    assert (bucket.proxy.counts["HEAD"], bucket.proxy.counts["GET"]) == (4, 1)  # its index is here by now
 
 
 def test_blocks_hold_whole_sequences(bucket, tmp_path):

@@ -192,6 +192,15 @@ def test_one_epoch_reads_each_byte_about_once(bucket, prefixes, tmp_path):
             assert numbers.requests <= requests_per_block * num_blocks
 
 
+def test_as_many_requests_of_the_first_batch_as_allowed_are_made_at_once(bucket, prefixes, tmp_path):
+    url = bucket.put_pair(prefixes[0], "data/books")
+    dataset = build([url], tmp_path)
+    assert dataset.span_batch(range(16)).documents.size >= SETTINGS.concurrency
+    bucket.proxy.most_at_once, bucket.proxy.faults = 0, Faults(until_at_once=SETTINGS.concurrency)
+    assert len(next(iter(build_dataloader(dataset, [list(range(16))])))["tokens"]) == 16
+    assert bucket.proxy.most_at_once == SETTINGS.concurrency
+
+
 def test_a_resumed_run_goes_on_where_it_was(bucket, prefixes, tmp_path):
     url = bucket.put_pair(prefixes[0], "data/books")
     dataset = build([url], tmp_path)

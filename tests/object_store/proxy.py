@@ -33,6 +33,7 @@ class Faults:
             the response, "truncate" in the middle of the body, "500" and "503" answer so, "slow_first_byte" waits.
         every: {kind: n} lets every n-th GET request meet that kind.
         slow_seconds: how long a slow first byte takes.
+        until_at_once: holds responses until so many requests were under way together.
     """
 
     latency_seconds: float = 0.0
@@ -40,6 +41,7 @@ class Faults:
     shares: dict[str, float] = field(default_factory=dict)
     every: dict[str, int] = field(default_factory=dict)
     slow_seconds: float = 0.3
+    until_at_once: int = 0
 
 
 class FaultProxy:
@@ -149,6 +151,8 @@ class FaultProxy:
         if fault is not None:
             self.counts[fault] += 1
         await asyncio.sleep(faults.latency_seconds + (faults.slow_seconds if fault == "slow_first_byte" else 0.0))
+        while self.most_at_once < faults.until_at_once:
+            await asyncio.sleep(0.005)
         if fault == "reset":
             writer.transport.abort()
             return False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 
 from tokenloom.errors import DatasetNotFoundError, MissingObjectError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, catalogue_path, parse_catalogue, read_catalogue
@@ -14,6 +15,7 @@ from tokenloom.storage.copies import local_copy
 from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
 from tokenloom.storage.near_names import did_you_mean
+from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.output_lock import recover
 from tokenloom.storage.resolve import exists, is_missing
@@ -69,6 +71,8 @@ class DatasetFiles:
             DatasetFormatError: the catalogue is damaged.
             StorageError: one cannot be opened.
         """
+        if is_remote(self._prefix) and self.catalogue is None:
+            self._ask_at_once()
         try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
             tokens, index = self._open_tokens(), self._open_index()
             self._check_catalogue()
@@ -156,6 +160,15 @@ class DatasetFiles:
                 return None
             raise
         return parse_catalogue(data.tobytes(), prefix=self._prefix)
+
+    def _ask_at_once(self) -> None:
+        """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
+        paths = [path for path in (bin_path(self._prefix), idx_path(self._prefix)) if path not in self._objects]
+        object_storage(self._settings or ObjectStorageSettings()).together([partial(self._find, path) for path in paths])
+
+    def _find(self, path: str) -> None:
+        with suppress(MissingObjectError):  # who opens it says so
+            self._object(path)
 
     def _object(self, path: str) -> RemoteFile:
         if path not in self._objects:
