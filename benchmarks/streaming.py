@@ -1,9 +1,11 @@
 """Training data from object storage, on loopback with injected latency: ours, the bare client library, and the peer.
 
-A real S3 server and a proxy that delays each response run in a process of their own. What is measured: throughput
-beside the bare client (obstore) that issues the same ranges with the same concurrency, alternating; the same for the
-block shuffle, beside large sequential ranges; bytes fetched per byte used over a shuffled epoch; how long a consumer
-that computes waits; and the reader of megatron-core (boto3) on a few of the same samples.
+A real S3 server and a proxy, which delays each response and sends no faster than a link does, run in a process of
+their own. What is measured: throughput beside the bare client (obstore) that issues the same ranges with the same
+concurrency, alternating; the same for an epoch of the block shuffle from an empty cache, beside large ranges in order,
+with the bytes fetched per byte used and the processor time of both; round trips to the first batch; how long a consumer
+that computes waits; what an outage of the store costs; and the reader of megatron-core (boto3) on a few of the same
+samples.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,26 +44,41 @@ from tokenloom import (
     build_dataloader,
     storage_statistics,
 )
+from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.statistics import forget_statistics
 
-Counts = Callable[[], dict[str, int]]
+Counts = Callable[..., dict[str, int]]
 
 BUCKET = "benchmark"
 MB = 1e6
 
+_LONG_LATENCY_SECONDS = 2.0
+"""Beside which all else up to a first batch is short."""
 
-def serve(connection: Connection, latency_seconds: float) -> None:
-    """Runs server and proxy; answers each message with the proxy's counts since the last, until the other side ends."""
+
+def serve(connection: Connection, faults: Faults) -> None:
+    """Runs server and proxy until the other side ends.
+
+    Answers each message with the proxy's counts since the last. A message is what changes of the faults; with
+    `outage_seconds`, the proxy goes away for so long.
+    """
     with S3Server() as server, FaultProxy(server.port) as proxy:
-        proxy.faults = Faults(latency_seconds=latency_seconds)
+        proxy.faults = faults
         connection.send((server.endpoint, proxy.endpoint))
         while True:
             try:
-                connection.recv()
+                changes = connection.recv()
             except EOFError:
                 return
+            outage_seconds = changes.pop("outage_seconds", 0.0)
+            proxy.faults = replace(proxy.faults, **changes)
+            if outage_seconds:
+                proxy.go_away()
             connection.send(dict(proxy.counts))
             proxy.counts.clear()
+            if outage_seconds:
+                time.sleep(outage_seconds)
+                proxy.come_back()
 
 
 def write_corpus(prefix: str, num_bytes: int, document_tokens: int) -> None:
@@ -86,9 +104,17 @@ def upload(prefix: str, endpoint: str) -> str:
     return f"s3://{BUCKET}/corpus"
 
 
-def build(url: str, folder: str, options: argparse.Namespace, **settings: Any) -> Any:
-    """Returns the training dataset of one epoch."""
-    budget = options.megabytes * (1 << 20) // 10
+def build(
+    url: str, folder: str, options: argparse.Namespace, *, cache: str = "cache", num_blocks: int = 0, **settings: Any
+) -> Any:
+    """Returns the training dataset of one epoch.
+
+    Args:
+        cache: name of the folder for blocks.
+        num_blocks: blocks of 4 MiB that this and memory may hold; 0 for a tenth of the data.
+        settings: further settings.
+    """
+    budget = (num_blocks << 22) or options.megabytes * (1 << 20) // 10
     config = GPTDatasetConfig(
         random_seed=1234,
         sequence_length=options.sequence_length,
@@ -101,11 +127,10 @@ def build(url: str, folder: str, options: argparse.Namespace, **settings: Any) -
         eod_mask_loss=False,
         create_attention_mask=False,
         object_storage=ObjectStorageSettings(
-            cache_path=os.path.join(folder, "cache"),
+            cache_path=os.path.join(folder, cache),
             cache_bytes=budget,
             read_ahead_bytes=budget,
             concurrency=options.concurrency,
-            deadline_seconds=600,
         ),
         **settings,
     )
@@ -182,33 +207,105 @@ def compare_full_shuffle(dataset: Any, options: argparse.Namespace, proxy: str) 
     )
 
 
-def compare_block_shuffle(dataset: Any, options: argparse.Namespace, proxy: str) -> None:
-    """Alternates ours over some windows of blocks and the bare client over as many blocks, one after the other."""
-    size, num_blocks = 4 << 20, options.windows * options.window_blocks
-    num_samples = num_blocks * size // (4 * options.sequence_length)
+def compare_block_shuffle(url: str, folder: str, options: argparse.Namespace, proxy: str) -> None:
+    """Alternates an epoch of ours from an empty cache and the bare client over the same bytes, one after the other."""
     rows, ratios = [], []
     for number in range(options.rounds):
+        shuffle = BlockShuffle(window_blocks=options.window_blocks)
+        room = 2 * options.window_blocks + 1  # for two windows, as blocks are a little larger or smaller than 4 MiB
+        dataset = build(url, folder, options, cache=f"blocks-{number}", num_blocks=room, block_shuffle=shuffle)
         forget_statistics()
-        ours = timed(partial(stream, dataset, options, range(number * num_samples, (number + 1) * num_samples)))
-        read = numbers(dataset)
-        first = number * num_blocks * size
-        large = [(start, start + size) for start in range(first, first + num_blocks * size, size)]
+        begun = time.process_time()
+        ours = timed(partial(stream, dataset, options, range(len(dataset))))
+        between = time.process_time()
+        read, num_bytes = numbers(dataset), dataset.dataset.byte_source.num_bytes
+        size = shuffle.block_bytes
+        large = [(start, min(start + size, num_bytes)) for start in range(0, num_bytes, size)]
         alone = timed(partial(bare, large, options, proxy))
-        ratios.append((read.bytes_used / ours) / (num_blocks * size / alone))
+        ended = time.process_time()
+        ratios.append((read.bytes_used / ours) / (num_bytes / alone))
         rows.append(
             (
                 number,
                 f"{read.amplification:.3f}",
-                f"{read.requests / (read.bytes_fetched / 4e6):.2f}",
+                f"{read.requests / len(large):.2f}",
                 f"{read.bytes_used / ours / MB:.1f}",
-                f"{num_blocks * size / alone / MB:.1f}",
+                f"{num_bytes / alone / MB:.1f}",
                 f"{ratios[-1]:.2f}",
+                f"{(between - begun) / read.bytes_used * MB * 1e3:.1f}",
+                f"{(ended - between) / num_bytes * MB * 1e3:.1f}",
             )
         )
     print_rows(
-        f"Block shuffle: {options.windows} windows of {options.window_blocks} blocks of 4 MiB",
-        ("round", "fetched / used", "requests per 4 MB", "ours MB/s", "bare, in order MB/s", "ours / bare"),
-        [*rows, ("median", "", "", "", "", f"{statistics.median(ratios):.2f}")],
+        f"Block shuffle: an epoch of {options.megabytes} MiB, windows of {options.window_blocks} blocks of 4 MiB, "
+        f"a link of {options.link_megabytes} MB/s",
+        (
+            *("round", "fetched / used", "requests per 4 MiB", "ours MB/s", "bare, in order MB/s", "ours / bare"),
+            *("ours, processor ms/MB", "bare, processor ms/MB"),
+        ),
+        [*rows, ("median", "", "", "", "", f"{statistics.median(ratios):.2f}", "", "")],
+    )
+
+
+def measure_first_batch(url: str, folder: str, options: argparse.Namespace, counts: Counts) -> None:
+    """Prints the requests up to a first batch, and how long they took in latencies, long ones, of the store."""
+    rows = []
+    counts(latency_seconds=_LONG_LATENCY_SECONDS)
+
+    def measure(name: str, step: str, work: Callable[[], Any]) -> Any:
+        counts()
+        started = time.perf_counter()
+        result = work()
+        seconds, seen = time.perf_counter() - started, counts()
+        rows.append(
+            (
+                *(name, step, seen.get("HEAD", 0), seen.get("GET", 0), f"{seen.get('body_bytes', 0) / MB:.2f}"),
+                *(f"{seconds:.3f}", f"{seconds / _LONG_LATENCY_SECONDS:.1f}"),
+            )
+        )
+        return result
+
+    for name in ("an empty cache", "its index copied before"):
+        dataset = measure(name, "open", partial(build, url, folder, options, cache="first"))
+        loader = batches(dataset, options, range(options.micro_batch_size))
+        measure(name, "first batch", partial(lambda loader: next(iter(loader)), loader))
+        close_storages()
+    counts(latency_seconds=options.latency)
+    print_rows(
+        f"Up to the first batch of {options.micro_batch_size} samples, {options.concurrency} requests at once, "
+        f"{_LONG_LATENCY_SECONDS} s before each response",
+        ("with", "step", "HEAD", "GET", "MB", "s", "latencies"),
+        rows,
+    )
+
+
+def measure_outage(dataset: Any, options: argparse.Namespace, counts: Counts) -> None:
+    """Prints what a reader notices of a store that goes away after two batches and comes back."""
+    forget_statistics()
+    iterator = iter(batches(dataset, options, range(4 * options.compare_samples)))
+    for _ in range(2):
+        next(iterator)
+    counts(outage_seconds=options.outage_seconds)
+    waited, num_batches = [], 2
+    while True:
+        started = time.perf_counter()
+        if next(iterator, None) is None:
+            break
+        waited.append(time.perf_counter() - started)
+        num_batches += 1
+    settings = dataset.config.object_storage
+    print_rows(
+        "The store goes away while batches are read",
+        ("outage s", "batches", "longest wait s", "requests repeated", "deadline_seconds"),
+        [
+            (
+                options.outage_seconds,
+                f"{num_batches} of {4 * options.compare_samples // options.micro_batch_size}",
+                f"{max(waited):.1f}",
+                numbers(dataset).retries,
+                settings.deadline_seconds,
+            )
+        ],
     )
 
 
@@ -313,23 +410,25 @@ def main() -> None:
     parser.add_argument("--micro-batch-size", type=int, default=8)
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--latency", type=float, default=0.05, help="seconds before each response")
+    parser.add_argument("--link-megabytes", type=float, default=40, help="that the store sends per second, in all")
+    parser.add_argument("--outage-seconds", type=float, default=20)
     parser.add_argument("--compare-samples", type=int, default=256)
-    parser.add_argument("--window-blocks", type=int, default=8)
-    parser.add_argument("--windows", type=int, default=3)
+    parser.add_argument("--window-blocks", type=int, default=4)
     parser.add_argument("--peer-samples", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--whole-epoch", action="store_true")
     options = parser.parse_args()
 
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, options.latency), daemon=True)
+    faults = Faults(latency_seconds=options.latency, link_bytes_per_second=options.link_megabytes * MB)
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, faults), daemon=True)
     process.start()
     theirs.close()
     server, proxy = ours.recv()
     os.environ.update(aws_environment(proxy))
 
-    def counts() -> dict[str, int]:
-        ours.send(None)
+    def counts(**changes: float) -> dict[str, int]:
+        ours.send(changes)
         return ours.recv()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -339,9 +438,12 @@ def main() -> None:
         full = build(url, folder, options)
         blocks = build(url, folder, options, block_shuffle=BlockShuffle(window_blocks=options.window_blocks))
         compare_full_shuffle(full, options, proxy)
-        compare_block_shuffle(blocks, options, proxy)
+        compare_block_shuffle(url, folder, options, proxy)
         print(f"\nblock shuffle: {blocks.mixing()}\nfull shuffle: {full.mixing()}")
         measure_waiting(full, options, measure_epoch(full, options, counts))
+        if options.outage_seconds:
+            measure_outage(full, options, counts)
+        measure_first_batch(url, folder, options, counts)
         measure_peer(url, folder, options, counts)
     ours.close()
     process.join()

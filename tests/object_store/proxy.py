@@ -29,6 +29,7 @@ class Faults:
     Attributes:
         latency_seconds: before each response.
         bytes_per_second: of each body; None for no limit.
+        link_bytes_per_second: of all bodies together; None for no limit.
         shares: the share of GET requests that meet each kind of fault, in [0, 1]: "reset" closes the connection before
             the response, "truncate" in the middle of the body, "500" and "503" answer so, "slow_first_byte" waits.
         every: {kind: n} lets every n-th GET request meet that kind.
@@ -38,6 +39,7 @@ class Faults:
 
     latency_seconds: float = 0.0
     bytes_per_second: float | None = None
+    link_bytes_per_second: float | None = None
     shares: dict[str, float] = field(default_factory=dict)
     every: dict[str, int] = field(default_factory=dict)
     slow_seconds: float = 0.3
@@ -58,6 +60,7 @@ class FaultProxy:
         self.counts: Counter[str] = Counter()
         self.most_at_once = 0
         self._num_under_way = 0
+        self._link_free_at = 0.0
         self._upstream_port = upstream_port
         self._random = random.Random(seed)
         self._ready = threading.Event()
@@ -186,6 +189,10 @@ class FaultProxy:
             await writer.drain()
             if faults.bytes_per_second is not None:
                 await asyncio.sleep(len(data) / faults.bytes_per_second)
+            if faults.link_bytes_per_second is not None:
+                now = self._loop.time()
+                self._link_free_at = max(self._link_free_at, now) + len(data) / faults.link_bytes_per_second
+                await asyncio.sleep(self._link_free_at - now)
         await writer.drain()
         if kept < length:
             writer.transport.abort()

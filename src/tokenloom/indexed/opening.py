@@ -163,8 +163,8 @@ class DatasetFiles:
 
     def _ask_at_once(self) -> None:
         """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
-        paths = [path for path in (bin_path(self._prefix), idx_path(self._prefix)) if path not in self._objects]
-        object_storage(self._settings or ObjectStorageSettings()).together([partial(self._find, path) for path in paths])
+        storage = object_storage(self._settings or ObjectStorageSettings())
+        storage.together([partial(self._find, path) for path in (bin_path(self._prefix), idx_path(self._prefix))])
 
     def _find(self, path: str) -> None:
         with suppress(MissingObjectError):  # who opens it says so
