@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def copy_range(
         raise StorageError(message, hint="the file was truncated while it was read")
 
 
-def write_durably(target: BinaryIO, data: memoryview) -> None:
+def write_durably(target: IO[bytes], data: memoryview) -> None:
     """Appends bytes to a file, and waits until they are on the disk, which begins to write while they are copied."""
     for start in range(0, len(data), _WRITE_BYTES):
         piece = data[start : start + _WRITE_BYTES]
