@@ -105,7 +105,7 @@ def test_one_of_several_ranks_alone_is_refused(run):
 def test_other_loaders_are_wrapped(run):
     sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
     loader = build_dataloader(run, sampler)
-    with pytest.raises(ConfigError, match="expected a loader that keeps what it has read, found DataLoader"):
+    with pytest.raises(ConfigError, match="expected a loader that keeps what it has read, found SlotLoader"):
         check_reading(loader)
     kept = DigestedBatches(loader, run, sampler)
     list(itertools.islice(kept, 6))

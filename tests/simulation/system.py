@@ -11,7 +11,8 @@ import os
 import stat
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,9 +21,11 @@ import numpy as np
 from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
 from tokenloom.jobs import folder, leases
+from tokenloom.order import cache
 from tokenloom.storage import (
     atomic,
     cleaning,
+    copying,
     journal,
     json_files,
     local,
@@ -369,6 +372,21 @@ class Stream:
         self.close()
 
 
+class AtOnce(Executor):
+    """A `ThreadPoolExecutor` without threads, which a world has no turns for."""
+
+    def __init__(self, **_: object) -> None:
+        """Takes its settings."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001  the future holds it
+            done.set_exception(error)
+        return done
+
+
 class Modules:
     """All stand-ins for one world."""
 
@@ -433,6 +451,9 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     changes[locks, "Path"] = changes[leases, "Path"] = stand_ins.path
     changes[folder, "touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)
+    changes[copying, "os"] = stand_ins.os
+    changes[copying, "kernels"] = types.SimpleNamespace(start_writing_back=lambda *_: None)
+    changes[cache, "ThreadPoolExecutor"] = AtOnce
     missing = object()
     before = {place: place[0].__dict__.get(place[1], missing) for place in changes}
     is_collecting, told = gc.isenabled(), sys.unraisablehook

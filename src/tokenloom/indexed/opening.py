@@ -12,10 +12,10 @@ from tokenloom.indexed.catalogue import Catalogue, catalogue_path, parse_catalog
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
+from tokenloom.storage.ending import beside
 from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
 from tokenloom.storage.near_names import did_you_mean
-from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.output_lock import recover
 from tokenloom.storage.resolve import exists, is_missing
@@ -163,8 +163,9 @@ class DatasetFiles:
 
     def _ask_at_once(self) -> None:
         """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
-        storage = object_storage(self._settings or ObjectStorageSettings())
-        storage.together([partial(self._find, path) for path in (bin_path(self._prefix), idx_path(self._prefix))])
+        index = beside(partial(self._find, idx_path(self._prefix)))
+        self._find(bin_path(self._prefix))
+        index.result()
 
     def _find(self, path: str) -> None:
         with suppress(MissingObjectError):  # who opens it says so

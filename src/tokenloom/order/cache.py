@@ -348,6 +348,7 @@ class IndexCacheWriter:
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Takes an array, which must not change any more."""
+        self._hashes[name] = self._checksums[name] = ""  # in this order, whoever is written first
         if self._is_packed(array):  # a thread would take longer to start
             try:
                 self._write(name, array)
@@ -360,16 +361,15 @@ class IndexCacheWriter:
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
         self._hashes[name], self._checksums[name] = _array_hash(array), _crc32(array)
+        # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
         if self._is_packed(array):
-            stream = io.BytesIO()
-            np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
-            self._cache.publish(f"{name}.npy", stream.getvalue() + array.tobytes())
+            self._cache.publish(f"{name}.npy", header.getvalue() + array.tobytes())
             return
-        with self._cache.pending(f"{name}.npy") as file:
-            # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
-            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-            with storage_errors("write", file.path):  # its name may be lost, and then it is built again
-                write_durably(file.stream, array.reshape(-1).view(np.uint8).data)
+        # Its name may be lost, and then it is built again.
+        with self._cache.pending(f"{name}.npy") as file, storage_errors("write", file.path):
+            write_durably(file.stream, header.getbuffer(), array.reshape(-1).view(np.uint8).data)
 
     def _is_packed(self, array: NDArray[Any]) -> bool:
         """Whether an array is written in one piece, and nobody waits for the disk."""

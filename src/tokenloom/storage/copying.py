@@ -66,13 +66,16 @@ def copy_range(
         raise StorageError(message, hint="the file was truncated while it was read")
 
 
-def write_durably(target: IO[bytes], data: memoryview) -> None:
-    """Appends bytes to a file, and waits until they are on the disk, which begins to write while they are copied."""
-    for start in range(0, len(data), _WRITE_BYTES):
-        piece = data[start : start + _WRITE_BYTES]
-        target.write(piece)
-        target.flush()
-        kernels.start_writing_back(target.fileno(), target.tell() - len(piece), len(piece))
+def write_durably(target: IO[bytes], *parts: memoryview) -> None:
+    """Fills an empty file, and waits until it is on the disk, which begins to write while bytes are copied."""
+    offset = 0
+    for part in parts:
+        for start in range(0, len(part), _WRITE_BYTES):
+            piece = part[start : start + _WRITE_BYTES]
+            target.write(piece)
+            target.flush()
+            kernels.start_writing_back(target.fileno(), offset, len(piece))
+            offset += len(piece)
     os.fsync(target.fileno())
 
 

@@ -249,7 +249,7 @@ def merge_ranges(
     """Returns the requests for some ranges: (start, stop, numbers of the ranges in it), by rising start.
 
     Example:
-        >>> merge_ranges(np.array([0, 900, 105]), np.array([100, 50, 95]), most_bytes=1 << 20)
+        >>> merge_ranges(np.array([0, 900, 104]), np.array([100, 50, 96]), most_bytes=1 << 20)
         [(0, 200, [0, 2]), (900, 950, [1])]
 
     Args:
