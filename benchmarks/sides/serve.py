@@ -51,6 +51,7 @@ def serve(prepare: Callable[..., Callable[[], Outcome]], *, imports: Callable[..
 
 def measured(round_: Callable[[], Outcome]) -> Outcome:
     """Does one round; adds its seconds and the growth of the peak of resident memory in bytes."""
+    os.sync()  # what another side has left to be written is not to be waited for by this one
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget earlier peaks
     started = time.perf_counter()

@@ -1,4 +1,6 @@
 // Blends.
+#include <sys/mman.h>
+
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
@@ -12,6 +14,16 @@
 
 namespace tokenloom {
 namespace {
+
+// Takes the pages of an array that is about to be written, where the system can do that in one call.
+void populate(void* data, std::size_t num_bytes) {
+#if defined(MADV_POPULATE_WRITE)
+  constexpr std::uintptr_t kPage = 4096;
+  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(data) + num_bytes) / kPage * kPage;
+  if (begin < end) static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE));
+#endif
+}
 
 void check_weights(const Array<const double>& weights) {
   const auto all = as_span<const double>(weights);
@@ -43,6 +55,10 @@ void blending_indices(const Array<const double>& weights, const std::optional<Ar
   };
   const auto size = static_cast<std::int64_t>(dataset_index.size());
   const WithoutLock unlocked;
+  if (num_threads > 1) {  // threads that take new memory at the same time wait for each other
+    populate(dataset_index.data(), dataset_index.size() * sizeof(DatasetId));
+    populate(sample_index.data(), sample_index.size() * sizeof(std::int64_t));
+  }
   if constexpr (std::is_same_v<DatasetId, std::int16_t>)
     if (are_few(as_span<const double>(weights))) {
       blend_in_parallel<FewBlend>(as_span<const double>(weights), limits, size, num_threads, warm_up, order);
