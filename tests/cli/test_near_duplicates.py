@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,21 @@ def test_both_texts_are_shown_and_the_status_says_whether_there_are_too_many(pre
     assert run(*prefixes, "--fail-above", "1") == 0
     assert run(*prefixes, "--fail-above", "0") == 1
     assert run(*prefixes, "--fail-above", "0", "--threshold", "1", "--least-tokens", "64") == 0
+
+
+@pytest.mark.parametrize("threshold", ["0", "1.5", "-1"])
+def test_a_threshold_out_of_range_is_refused_before_vectors_are_made(prefixes, threshold, tmp_path, capsys):
+    assert run(*prefixes, f"--threshold={threshold}") == 1
+    out, err = capsys.readouterr()
+    assert "expected a threshold above 0 and at most 1, found" in err
+    assert (out, "making" in err, list(tmp_path.glob("*.neighbors"))) == ("", False, [])
+
+
+def test_a_table_that_cannot_be_written_is_refused_before_vectors_are_made(prefixes, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert run(*prefixes, "-o", f"{tmp_path}/found.parquet") == 1
+    assert "pyarrow" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.neighbors")) == []
 
 
 def test_inside_a_corpus_nothing_is_like_itself(prefixes, capsys):

@@ -37,6 +37,14 @@ def test_the_nearest_document_is_shown_in_lines_of_80_columns(prefix, capsys):
     assert f"`{prefix}.neighbors/wordllama_l2_supercat_256-64`: chunks of 64 tokens" in err
 
 
+@pytest.mark.parametrize("document", ["4", "-5"])
+def test_a_document_that_is_not_there_is_refused_before_vectors_are_made(tmp_path, document, capsys):
+    prefix = write_corpus(tmp_path / "corpus", [[1, 2, 256]] * 4)
+    assert main(["neighbours", prefix, f"--document={document}", "--tokenizer", "byte"]) == 1
+    assert capsys.readouterr().err == f"error: document {document} of `{prefix}` was asked for, but it has 4\n"
+    assert list(tmp_path.glob("*.neighbors")) == []
+
+
 def test_both_spellings_print_the_same_object(prefix, capsys):
     found = []
     for name in ("neighbours", "neighbors"):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from tests.peer.retro_building_side import tokens_for_embedder
-from tests.peer.retro_side import PEER
+from tests.peer.retro_peer import answers_of_peer, printed_seed, require_peer
 from tests.support import EOD, random_documents, write_corpus
 
 from tokenloom import IndexedDataset
@@ -106,19 +102,11 @@ class Round:
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory):
     """Returns rounds, and what the peer leaves of neighbors; its databases are in the folders of the rounds."""
-    if not PEER.is_dir():
-        pytest.skip(f"megatron-core 0.15.3 is not in `{PEER}`; `make build/megatron-core-0.15.3/.installed` brings it")
-    seed = int(os.environ.get("TOKENLOOM_TEST_SEED", np.random.SeedSequence().entropy % 2**31))
-    print(f"TOKENLOOM_TEST_SEED={seed}")
+    require_peer()
+    seed = printed_seed()
     folder = tmp_path_factory.mktemp("retro_building")
     drawn = [Round(folder, number, np.random.default_rng([seed, number])) for number in range(ROUNDS)]
-    cases, output = folder / "cases.json", folder / "found.npz"
-    cases.write_text(json.dumps([each.case() for each in drawn]))
-    program = Path(__file__).with_name("retro_building_side.py")
-    command = [sys.executable, "-W", "ignore", str(program), str(cases), str(output)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PEER)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = np.load(output)
+    found = answers_of_peer("retro_building_side.py", drawn, folder)
     return [(each, found[f"{number}/left"]) for number, each in enumerate(drawn)]
 
 

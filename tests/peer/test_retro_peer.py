@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.peer.retro_side import PEER
+from tests.peer.retro_peer import answers_of_peer, printed_seed, require_peer
 from tests.retro.projects import split_datasets, write_neighbors, write_project
 from tests.support import EOD, StandInTokenizer, random_documents
 
@@ -107,18 +105,11 @@ class Round:
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory):
     """Returns rounds, and what the peer gives for each; the process of the peer is started once."""
-    if not PEER.is_dir():
-        pytest.skip(f"megatron-core 0.15.3 is not in `{PEER}`; `make build/megatron-core-0.15.3/.installed` brings it")
-    seed = int(os.environ.get("TOKENLOOM_TEST_SEED", np.random.SeedSequence().entropy % 2**31))
-    print(f"TOKENLOOM_TEST_SEED={seed}")
+    require_peer()
+    seed = printed_seed()
     folder = tmp_path_factory.mktemp("retro")
     drawn = [Round(folder, number, np.random.default_rng([seed, number])) for number in range(ROUNDS)]
-    cases, output = folder / "cases.json", folder / "found.npz"
-    cases.write_text(json.dumps([each.case() for each in drawn]))
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("retro_side.py")), str(cases), str(output)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PEER)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    arrays = np.load(output)
+    arrays = answers_of_peer("retro_side.py", drawn, folder)
     found = [{} for _ in drawn]
     for name in arrays.files:
         number, _, rest = name.partition("/")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from tests.peer.retro_side import PEER
+from tests.peer.retro_peer import answers_of_peer, require_peer
 from tests.retro.making import EOD, LetterTokenizer
 from tests.retro.whole import PREFIXES, SETTINGS, build, project
 
@@ -88,15 +85,9 @@ class Round:
 
 
 def test_the_peer_reads_what_we_build(tmp_path: Path, seed: int):
-    if not PEER.is_dir():
-        pytest.skip(f"megatron-core 0.15.3 is not in `{PEER}`; `make build/megatron-core-0.15.3/.installed` brings it")
+    require_peer()
     rounds = [Round(tmp_path, number, np.random.default_rng([seed, number])) for number in range(ROUNDS)]
-    cases, output = tmp_path / "cases.json", tmp_path / "found.npz"
-    cases.write_text(json.dumps([each.case() for each in rounds]))
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("retro_side.py")), str(cases), str(output)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PEER)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    theirs = np.load(output)
+    theirs = answers_of_peer("retro_side.py", rounds, tmp_path)
     num_there = 0
     for number, drawn in enumerate(rounds):
         for key, dataset in drawn.read().items():

@@ -14,6 +14,8 @@ from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, number, whole_number
 from tokenloom.cli.vector_options import add_vector_options, vectors_of
 from tokenloom.inspect.shown_chunks import duplicate_lines
+from tokenloom.optional import require
+from tokenloom.retro.near_duplicates import check_threshold
 from tokenloom.retro.pair_duplicates import describe_near_duplicates, find_near_duplicates, write_parquet
 from tokenloom.retro.pair_index import EXACT, open_pair_index
 from tokenloom.storage.publishing import write_report
@@ -79,9 +81,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints and writes the pairs; returns 1 if there are too many."""
+    check_threshold(options.threshold)  # what is asked for is looked at before vectors are made, which takes long
     if options.output is not None:
         if not options.output.endswith((".parquet", ".json")):
             refuse_usage(options, f"expected an output ending in .parquet or .json, found `{options.output}`")
+        if options.output.endswith(".parquet"):
+            require("pyarrow.parquet", extra="parquet")
         require_place(options.output, overwrite=options.overwrite)
     corpus = vectors_of(options, options.corpus)
     benchmark = None if options.benchmark is None else vectors_of(options, options.benchmark)

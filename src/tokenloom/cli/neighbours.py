@@ -12,9 +12,11 @@ from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, signed_number, whole_number
 from tokenloom.cli.vector_options import add_vector_options, chunk_maker_of, vectors_of
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown_chunks import neighbor_lines
 from tokenloom.retro.document_neighbors import DocumentNeighbors, neighbors_in_pair, neighbors_in_project
+from tokenloom.retro.document_numbers import checked_document
 from tokenloom.retro.project import RetroProject
 from tokenloom.retro.recorded import recorded_embedder
 
@@ -29,7 +31,9 @@ def add_parser(commands: Any) -> None:
         "`neighbors`.",
     )
     parser.add_argument("prefix", metavar="PREFIX", help="path of the pair without .bin or .idx")
-    parser.add_argument("--document", type=signed_number, required=True, metavar="N", help="number of the document")
+    parser.add_argument(
+        "--document", type=signed_number, required=True, metavar="N", help="number of the document; -1 is the last one"
+    )
     parser.add_argument(
         "-k", type=count, default=5, metavar="K", help="documents, or chunks for each chunk (default 5)"
     )
@@ -71,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _in_pair(options: argparse.Namespace) -> DocumentNeighbors:
+    checked_document(IndexedDataset(options.prefix), options.document)  # before vectors are made, which takes long
     return neighbors_in_pair(
         vectors_of(options, options.prefix), options.document, k=options.k, of_chunks=options.chunks
     )

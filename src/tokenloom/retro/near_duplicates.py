@@ -114,6 +114,17 @@ class ContaminationReport:
     documents: tuple[SimilarDocuments, ...]
 
 
+def check_threshold(threshold: float) -> None:
+    """Raises unless the least cosine of a pair is above 0 and at most 1.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not 0 < checked_number("threshold", threshold) <= 1:
+        message = f"expected a threshold above 0 and at most 1, found {threshold!r}"
+        raise ConfigError(message)
+
+
 def similar_chunks(
     queries: Float32s,
     index: Searchable,
@@ -142,9 +153,7 @@ def similar_chunks(
     Raises:
         ConfigError: these are no such vectors; the index is over others; or a setting is out of range.
     """
-    if not 0 < checked_number("threshold", threshold) <= 1:
-        message = f"expected a threshold above 0 and at most 1, found {threshold!r}"
-        raise ConfigError(message)
+    check_threshold(threshold)
     checked_integer("num_candidates", num_candidates, at_least=1)
     check_embeddings(queries, index.dimension, where="vectors to search for")
     if vectors.shape != (len(index), index.dimension):

@@ -1,0 +1,36 @@
+"""megatron-core 0.15.3, the last release with RETRO, which is asked in a process of its own, once for all rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.peer.retro_side import PEER
+
+
+def require_peer():
+    """Skips what needs the peer where it is not installed."""
+    if not PEER.is_dir():
+        pytest.skip(f"megatron-core 0.15.3 is not in `{PEER}`; `make build/megatron-core-0.15.3/.installed` brings it")
+
+
+def printed_seed():
+    """Returns the seed of all rounds of a module, as the fixture `seed` does for a test."""
+    seed = int(os.environ.get("TOKENLOOM_TEST_SEED", np.random.SeedSequence().entropy % 2**31))
+    print(f"TOKENLOOM_TEST_SEED={seed}")
+    return seed
+
+
+def answers_of_peer(program, rounds, folder):
+    """Returns the arrays that a program beside this file writes for rounds, each told by its `case()`."""
+    cases, output = folder / "cases.json", folder / "found.npz"
+    cases.write_text(json.dumps([each.case() for each in rounds]))
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name(program)), str(cases), str(output)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PEER)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return np.load(output)
