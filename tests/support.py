@@ -20,6 +20,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.storage.syncing import finish_syncs
 
 EOD = 9
 """The end-of-document id of most tests."""
@@ -201,7 +202,8 @@ def forking_from(*modules: str) -> Iterator[Any]:
 
 
 def contents(folder: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Returns the files of a folder by name; hidden ones included."""
+    """Returns the files of a folder by name; hidden ones included. What is put onto the disk is there."""
+    finish_syncs()
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 

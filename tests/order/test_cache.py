@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import logging
 import multiprocessing
 import os
@@ -26,6 +27,8 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
+from tokenloom.order import cache as cache_module
+from tokenloom.storage.syncing import finish_syncs
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -478,6 +481,68 @@ def test_a_file_that_cannot_be_written_to_its_end_says_why_and_leaves_nothing_th
     assert message.endswith("-sample_index.npy`: File too large")
     assert [path.name.rsplit("-", 1)[1] for path in cache.iterdir()] == ["document_index.npy"]
     assert len(make_dataset(prefix, path_to_cache=str(cache))) == 12_499
+
+
+# --- onto the disk -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def medium(tmp_path):
+    """A corpus whose arrays are neither kept in memory nor waited for."""
+    return write_corpus(tmp_path / "medium", [[1] * 10] * 20_000)
+
+
+def damage_between_pieces(cache):
+    """Changes a byte of an array that no hash of pieces looks at."""
+    path = cached_file(cache, "document_index")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 + 600] ^= 1
+    path.write_bytes(data)
+
+
+def record_of(cache):
+    (path,) = cache.glob("*-identity.json")
+    return path, json.loads(path.read_bytes())
+
+
+def test_arrays_that_are_on_the_disk_are_looked_at_in_pieces(medium, cache, caplog):
+    make_dataset(medium, path_to_cache=str(cache))
+    finish_syncs()
+    assert "unsynced" not in record_of(cache)[1]
+    damage_between_pieces(cache)
+    assert len(make_dataset(medium, path_to_cache=str(cache)).order.verify()) == 1
+    assert not caplog.records
+
+
+def test_arrays_that_may_not_be_on_the_disk_are_compared_as_a_whole(medium, cache, caplog, monkeypatch):
+    monkeypatch.setattr(cache_module, "sync_later", lambda paths, then: None)
+    make_dataset(medium, path_to_cache=str(cache))
+    assert record_of(cache)[1]["unsynced"] == ARRAYS
+    make_dataset(medium, path_to_cache=str(cache))
+    assert not caplog.records
+    damage_between_pieces(cache)
+    assert make_dataset(medium, path_to_cache=str(cache)).order.verify() == []
+    assert "expected document_index '" in caplog.text
+
+
+def test_the_record_of_another_builder_is_left_as_it_is(medium, cache, monkeypatch):
+    calls = []
+    monkeypatch.setattr(cache_module, "sync_later", lambda paths, then: calls.append(then))
+    make_dataset(medium, path_to_cache=str(cache))
+    path, _ = record_of(cache)
+    path.write_bytes(b"another one's")
+    (then,) = calls
+    then()
+    assert path.read_bytes() == b"another one's"
+
+
+@pytest.mark.parametrize("value", [7, "document_index", {"document_index": 1}, [["document_index"], None, 1.5], []])
+def test_a_strange_list_of_what_is_not_on_the_disk_does_no_harm(medium, cache, value):
+    make_dataset(medium, path_to_cache=str(cache))
+    finish_syncs()
+    path, record = record_of(cache)
+    path.write_text(json.dumps(record | {"unsynced": value}))
+    assert make_dataset(medium, path_to_cache=str(cache)).order.verify() == []
 
 
 # --- several processes -------------------------------------------------------------------------------------------

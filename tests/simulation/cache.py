@@ -17,7 +17,7 @@ from tokenloom.order.cache import ArraySpec, IndexCache
 
 _SPECS = {
     "documents": ArraySpec(np.dtype(np.int32), (300,)),
-    "large": ArraySpec(np.dtype(np.int64), (6_000,)),
+    "large": ArraySpec(np.dtype(np.int64), (30_000,)),
     "empty": ArraySpec(np.dtype(np.int64), (0,)),
 }
 

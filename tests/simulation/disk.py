@@ -281,7 +281,7 @@ class Disk:
 
 
 def _torn(new: bytes, synced: bytes, rng: random.Random) -> bytes:
-    kind = rng.randrange(5)
+    kind = rng.randrange(8)  # from 4 on pages, which are the hardest to notice
     if kind == 0:
         return new
     if kind == 1:

@@ -12,7 +12,7 @@ from tests.simulation.scheduler import FailedError, World
 from tokenloom.distributed import seat
 from tokenloom.jobs import folder
 from tokenloom.order import cache
-from tokenloom.storage import atomic, output_lock, publishing
+from tokenloom.storage import atomic, output_lock, publishing, syncing
 from tokenloom.storage import journal as journals
 
 NUM_SEEDS = int(os.environ.get("TOKENLOOM_SIMULATE_SEEDS", "300"))
@@ -102,6 +102,21 @@ def description_first(monkeypatch):
     monkeypatch.setattr(cache.IndexCache, "_record", lambda self: None)
 
 
+def files_count_as_synced_that_are_not(monkeypatch):
+    monkeypatch.setattr(syncing, "_sync_file", lambda path: syncing._identity(syncing.os.stat(path)))
+
+
+def unsynced_files_are_not_compared(monkeypatch):
+    of_pieces, real = cache._array_hash, cache.IndexCache._record
+    monkeypatch.setattr(cache, "_array_hash", lambda array: of_pieces(array) if cache.is_small(array) else "")
+
+    def record(self):
+        found = real(self)
+        return found if found is None else {name: value for name, value in found.items() if name != cache._UNSYNCED}
+
+    monkeypatch.setattr(cache.IndexCache, "_record", record)
+
+
 def folder_is_emptied_whatever_is_in_it(monkeypatch):
     def remove_all(path):
         with atomic.suppress(OSError):
@@ -134,6 +149,8 @@ PLANTED = [
     ("publish", old_files_stay_in_place),
     ("cache", identity_is_not_checked),
     ("cache", description_first),
+    ("cache", files_count_as_synced_that_are_not),
+    ("cache", unsynced_files_are_not_compared),
     ("job", folder_is_emptied_whatever_is_in_it),
     ("job", lock_of_a_removed_folder_counts),
     ("ranks", silence_is_not_judged),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.sampling import sampled_hash, sampled_hash_of
+from tokenloom.storage.sampling import sampled_hash, sampled_hash_of, spread_evenly
 
 PIECE = 512
 
@@ -32,3 +34,12 @@ def test_a_source_gives_the_same(tmp_path, rng):
     data = rng.integers(0, 256, size=100 * PIECE + 3, dtype=np.uint8)
     (tmp_path / "data").write_bytes(data.tobytes())
     assert sampled_hash_of(MappedFile(str(tmp_path / "data"))) == hash_of(data)
+
+
+@given(count=st.integers(0, 1 << 45), most=st.integers(1, 200))
+def test_numbers_spread_evenly_are_as_many_as_wanted_and_rise_to_the_last(count, most):
+    numbers = spread_evenly(count, most).tolist()
+    assert len(numbers) == min(count, most)
+    assert numbers == sorted(set(numbers))
+    assert numbers[:1] == [0] * bool(count)
+    assert most == 1 or numbers[-1:] == [count - 1] * bool(count)

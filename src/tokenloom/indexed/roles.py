@@ -24,7 +24,7 @@ from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.local import ByteSource, map_file
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import exists, open_pending
-from tokenloom.storage.sampling import sampled_hash, sampled_hash_of
+from tokenloom.storage.sampling import sampled_hash_in, sampled_hash_of
 
 MAGIC = b"TLROLES\x00"
 VERSION = 1
@@ -95,7 +95,7 @@ class SequenceRoles:
         """Returns a hash of pieces of the arrays, to tell these roles from others; reads a fixed number of bytes."""
         digest = hashlib.sha256()
         for array in (self.offsets, self.stops, self.kinds):
-            digest.update(_sampled(array.view(np.uint8)).encode())
+            digest.update(sampled_hash_in(array.view(np.uint8)).encode())
         self.check()
         return digest.hexdigest()
 
@@ -322,10 +322,6 @@ class RolesWriter:
             file.discard()
             raise
         return file, tally.checksum()
-
-
-def _sampled(data: NDArray[np.uint8]) -> str:
-    return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
 
 
 def _joined(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:

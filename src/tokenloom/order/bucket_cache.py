@@ -73,6 +73,8 @@ class BucketIndexCache(IndexCache):
         settings: how object storage is read.
     """
 
+    is_local = False
+
     def __init__(self, folder: str, base: str, settings: ObjectStorageSettings) -> None:
         super().__init__(str(parse_address(folder, is_folder=True)).rstrip("/"), base)
         self._settings = settings

@@ -2,9 +2,9 @@
 
 Files appear atomically and hold no pickles. What is read is checked: dtype and shape, the ends of some windows, and
 hashes of pieces of the arrays and of the data they were built from, recorded beside them. A file that cannot be trusted
-counts as absent, with a logged warning that says why. Small arrays are hashed as a whole and need not wait for the
-disk; larger ones, of which only pieces are looked at, are on it before they have their names. So after a loss of power
-an index is whole, or built again.
+counts as absent, with a logged warning that says why. Of small arrays the pieces are all there is. Those of up to 4 MiB
+are put onto the disk in the background, and are compared as a whole until the record says that they are there. Larger
+ones are there before they have their names. So after a loss of power an index is whole, or built again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +33,22 @@ from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import write_durably
 from tokenloom.storage.json_files import parse_json, read_json
 from tokenloom.storage.local import Bytes, map_version
-from tokenloom.storage.sampling import sampled_hash
+from tokenloom.storage.sampling import sampled_hash_in
+from tokenloom.storage.syncing import sync_later
 from tokenloom.storage.versions import FileVersion
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
+_UNSYNCED = "unsynced"
+"""Member of the record: names of arrays that a loss of power may take."""
 
-_NUM_WRITERS = 3  # files are waited for until they are on the disk: all arrays of a dataset at the same time
+_NUM_WRITERS = 3  # large files are waited for until they are on the disk: all of a dataset at the same time
 _SMALL_BYTES = 1 << 14
+_MOST_UNSYNCED_BYTES = 4 << 20
+"""A larger array is on the disk before it has its name; a disk takes as long over one of less as over an empty one."""
+
 _MOST_RECORD_BYTES = 1 << 20
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
@@ -107,6 +113,9 @@ class IndexCache:
         base: the common part of their names, which carries the key.
     """
 
+    is_local: ClassVar[bool] = True
+    """Whether the files lie on this machine, or what it mounts."""
+
     def __init__(self, folder: str, base: str) -> None:
         self.folder = folder
         self.base = base
@@ -139,6 +148,14 @@ class IndexCache:
             writer.add(self.base, affix, data)
         else:
             publish_bytes(self.path(affix), data)
+
+    def replace(self, affix: str, before: bytes, data: bytes) -> None:
+        """Makes a small file appear in the place of one that is what it was; one that somebody else wrote stays."""
+        path = self.path(affix)
+        with open(path, "rb") as file:
+            found = file.read()
+        if found == before:
+            publish_bytes(path, data)
 
     def packed(self, affix: str) -> PackedFile | None:
         """Returns a file that is in a pack; None where it is none, or lies in the folder itself."""
@@ -200,6 +217,9 @@ class IndexCache:
                 _compare(path, recorded.get("data"), identity())
             if isinstance(checksums := recorded.get("crc32"), dict):
                 self._checksums = self._checksums or checksums
+                if isinstance(unsynced := recorded.get(_UNSYNCED), list):
+                    whole = {name: _crc32(array) for name, array in arrays.items() if name in unsynced}
+                    _compare(path, {name: checksums.get(name) for name in whole}, whole)
         watch.check()
         self._versions = self._versions or versions
         return arrays
@@ -287,8 +307,7 @@ def _crc32(array: NDArray[Any]) -> str:
 
 
 def _array_hash(array: NDArray[Any]) -> str:
-    data = array.reshape(-1).view(np.uint8)
-    return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
+    return sampled_hash_in(array.reshape(-1).view(np.uint8))
 
 
 def _absent(path: str) -> IndexCacheError:
@@ -339,6 +358,7 @@ class IndexCacheWriter:
         self._failure: StorageError | None = None
         self._description = description
         self._written: list[Future[None]] = []
+        self._unsynced: list[str] = []
 
     def __enter__(self) -> Self:
         with _cache_errors():
@@ -349,7 +369,7 @@ class IndexCacheWriter:
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Takes an array, which must not change any more."""
         self._hashes[name] = self._checksums[name] = ""  # in this order, whoever is written first
-        if self._is_packed(array):  # a thread would take longer to start
+        if self._is_packed(array) or self._may_be_lost(array):  # a thread would take longer to start
             try:
                 self._write(name, array)
             except StorageError as error:
@@ -369,11 +389,21 @@ class IndexCacheWriter:
             return
         # Its name may be lost, and then it is built again.
         with self._cache.pending(f"{name}.npy") as file, storage_errors("write", file.path):
-            write_durably(file.stream, header.getbuffer(), array.reshape(-1).view(np.uint8).data)
+            numbers = array.reshape(-1).view(np.uint8).data
+            if self._may_be_lost(array):
+                file.write(header.getbuffer())
+                file.write(numbers)
+                self._unsynced.append(name)
+            else:
+                write_durably(file.stream, header.getbuffer(), numbers)
 
     def _is_packed(self, array: NDArray[Any]) -> bool:
         """Whether an array is written in one piece, and nobody waits for the disk."""
         return is_small(array) or self._cache.packs(array.nbytes)
+
+    def _may_be_lost(self, array: NDArray[Any]) -> bool:
+        """Whether an array gets its name before it is on the disk."""
+        return self._cache.is_local and array.nbytes <= _MOST_UNSYNCED_BYTES
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -388,8 +418,12 @@ class IndexCacheWriter:
             for future in self._written:
                 future.result()
             record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
-            self._cache.publish(IDENTITY, json.dumps(record).encode())
+            published = json.dumps(record | ({_UNSYNCED: self._unsynced} if self._unsynced else {})).encode()
+            self._cache.publish(IDENTITY, published)
             self._cache.publish(DESCRIPTION, self._description.encode())
+        if self._unsynced:
+            paths = [self._cache.path(f"{name}.npy") for name in self._unsynced]
+            sync_later(paths, lambda: self._cache.replace(IDENTITY, published, json.dumps(record).encode()))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
+from tokenloom.storage.sampling import spread_evenly
 
 UNLIMITED = 2**63 - 1
 _UINT32_MAX = np.iinfo(np.uint32).max
@@ -153,7 +154,7 @@ def sentence_misfit(
     replaced.
     """
     count = len(mapping)
-    for row in np.unique(np.linspace(0, count - 1, num=min(count, _CHECKED_SAMPLES), dtype=np.int64)):
+    for row in spread_evenly(count, _CHECKED_SAMPLES):
         start, stop, target = (int(value) for value in mapping[row])
         document = bisect.bisect_right(document_indices, start) - 1
         inside = 0 <= document < len(document_indices) - 1 and start < stop <= document_indices[document + 1]

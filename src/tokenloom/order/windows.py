@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.kernels import SpanReader
+from tokenloom.storage.sampling import spread_evenly
 
 _INT32_MAX = np.iinfo(np.int32).max
 _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
@@ -135,7 +136,7 @@ def span_misfit(reader: SpanReader, num_samples: int) -> str | None:
         reader: reader of the indices.
         num_samples: number of samples that they hold.
     """
-    samples = np.unique(np.linspace(0, num_samples - 1, num=min(num_samples, _CHECKED_SAMPLES), dtype=np.int64))
+    samples = spread_evenly(num_samples, _CHECKED_SAMPLES)
     try:
         reader.spans(samples, keep_empty=False)
     except IndexError as error:

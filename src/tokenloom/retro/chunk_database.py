@@ -15,6 +15,7 @@ from tokenloom.indexed.token_source import gather_tokens
 from tokenloom.kernels import Watch
 from tokenloom.numbers import checked_integer
 from tokenloom.retro.hdf5 import file_of, open_array
+from tokenloom.storage.sampling import spread_evenly
 
 MISSING = -1
 """What stands for a chunk that is not there."""
@@ -188,7 +189,7 @@ class DBDataset:
         """
         if not len(self):
             return
-        numbers = np.unique(np.linspace(0, len(self) - 1, num=min(len(self), _CHECKED_CHUNKS), dtype=np.int64))
+        numbers = spread_evenly(len(self), _CHECKED_CHUNKS)
         self.gather(numbers)
         last = np.minimum(np.append(numbers[1:], len(self)) - 1, len(self) - 1)
         for number in np.unique(np.concatenate([numbers, last])).tolist():

@@ -14,6 +14,7 @@ from tokenloom.numbers import checked_integer
 from tokenloom.retro.block_files import Block, BlockPathMap
 from tokenloom.retro.chunk_database import MISSING
 from tokenloom.retro.hdf5 import open_array
+from tokenloom.storage.sampling import spread_evenly
 
 NAME = "neighbors"
 """The array of each file."""
@@ -95,8 +96,7 @@ class NeighborTable:
             StorageError: a file cannot be read, or has fewer rows than it should.
             DatasetFormatError: it has fewer neighbors.
         """
-        last = len(self._blocks) - 1
-        for number in np.unique(np.linspace(0, last, num=min(last + 1, _CHECKED_FILES), dtype=np.int64)).tolist():
+        for number in spread_evenly(len(self._blocks), _CHECKED_FILES).tolist():
             self._block(number)
 
     def _block(self, number: int) -> tuple[NDArray[Any], Watch]:

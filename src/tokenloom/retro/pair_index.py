@@ -13,6 +13,7 @@ from tokenloom.retro.output import NewOutput, same_output
 from tokenloom.retro.pair_vectors import Float32s, PairVectors
 from tokenloom.retro.search import ExactIndex, Searchable
 from tokenloom.retro.vector_index import Bytes, VectorIndex
+from tokenloom.storage.sampling import spread_evenly
 
 EXACT = "exact"
 """The name of no index: all vectors are compared."""
@@ -90,7 +91,7 @@ def _made(folder: str, name: str, string: str, rows: Float32s, identity: dict[st
     num_trained = min(len(rows), _MOST_TRAINED)
     if string == default_string(len(rows)):
         num_trained = min(num_trained, _TRAINED_PER_LIST * 2 * int(len(rows) ** 0.5))
-    chosen = np.unique(np.linspace(0, len(rows) - 1, num=num_trained, dtype=np.int64)) if len(rows) else slice(0, 0)
+    chosen = spread_evenly(len(rows), num_trained)
     trained = VectorIndex.train(string, np.ascontiguousarray(rows[chosen]))
     num_threads = usable_processors()
     with (

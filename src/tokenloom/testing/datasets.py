@@ -15,6 +15,7 @@ from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.storage.sampling import spread_evenly
 from tokenloom.testing.compare import as_array, deviation, require, require_same
 from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
 
@@ -91,7 +92,7 @@ class _DatasetChecks:
     def has_samples(self) -> None:
         count = len(self._dataset)
         require(count > 0, "one sample at least", count)
-        chosen = np.unique(np.linspace(0, count - 1, num=max(min(self._num_chosen, count), 1), dtype=np.int64))
+        chosen = spread_evenly(count, max(self._num_chosen, 1))
         self._samples = {position: _copied(self._dataset[position]) for position in chosen.tolist()}
 
     def repeats(self) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.order.protocols import BlendOrder, Order, SpanOrder
 from tokenloom.order.windows import SpanBatch
+from tokenloom.storage.sampling import spread_evenly
 from tokenloom.testing.compare import require, require_same
 from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
 
@@ -62,8 +63,7 @@ class _OrderChecks:
     def has_samples(self) -> None:
         count = self._order.num_samples
         require(count > 0, "one sample at least", count)
-        wanted = max(min(self._num_chosen, count), 1)
-        self._positions = np.unique(np.linspace(0, count - 1, num=wanted, dtype=np.int64))
+        self._positions = spread_evenly(count, max(self._num_chosen, 1))
         kinds = isinstance(self._order, (SpanOrder, BlendOrder))
         require(kinds, "the methods of a `SpanOrder` or of a `BlendOrder`", f"those of {type(self._order).__name__}")
         require(isinstance(self._order.is_built, bool), "a bool as `is_built`", repr(self._order.is_built))
