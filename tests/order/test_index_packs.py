@@ -72,7 +72,7 @@ def test_another_build_adds_a_pack_of_what_is_missing(prefixes, tmp_path):
 def test_large_arrays_have_files_of_their_own(prefixes, tmp_path, monkeypatch):
     plain = build(prefixes, tmp_path / "plain")
     monkeypatch.setattr("tokenloom.order.cache.MOST_BYTES", 40)
-    monkeypatch.setattr("tokenloom.order.cache._SMALL_BYTES", 20)
+    monkeypatch.setattr("tokenloom.order.npy_files._SMALL_BYTES", 20)
     assert same(build(prefixes, tmp_path / "packed", packed_cache=True), plain)
     found = files_in(tmp_path / "packed")
     assert {name.rpartition(".")[2] for name in found} == {"npy"}
@@ -81,7 +81,7 @@ def test_large_arrays_have_files_of_their_own(prefixes, tmp_path, monkeypatch):
 
 
 def test_arrays_in_a_pack_are_mapped_and_checked(prefixes, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tokenloom.order.cache._SMALL_BYTES", 20)
+    monkeypatch.setattr("tokenloom.order.npy_files._SMALL_BYTES", 20)
     plain = build(prefixes, tmp_path / "plain")
     assert same(build(prefixes, tmp_path / "packed", packed_cache=True), plain)
     [pack] = (tmp_path / "packed" / "packs").iterdir()

@@ -13,7 +13,8 @@ from tests.simulation.system import simulated
 from tokenloom.errors import IndexCacheError
 from tokenloom.order import cache as module
 from tokenloom.order.arrays import ArrayStore, CachedArrays
-from tokenloom.order.cache import ArraySpec, IndexCache
+from tokenloom.order.cache import IndexCache
+from tokenloom.order.npy_files import ArraySpec
 
 _SPECS = {
     "documents": ArraySpec(np.dtype(np.int32), (300,)),

@@ -107,8 +107,8 @@ def files_count_as_synced_that_are_not(monkeypatch):
 
 
 def unsynced_files_are_not_compared(monkeypatch):
-    of_pieces, real = cache._array_hash, cache.IndexCache._record
-    monkeypatch.setattr(cache, "_array_hash", lambda array: of_pieces(array) if cache.is_small(array) else "")
+    of_pieces, real = cache.array_hash, cache.IndexCache._record
+    monkeypatch.setattr(cache, "array_hash", lambda array: of_pieces(array) if cache.is_small(array) else "")
 
     def record(self):
         found = real(self)

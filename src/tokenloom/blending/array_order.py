@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import OversampledError
 from tokenloom.order.arrays import ArrayStore, OrderOfArrays
-from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.cache import Arrays
+from tokenloom.order.npy_files import ArraySpec
 from tokenloom.order.sample_random import Purpose
 
 _MOST_NARROW = np.iinfo(np.int16).max

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from tokenloom.kernels import SpanReader
 from tokenloom.order.arrays import ArrayStore, OrderOfArrays
-from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.cache import Arrays
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs
+from tokenloom.order.npy_files import ArraySpec
 from tokenloom.order.windows import SpanBatch, span_misfit
 
 logger: logging.Logger = logging.getLogger(__name__)

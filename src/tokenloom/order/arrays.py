@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
 from tokenloom.kernels import Watch
-from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, is_small
+from tokenloom.order.cache import Arrays, Identity, IndexCache
+from tokenloom.order.npy_files import ArraySpec, is_small
 from tokenloom.progress import task
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -9,16 +9,13 @@ ones are there before they have their names. So after a loss of power an index i
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-import math
 import os
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -26,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import IndexCacheError, StorageError
-from tokenloom.kernels import Watch, crc32
+from tokenloom.kernels import Watch
 from tokenloom.order.index_packs import MOST_BYTES, PackedFile, pack_writer, packed_file
+from tokenloom.order.npy_files import ArraySpec, array_checksum, array_hash, array_in, is_small, npy_header
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import write_durably
 from tokenloom.storage.json_files import parse_json, read_json
-from tokenloom.storage.local import Bytes, map_version
-from tokenloom.storage.sampling import sampled_hash_in
+from tokenloom.storage.local import map_version
 from tokenloom.storage.syncing import sync_later
 from tokenloom.storage.versions import FileVersion
 
@@ -45,12 +42,10 @@ _UNSYNCED = "unsynced"
 """Member of the record: names of arrays that a loss of power may take."""
 
 _NUM_WRITERS = 3  # large files are waited for until they are on the disk: all of a dataset at the same time
-_SMALL_BYTES = 1 << 14
 _MOST_UNSYNCED_BYTES = 4 << 20
 """A larger array is on the disk before it has its name; a disk takes as long over one of less as over an empty one."""
 
 _MOST_RECORD_BYTES = 1 << 20
-_HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
 
 _UNREADABLE = (
     OSError,
@@ -63,38 +58,6 @@ _UNREADABLE = (
     tokenize.TokenError,
 )
 """What NumPy raises over a damaged header, which it parses as Python (measured by flipping its bytes)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArraySpec:
-    """What a cached array must be; a length of None may be any, for what only building can tell."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
-
-    def fits(self, found: Found) -> bool:
-        """Whether an array is that."""
-        return (
-            found.dtype == self.dtype
-            and len(found.shape) == len(self.shape)
-            and all(wanted in (None, length) for wanted, length in zip(self.shape, found.shape, strict=True))
-        )
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join('any' if length is None else str(length) for length in self.shape)}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the header of a `.npy` file says that it holds."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the numbers."""
-        return self.dtype.itemsize * math.prod(self.shape)
 
 
 Arrays = dict[str, NDArray[Any]]
@@ -212,13 +175,13 @@ class IndexCache:
             raise IndexCacheError(message, hint="remove these files, and the index is built again")
         if (recorded := self._record()) is not None:
             path = self.path(IDENTITY)
-            _compare(path, recorded.get("arrays"), {name: _array_hash(array) for name, array in arrays.items()})
+            _compare(path, recorded.get("arrays"), {name: array_hash(array) for name, array in arrays.items()})
             if identity is not None:
                 _compare(path, recorded.get("data"), identity())
             if isinstance(checksums := recorded.get("crc32"), dict):
                 self._checksums = self._checksums or checksums
                 if isinstance(unsynced := recorded.get(_UNSYNCED), list):
-                    whole = {name: _crc32(array) for name, array in arrays.items() if name in unsynced}
+                    whole = {name: array_checksum(array) for name, array in arrays.items() if name in unsynced}
                     _compare(path, {name: checksums.get(name) for name in whole}, whole)
         watch.check()
         self._versions = self._versions or versions
@@ -230,7 +193,7 @@ class IndexCache:
             expected, path = self._versions.get(name), self.path(f"{name}.npy")
             if expected is None or expected.is_same(found):
                 continue
-            if _crc32(arrays[name]) != self._checksums.get(name):
+            if array_checksum(arrays[name]) != self._checksums.get(name):
                 expected.check(found, path)
 
     def _record(self) -> dict[str, Any] | None:
@@ -265,7 +228,7 @@ class IndexCache:
             raise _absent(path) from error
         try:
             whole, version = map_version(local) if packed is None else packed
-            found, data = _array_in(whole)
+            found, data = array_in(whole)
             if version is not None:
                 versions[name] = version
         except StorageError as error:
@@ -297,19 +260,6 @@ class IndexCache:
         return IndexCacheWriter(self, description, identity)
 
 
-def is_small(array: NDArray[Any]) -> bool:
-    """Whether an array is kept in memory: mappings are limited, and a run may have ten thousand datasets."""
-    return array.nbytes <= _SMALL_BYTES
-
-
-def _crc32(array: NDArray[Any]) -> str:
-    return f"{crc32(np.ascontiguousarray(array)):08x}"
-
-
-def _array_hash(array: NDArray[Any]) -> str:
-    return sampled_hash_in(array.reshape(-1).view(np.uint8))
-
-
 def _absent(path: str) -> IndexCacheError:
     message = f"no file `{path}`"
     return IndexCacheError(message, hint="build the index first, without deferred or fast loading")
@@ -324,23 +274,6 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
             message = f"`{path}`: expected {name} {recorded.get(name)!r}, found {found.get(name)!r}"
             hint = "the data, an option or the file changed since; remove these files, and the index is built again"
             raise IndexCacheError(message, hint=hint)
-
-
-def _array_in(data: Bytes) -> tuple[Found, Bytes]:
-    """Returns what a `.npy` file says it holds, and the bytes of that; no pickles, no column order."""
-    stream = io.BytesIO(data[:_HEADER_BYTES].tobytes())
-    version = np.lib.format.read_magic(stream)
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
-        version
-    )
-    if read_header is None:
-        message = f"expected format version 1.0 or 2.0, found {version}"
-        raise ValueError(message)
-    shape, in_columns, dtype = read_header(stream)
-    if in_columns or dtype.hasobject:
-        message = f"expected plain numbers in row order, found {dtype} in {'column' if in_columns else 'row'} order"
-        raise ValueError(message)
-    return Found(dtype, shape), data[stream.tell() :]
 
 
 class IndexCacheWriter:
@@ -380,22 +313,21 @@ class IndexCacheWriter:
         self._written.append(self._executor.submit(self._write, name, array))
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
-        self._hashes[name], self._checksums[name] = _array_hash(array), _crc32(array)
+        self._hashes[name], self._checksums[name] = array_hash(array), array_checksum(array)
         # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+        header = npy_header(array)
         if self._is_packed(array):
-            self._cache.publish(f"{name}.npy", header.getvalue() + array.tobytes())
+            self._cache.publish(f"{name}.npy", header + array.tobytes())
             return
         # Its name may be lost, and then it is built again.
         with self._cache.pending(f"{name}.npy") as file, storage_errors("write", file.path):
             numbers = array.reshape(-1).view(np.uint8).data
             if self._may_be_lost(array):
-                file.write(header.getbuffer())
+                file.write(header)
                 file.write(numbers)
                 self._unsynced.append(name)
             else:
-                write_durably(file.stream, header.getbuffer(), numbers)
+                write_durably(file.stream, memoryview(header), numbers)
 
     def _is_packed(self, array: NDArray[Any]) -> bool:
         """Whether an array is written in one piece, and nobody waits for the disk."""

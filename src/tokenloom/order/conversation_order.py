@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.order.arrays import ArrayStore, OrderOfArrays
-from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.cache import Arrays
 from tokenloom.order.conversations import pack_conversations, shuffle_conversations
 from tokenloom.order.documents import Rows
+from tokenloom.order.npy_files import ArraySpec
 from tokenloom.order.shuffles import document_index_dtype
 
 

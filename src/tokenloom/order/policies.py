@@ -19,9 +19,10 @@ from tokenloom.kernels import LegacyRandom, PackReader, SpanReader, WindowReader
 from tokenloom.order.array_order import ArrayOrder, SpanArrays
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.block_shuffle import BlockShuffle, build_block_document_index, build_block_shuffle_index
-from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.cache import Arrays
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
+from tokenloom.order.npy_files import ArraySpec
 from tokenloom.order.packs import PackEpochs, best_fit_report, build_best_fit, pack_dtype
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.shuffles import (

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.order.arrays import ArrayStore, OrderOfArrays
-from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.cache import Arrays
 from tokenloom.order.documents import Rows
+from tokenloom.order.npy_files import ArraySpec
 from tokenloom.order.sentences import build_mapping, mapping_dtype, sentence_misfit
 from tokenloom.order.windows import SpanBatch
 
