@@ -38,7 +38,16 @@ class OpenedPair:
     """What `IndexedDataset` is, but for its sequences by number; see there."""
 
     opened_names: ClassVar[frozenset[str]] = frozenset(
-        {"byte_source", "index", "_ranges", "_index_file", "_index_watch", "_token_watch", "_token_dtype"}
+        {
+            "byte_source",
+            "identity_found",
+            "index",
+            "_index_file",
+            "_index_watch",
+            "_ranges",
+            "_token_dtype",
+            "_token_watch",
+        }
     )
     """Attributes that are there once the files are open, here and wherever this is pickled to."""
 
@@ -84,6 +93,7 @@ class OpenedPair:
         """Opens the files, unless all that a start asks of them is known."""
         self._index_watch: kernels.Watch | None = None
         self._token_watch: kernels.Watch | None = None
+        self.identity_found: dict[str, Any] | None = None
         if self.fast_cache_load and self.sequences_per_dataset is not None:
             self._counts = self.sequences_per_dataset
         else:
@@ -116,6 +126,7 @@ class OpenedPair:
         self.byte_source = source
         self.index = self._make_index(header, arrays)
         self._index_watch = self._token_watch = None
+        self.identity_found = None
 
     def _make_index(self, header: Header, arrays: IndexArrays) -> Any:
         """Returns what `index` is: the header and the arrays."""
