@@ -218,6 +218,36 @@ def test_ids_are_the_same_without_the_library_of_arrays(case: str):
     subprocess.run([sys.executable, "-c", _WITHOUT_LIBRARY, case], check=True, timeout=120)
 
 
+_IMPORTED_BY_OTHERS = """
+import sys
+from tokenloom.tokenizers import light_awkward
+
+with light_awkward.standing_in():
+    import awkward
+    assert awkward is light_awkward
+    if sys.argv[1] == "a name":
+        assert awkward.from_iter([[1, 2], [3]]).to_list() == [[1, 2], [3]]
+    else:
+        import awkward.contents
+        from awkward.operations import from_iter
+        assert isinstance(from_iter([[1]]).layout, awkward.contents.ListOffsetArray)
+    assert not light_awkward.stands_in()
+    import awkward as library
+    assert library is not light_awkward
+    pairs = awkward.Array([[1, 2], [3]])
+    assert isinstance(pairs, library.Array)
+    assert awkward.num(pairs, axis=1).to_list() == [2, 1]
+    assert awkward.to_numpy(awkward.flatten(awkward.without_parameters(pairs))).tolist() == [1, 2, 3]
+assert sys.modules["awkward"] is library
+"""
+
+
+@pytest.mark.parametrize("case", ["a name", "a module"])
+def test_whoever_else_imports_the_library_finds_it(case: str):
+    pytest.importorskip("awkward")
+    subprocess.run([sys.executable, "-c", _IMPORTED_BY_OTHERS, case], check=True, timeout=120)
+
+
 def test_nothing_stands_in_for_a_library_that_is_there():
     awkward = pytest.importorskip("awkward")
     with light_awkward.standing_in():

@@ -2,16 +2,17 @@
 
 `gigatoken` finds the module by its name, with each call. It takes texts out of an `Array` by `flatten` and `num`, and
 gives ids back by `unflatten`. While processes of a job work, `standing_in` puts this module where it looks, unless the
-library was imported before.
+library was imported before. Whoever else imports it then, such as a tokenizer of one's own, finds the library behind
+this module, but for `unflatten`.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,32 +26,39 @@ _lock = threading.Lock()
 _num_users = 0
 
 
-@dataclass(frozen=True, slots=True)
 class Array:
-    """Texts, for `gigatoken`."""
+    """Texts, for `gigatoken`; of anything else, an array of the library."""
 
-    texts: Utf8Texts
+    __slots__ = ("texts",)
+
+    def __new__(cls, texts: Any, *options: Any, **named: Any) -> Any:
+        return super().__new__(cls) if isinstance(texts, Utf8Texts) else _library().Array(texts, *options, **named)
+
+    def __init__(self, texts: Utf8Texts) -> None:
+        self.texts = texts
 
 
-def without_parameters(array: Array) -> Array:
+def without_parameters(array: Any, **options: Any) -> Any:
     """Returns what is the same here."""
-    return array
+    return array if isinstance(array, Array) else _library().without_parameters(array, **options)
 
 
-def flatten(array: Array) -> NDArray[np.uint8]:
-    """Returns the bytes of all texts."""
+def flatten(array: Any, *options: Any, **named: Any) -> Any:
+    """Returns the bytes of all texts: uint8."""
+    if not isinstance(array, Array):
+        return _library().flatten(array, *options, **named)
     offsets = array.texts.offsets
     return array.texts.content[offsets[0] : offsets[-1]]
 
 
-def num(array: Array) -> NDArray[np.int64]:
-    """Returns the bytes of each text."""
-    return np.diff(array.texts.offsets)
+def num(array: Any, *options: Any, **named: Any) -> Any:
+    """Returns the bytes of each text: int64[num_texts]."""
+    return np.diff(array.texts.offsets) if isinstance(array, Array) else _library().num(array, *options, **named)
 
 
-def to_numpy(array: NDArray[Any]) -> NDArray[Any]:
+def to_numpy(array: Any, **options: Any) -> Any:
     """Returns what is the same here."""
-    return array
+    return array if isinstance(array, np.ndarray) else _library().to_numpy(array, **options)
 
 
 def unflatten(tokens: NDArray[Any], lengths: NDArray[np.int64]) -> Encoded:
@@ -83,3 +91,17 @@ def give_way() -> None:
     """Lets `gigatoken` import the library itself."""
     if stands_in():
         del sys.modules[_NAME]
+
+
+def __getattr__(name: str) -> Any:
+    """Returns what somebody else asks of the library, which is imported for that and is used from then on."""
+    if name.startswith("__") and name not in ("__path__", "__version__", "__all__"):
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(_library(), name)
+
+
+def _library() -> Any:
+    with _lock:
+        give_way()
+    return importlib.import_module(_NAME)
