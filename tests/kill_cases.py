@@ -22,6 +22,7 @@ from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.syncing import finish_syncs
 from tokenloom.tokenizers.load import load_tokenizer
 
 KINDS = ("new", "same", "other")
@@ -167,7 +168,8 @@ def _cache(out: Path, inputs: Path, overwrite: bool) -> None:
         tokenizer=StandInTokenizer(vocab_size=300),
         allow_tokenizer_mismatch=True,
     )
-    assert len(dataset) >= 4000
+    assert len(dataset.shuffle_index) >= 4000  # which opens them
+    finish_syncs()  # as the end of a process does
 
 
 def _counts(out: Path, inputs: Path, overwrite: bool) -> None:

@@ -18,6 +18,7 @@ import errno
 import logging
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -215,7 +216,9 @@ def _group(files: Files, idx: str) -> Files:
 
 
 def _files(folder: Path) -> Files:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Returns the files by name; of the records of indices, what does not depend on whether these are on the disk."""
+    found = ((str(path.relative_to(folder)), path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+    return {name: re.sub(rb', "unsynced": \[[^]]*\]', b"", data) for name, data in found}
 
 
 def _named(files: Files, *known: Files) -> Files:

@@ -536,6 +536,21 @@ def test_the_record_of_another_builder_is_left_as_it_is(medium, cache, monkeypat
     assert path.read_bytes() == b"another one's"
 
 
+def test_whoever_opens_it_next_puts_it_onto_the_disk_if_its_builder_did_not(medium, cache, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module, "sync_later", lambda paths, then: None)
+        make_dataset(medium, path_to_cache=str(cache))
+    fresh = tmp_path / "fresh"
+    make_dataset(medium, path_to_cache=str(fresh))
+    assert contents(cache) != contents(fresh)
+    monkeypatch.setattr(cache_module.os, "access", lambda path, mode: False)
+    make_dataset(medium, path_to_cache=str(cache))
+    assert contents(cache) != contents(fresh)
+    monkeypatch.undo()
+    make_dataset(medium, path_to_cache=str(cache))
+    assert contents(cache) == contents(fresh)
+
+
 @pytest.mark.parametrize("value", [7, "document_index", {"document_index": 1}, [["document_index"], None, 1.5], []])
 def test_a_strange_list_of_what_is_not_on_the_disk_does_no_harm(medium, cache, value):
     make_dataset(medium, path_to_cache=str(cache))

@@ -84,6 +84,7 @@ class IndexCache:
         self.base = base
         self._versions: dict[str, FileVersion] = {}
         self._checksums: dict[str, Any] = {}
+        self._record_unsynced: dict[str, Any] | None = None
 
     def path(self, affix: str) -> str:
         """Returns the path of one file."""
@@ -112,13 +113,21 @@ class IndexCache:
         else:
             publish_bytes(self.path(affix), data)
 
-    def replace(self, affix: str, before: bytes, data: bytes) -> None:
-        """Makes a small file appear in the place of one that is what it was; one that somebody else wrote stays."""
-        path = self.path(affix)
-        with open(path, "rb") as file:
-            found = file.read()
-        if found == before:
-            publish_bytes(path, data)
+    def sync_later(self, record: dict[str, Any]) -> None:
+        """Puts the arrays that a record names as unsynced onto the disk, and then replaces it by one that names none.
+
+        The record of somebody else, who built the entry again meanwhile, stays.
+        """
+        path = self.path(IDENTITY)
+        before, after = (json.dumps(each).encode() for each in (record, _without_unsynced(record)))
+
+        def replace() -> None:
+            with open(path, "rb") as file:
+                found = file.read()
+            if found == before:
+                publish_bytes(path, after)
+
+        sync_later([self.path(f"{name}.npy") for name in record[_UNSYNCED]], replace)
 
     def packed(self, affix: str) -> PackedFile | None:
         """Returns a file that is in a pack; None where it is none, or lies in the folder itself."""
@@ -148,10 +157,13 @@ class IndexCache:
         if not self.exists():
             return None
         try:
-            return self.load(specs, check, identity)
+            arrays = self.load(specs, check, identity)
         except IndexCacheError as error:
             logger.warning("cached index is rebuilt: %s", error.message)
             return None
+        if self._record_unsynced is not None and os.access(self.folder, os.W_OK):  # who built it may have died
+            self.sync_later(self._record_unsynced)
+        return arrays
 
     def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
         """Returns the arrays, mapped read-only, after checking dtype, shape, contents and what they were built from.
@@ -183,6 +195,7 @@ class IndexCache:
                 if isinstance(unsynced := recorded.get(_UNSYNCED), list):
                     whole = {name: array_checksum(array) for name, array in arrays.items() if name in unsynced}
                     _compare(path, {name: checksums.get(name) for name in whole}, whole)
+                    self._record_unsynced = recorded if whole else None
         watch.check()
         self._versions = self._versions or versions
         return arrays
@@ -258,6 +271,10 @@ class IndexCache:
             identity: what the arrays are built from, to be recorded beside them.
         """
         return IndexCacheWriter(self, description, identity)
+
+
+def _without_unsynced(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != _UNSYNCED}
 
 
 def _absent(path: str) -> IndexCacheError:
@@ -349,13 +366,13 @@ class IndexCacheWriter:
                 raise self._failure
             for future in self._written:
                 future.result()
-            record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
-            published = json.dumps(record | ({_UNSYNCED: self._unsynced} if self._unsynced else {})).encode()
-            self._cache.publish(IDENTITY, published)
+            record: dict[str, Any] = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
+            if self._unsynced:
+                record[_UNSYNCED] = self._unsynced
+            self._cache.publish(IDENTITY, json.dumps(record).encode())
             self._cache.publish(DESCRIPTION, self._description.encode())
         if self._unsynced:
-            paths = [self._cache.path(f"{name}.npy") for name in self._unsynced]
-            sync_later(paths, lambda: self._cache.replace(IDENTITY, published, json.dumps(record).encode()))
+            self._cache.sync_later(record)
 
 
 @contextmanager
