@@ -531,8 +531,7 @@ def test_the_record_of_another_builder_is_left_as_it_is(medium, cache, monkeypat
     make_dataset(medium, path_to_cache=str(cache))
     path, _ = record_of(cache)
     path.write_bytes(b"another one's")
-    (then,) = calls
-    then()
+    calls[0]()
     assert path.read_bytes() == b"another one's"
 
 

@@ -84,7 +84,6 @@ class IndexCache:
         self.base = base
         self._versions: dict[str, FileVersion] = {}
         self._checksums: dict[str, Any] = {}
-        self._record_unsynced: dict[str, Any] | None = None
 
     def path(self, affix: str) -> str:
         """Returns the path of one file."""
@@ -157,13 +156,10 @@ class IndexCache:
         if not self.exists():
             return None
         try:
-            arrays = self.load(specs, check, identity)
+            return self.load(specs, check, identity)
         except IndexCacheError as error:
             logger.warning("cached index is rebuilt: %s", error.message)
             return None
-        if self._record_unsynced is not None and os.access(self.folder, os.W_OK):  # who built it may have died
-            self.sync_later(self._record_unsynced)
-        return arrays
 
     def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
         """Returns the arrays, mapped read-only, after checking dtype, shape, contents and what they were built from.
@@ -195,7 +191,8 @@ class IndexCache:
                 if isinstance(unsynced := recorded.get(_UNSYNCED), list):
                     whole = {name: array_checksum(array) for name, array in arrays.items() if name in unsynced}
                     _compare(path, {name: checksums.get(name) for name in whole}, whole)
-                    self._record_unsynced = recorded if whole else None
+                    if whole and os.access(self.folder, os.W_OK):  # who built it may have died
+                        self.sync_later(recorded)
         watch.check()
         self._versions = self._versions or versions
         return arrays
