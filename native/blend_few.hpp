@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -93,28 +94,31 @@ template <std::size_t kStretches>
 TOKENLOOM_CLONES void choose_among(const double* weights, std::size_t num_quads, std::int64_t size,
                                    const std::array<FewStretch, kStretches>& stretches) {
   typedef double Quad __attribute__((vector_size(32)));
-  typedef double Unaligned __attribute__((vector_size(32), aligned(8)));
   typedef std::int64_t Numbers __attribute__((vector_size(32)));
-  const auto* const weight = reinterpret_cast<const Unaligned*>(weights);
   for (std::int64_t i = 0; i < size; ++i) {
 #pragma GCC unroll 4
     for (std::size_t k = 0; k < kStretches; ++k) {
       const double time = static_cast<double>(std::max<std::int64_t>(stretches[k].step + i, 1));
       const Quad times = {time, time, time, time};
-      const auto* const count = reinterpret_cast<const Unaligned*>(stretches[k].count);
+      const double* const count = stretches[k].count;
+      const auto find_error = [&](std::size_t quad, Quad& error) __attribute__((always_inline)) {
+        Quad weight, given;  // copied, because nothing aligns them
+        std::memcpy(&weight, weights + 4 * quad, sizeof weight);
+        std::memcpy(&given, count + 4 * quad, sizeof given);
+        const Quad product = weight * times;
+        error = product - given;
+      };
       Numbers number[2] = {{0, 1, 2, 3}, {4, 5, 6, 7}};
       Numbers lowest[2] = {number[0], number[1]};
-      Quad product = weight[0] * times;
       Quad best[2];
-      best[0] = product - count[0];
-      product = weight[1] * times;
-      best[1] = product - count[1];
+      find_error(0, best[0]);
+      find_error(1, best[1]);
       for (std::size_t quad = 2; quad < num_quads; quad += 2)
 #pragma GCC unroll 2
         for (std::size_t side = 0; side < 2; ++side) {  // two chains, as each waits for itself
           number[side] += 8;
-          product = weight[quad + side] * times;
-          const Quad error = product - count[quad + side];
+          Quad error;
+          find_error(quad + side, error);
           const Numbers is_better = error > best[side];  // of equals the lowest number wins
           best[side] = is_better ? error : best[side];
           lowest[side] = is_better ? number[side] : lowest[side];
