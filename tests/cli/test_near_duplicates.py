@@ -48,6 +48,16 @@ def test_a_threshold_out_of_range_is_refused_before_vectors_are_made(prefixes, t
     assert (out, "making" in err, list(tmp_path.glob("*.neighbors"))) == ("", False, [])
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"), [("near-duplicates", []), ("order-by-neighbours", ["--output-prefix", "new"])]
+)
+def test_an_index_that_cannot_be_is_refused_before_vectors_are_made(prefixes, command, arguments, tmp_path, capsys):
+    assert main([command, prefixes[0], *arguments, "--tokenizer", "byte", "--index", "IVF16,Falt"]) == 1
+    out, err = capsys.readouterr()
+    assert "expected a string of `faiss.index_factory` for vectors of 256, found 'IVF16,Falt'" in err
+    assert (out, "making" in err, list(tmp_path.glob("*.neighbors"))) == ("", False, [])
+
+
 def test_a_table_that_cannot_be_written_is_refused_before_vectors_are_made(prefixes, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert run(*prefixes, "-o", f"{tmp_path}/found.parquet") == 1
@@ -82,7 +92,6 @@ def test_files_are_written_and_a_report_has_them(prefixes, tmp_path, capsys):
     [
         (["--threshold", "0"], "error: expected a threshold above 0 and at most 1, found 0.0"),
         (["--threshold", "1.5"], "error: expected a threshold above 0 and at most 1, found 1.5"),
-        (["--index", "Nonsense"], "error: expected a string of `faiss.index_factory` for vectors of 256"),
         (["--index", "IVF64,Flat"], "error: expected at least 64 vectors to train the index 'IVF64,Flat' on, found 2"),
     ],
 )

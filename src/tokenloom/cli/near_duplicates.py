@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         if options.output.endswith(".parquet"):
             require("pyarrow.parquet", extra="parquet")
         require_place(options.output, overwrite=options.overwrite)
-    corpus = vectors_of(options, options.corpus)
+    corpus = vectors_of(options, options.corpus, index=options.index)
     benchmark = None if options.benchmark is None else vectors_of(options, options.benchmark)
     index = open_pair_index(
         corpus, num_queries=len(corpus if benchmark is None else benchmark), string=options.index, notice=say

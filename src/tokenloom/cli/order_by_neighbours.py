@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the pair, and prints how much more similar documents are to the ones before them."""
     if not options.overwrite:
         require_free([prefix_of(options.output_prefix)])
-    vectors = vectors_of(options, options.prefix)
+    vectors = vectors_of(options, options.prefix, index=options.index)
     documents = vectors.documents
     index = open_pair_index(vectors, num_queries=len(documents), string=options.index, of_documents=True, notice=say)
     found = order_by_neighbors(documents, index, num_neighbors=options.k)

@@ -11,6 +11,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.inspect.open_pairs import OpenPairs
 from tokenloom.inspect.target import tokenizer_for
 from tokenloom.retro.chunk_maker import ChunkMaker, as_chunk_maker
+from tokenloom.retro.pair_index import check_index_string
 from tokenloom.retro.pair_vectors import PairVectors, open_pair_vectors
 
 DEFAULT_EMBEDDER = "wordllama"
@@ -63,7 +64,17 @@ def chunk_maker_of(
     return as_chunk_maker(tokenizer, options.embedder or embedder or DEFAULT_EMBEDDER, chunk_length=length)
 
 
-def vectors_of(options: argparse.Namespace, prefix: str) -> PairVectors:
-    """Returns the chunks of a pair and their vectors; says on stderr what is made, and where."""
+def vectors_of(options: argparse.Namespace, prefix: str, *, index: str | None = None) -> PairVectors:
+    """Returns the chunks of a pair and their vectors; says on stderr what is made, and where.
+
+    Args:
+        options: options of the command.
+        prefix: prefix of the pair.
+        index: index that will be asked for, as `open_pair_index` takes it.
+
+    Raises:
+        ConfigError: there can be no such index, or no such vectors; nothing is made.
+    """
     chunks = chunk_maker_of(options, prefix)
+    check_index_string(index, chunks.embedder.dimension)
     return open_pair_vectors(prefix, chunks, cache=options.cache, restart=options.restart, notice=say)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tokenloom.machine import usable_processors
 from tokenloom.progress import task as shown_task
+from tokenloom.retro.faiss_library import make
 from tokenloom.retro.output import NewOutput, same_output
 from tokenloom.retro.pair_vectors import Float32s, PairVectors
 from tokenloom.retro.search import ExactIndex, Searchable
@@ -71,6 +72,21 @@ def open_pair_index(
     if "IVF" in string:
         index.set_effort(nprobe=_NPROBE)
     return index
+
+
+def check_index_string(string: str | None, dimension: int) -> None:
+    """Makes sure that an index could be made, before there are vectors for it.
+
+    Args:
+        string: what `open_pair_index` takes.
+        dimension: numbers of a vector.
+
+    Raises:
+        ConfigError: the string is none of an index for such vectors.
+        MissingExtraError: `faiss` is not installed.
+    """
+    if string not in (None, EXACT):
+        make(string, dimension)
 
 
 def default_string(num_vectors: int) -> str:
