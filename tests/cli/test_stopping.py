@@ -143,7 +143,8 @@ stopping._SECONDS_OF_ONE_EVENT = float(sys.argv[1])
 def run(options):
     try:
         print("ready", flush=True)
-        time.sleep(60)
+        while True:  # one long sleep could begin just after the signal, and Python would act on it at its end
+            time.sleep(0.01)
     finally:
         print("cleaning", flush=True)
         sys.stdin.readline()

@@ -79,7 +79,8 @@ from tokenloom import cli
 import {module} as module
 def wait(*_, **__):
     print("ready", file=sys.stderr, flush=True)
-    time.sleep(60)
+    while True:  # one long sleep could begin just after the signal, and Python would act on it at its end
+        time.sleep(0.01)
 module.{name} = wait
 sys.exit(cli.main({arguments!r}))
 """
