@@ -39,25 +39,40 @@ void in_threads(const Work& work) {
   for (int number = 0; number < kThreads; ++number) threads.emplace_back([&work, number] { work(number); });
 }
 
-std::vector<std::int32_t> blended(const std::vector<double>& weights, std::int64_t size, int threads, int warm_up) {
-  std::vector<std::int32_t> chosen(static_cast<std::size_t>(size));
+template <typename AnyBlend>
+std::vector<std::int64_t> blended(const std::vector<double>& weights, std::int64_t size, int threads, int warm_up) {
+  std::vector<std::int16_t> chosen(static_cast<std::size_t>(size));
   std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
-  blend_in_parallel(std::span<const double>(weights), {}, size, threads, warm_up,
-                    [&](Blend& blend, std::int64_t begin, std::int64_t end) {
-                      blend.fill(end - begin, chosen.data() + begin, samples.data() + begin);
-                    });
-  return chosen;
+  blend_in_parallel<AnyBlend>(
+      std::span<const double>(weights), {}, size, threads, warm_up,
+      [&](std::span<AnyBlend* const> blends, std::span<const std::int64_t> begins, std::int64_t count) {
+        std::vector<std::int16_t*> chosen_at;
+        std::vector<std::int64_t*> samples_at;
+        for (const std::int64_t begin : begins) {
+          chosen_at.push_back(chosen.data() + begin);
+          samples_at.push_back(samples.data() + begin);
+        }
+        AnyBlend::fill(blends, count, chosen_at.data(), samples_at.data());
+      });
+  samples.insert(samples.end(), chosen.begin(), chosen.end());
+  return samples;
+}
+
+template <typename AnyBlend>
+void blends_of(const std::vector<double>& weights) {
+  const auto alone = blended<Blend>(weights, 40'000, 1, 0);
+  for (const int warm_up : {0, 100, 8192})
+    require(blended<AnyBlend>(weights, 40'000, kThreads, warm_up) == alone, "a blend by several threads is another");
 }
 
 void blends(std::mt19937_64& random) {
-  for (const std::size_t count : {2UL, 30UL, 700UL}) {
+  for (const std::size_t count : {2UL, 30UL, 200UL, 700UL}) {
     std::vector<double> weights(count);
     for (double& weight : weights) weight = std::uniform_real_distribution<>(0.001, 1)(random);
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     for (double& weight : weights) weight /= sum;
-    const auto alone = blended(weights, 40'000, 1, 0);
-    for (const int warm_up : {0, 100, 8192})
-      require(blended(weights, 40'000, kThreads, warm_up) == alone, "a blend by several threads is another");
+    blends_of<Blend>(weights);
+    if (are_few(weights)) blends_of<FewBlend>(weights);
   }
 }
 
@@ -132,6 +147,7 @@ void batches(std::mt19937_64& random) {
 void mappings_and_texts(const char* path) {
   std::string lines;
   for (int i = 0; i < 200; ++i) lines += "{\"text\": \"line \\u00e9 " + std::to_string(i) + " \xc3\xa9\"}\n";
+  lines += "[]\n";
   const std::string_view keys[] = {"text"};
   in_threads([&](int) {
     for (int i = 0; i < 20; ++i) {
@@ -140,9 +156,9 @@ void mappings_and_texts(const char* path) {
       require(facts.num_bytes == static_cast<std::int64_t>(mapping.size), "a mapped file is told of another size");
       require(mapping.size > 0 && mapping.data[0] != 0, "a mapped file is empty");
       unmap(mapping);
-      const auto columns =
-          json_texts({reinterpret_cast<const std::uint8_t*>(lines.data()), lines.size()}, std::span(keys));
-      require(columns && columns->front().offsets.size() == 201, "lines are lost");
+      const auto texts =
+          json_texts({reinterpret_cast<const std::uint8_t*>(lines.data()), lines.size()}, std::span(keys), 1);
+      require(texts && texts->columns.front().offsets.size() == 201 && texts->unusual.size() == 3, "lines are lost");
     }
   });
 }
