@@ -74,6 +74,22 @@ def test_a_dataset_without_documents_builds_into_nothing(tmp_path):
     assert [len(dataset) for dataset in datasets] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_all_datasets_without_samples_are_one_warning(tmp_path, num_threads):
+    prefixes = [write_corpus(tmp_path / f"corpus{number}", [[1] * 3]) for number in range(6)]
+    config = make_config(None, blend=(prefixes, None), split="1", num_dataset_builder_threads=num_threads)
+    for _ in range(2):  # built, and from the cache
+        with pytest.warns(ShortDatasetWarning) as caught, pytest.raises(ConfigError):
+            build(config)
+        (warning,) = caught
+        first = "; ".join(f"`{prefix}` (train) holds 3 tokens, too few for one sample of 5" for prefix in prefixes[:4])
+        text = str(warning.message)
+        assert text.startswith("6 datasets have no samples: ")
+        assert text.endswith("; and 2 more")
+        assert num_threads > 1 or text == f"6 datasets have no samples: {first}; and 2 more"
+        assert warning.filename == __file__
+
+
 def test_each_split_may_have_its_own_data(tmp_path, prefix):
     other = write_corpus(tmp_path / "other", [[7] * 30])
     train, valid, test = build(make_config(None, blend_per_split=[([prefix], None), None, ([other], [3.0])]))

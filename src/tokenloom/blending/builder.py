@@ -27,6 +27,7 @@ from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.cache import DESCRIPTION
 from tokenloom.order.index_packs import packing
+from tokenloom.order.short_datasets import ShortTogether
 from tokenloom.overrides import Uncalled, class_overrides, refuse_uncalled
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
@@ -199,14 +200,17 @@ class BlendedMegatronDatasetBuilder:
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        with task("datasets", unit="datasets", total=len(wanted)) as advance:
-            for made in self._each_built(wanted, heads):
-                built.update(made)
-                advance()
-        return [
-            None if quota is None else self._join(quota, [built[quota.split, i] for i in range(len(quota.prefixes))])
-            for quota in self.quotas
-        ]
+        with ShortTogether(unless=NotBuiltError):
+            with task("datasets", unit="datasets", total=len(wanted)) as advance:
+                for made in self._each_built(wanted, heads):
+                    built.update(made)
+                    advance()
+            return [
+                None
+                if quota is None
+                else self._join(quota, [built[quota.split, i] for i in range(len(quota.prefixes))])
+                for quota in self.quotas
+            ]
 
     def _each_built(
         self, wanted: Mapping[str | None, Sequence[tuple[Quota, int]]], heads: Mapping[str, ManifestHead | None]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tokenloom.errors import ConfigError, DuplicateDataWarning
+from tokenloom.errors import ConfigError, DuplicateDataWarning, level_outside
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.numbers import finite_or_none, number_or_none, quoted
 from tokenloom.storage.addresses import is_remote
@@ -178,7 +177,7 @@ def warn_of_duplicates(
             if name in seen and (again or not marks <= _SAID):
                 place = f"twice in {where}" if seen[name] == where else f"in {seen[name]} and in {where}"
                 message = f"the data of `{redacted(prefix)}` are {place}"
-                warnings.warn(message, DuplicateDataWarning, stacklevel=_level_outside())
+                warnings.warn(message, DuplicateDataWarning, stacklevel=level_outside())
             seen[name] = where
     if len(seen) < sum(len(prefixes) for _, (prefixes, _) in blends):
         _SAID.update(marks)
@@ -229,12 +228,3 @@ def _as_text(entry: object, where: str) -> str:
         message = f"expected prefixes and weights in {where}, found {entry!r}"
         raise ConfigError(message, hint=_PAIRS)
     return repr(number)
-
-
-def _level_outside() -> int:
-    """Returns how many calls lie between the caller and the first line outside of this package."""
-    level, frame = 1, sys._getframe(1)
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
-        level, frame = level + 1, frame.f_back
-    return level

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +21,7 @@ from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.reference_hooks import GPT_HOOKS
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer_match import check_tokenizer
-from tokenloom.errors import ConfigError, ShortDatasetWarning
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.later import SetLater
 from tokenloom.order.array_order import ArrayOrder
@@ -31,6 +30,7 @@ from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import OrderPolicy
 from tokenloom.order.protocols import SpanOrder
+from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch, Spans
 from tokenloom.rendering.card import Fact
 
@@ -122,11 +122,9 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
         self.epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
         if self.epoch_plan.num_samples == 0:
-            warnings.warn(
+            warn_of_short(
                 f"{self._name()} holds {self.epoch_plan.tokens_per_epoch} tokens, too few for one sample of "
-                f"{config.sequence_length + self._extra}",
-                ShortDatasetWarning,
-                stacklevel=3,
+                f"{config.sequence_length + self._extra}"
             )
         self.order = self._make_order(policy)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,12 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, ShortDatasetWarning
+from tokenloom.errors import ConfigError
 from tokenloom.order.arrays import ArrayStore, OrderOfArrays
 from tokenloom.order.cache import Arrays
 from tokenloom.order.documents import Rows
 from tokenloom.order.npy_files import ArraySpec
 from tokenloom.order.sentences import build_mapping, mapping_dtype, sentence_misfit
+from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class SentenceOrder(OrderOfArrays):
         if not self._was_seen:
             self._was_seen = True
             if self.samples.num_samples is None and not len(rows):
-                warnings.warn(self.samples.no_samples(), ShortDatasetWarning, stacklevel=4)
+                warn_of_short(self.samples.no_samples())
         return rows
 
     @property
