@@ -12,6 +12,7 @@ import tokenloom
 
 LAYERS = [
     "errors",
+    "callers",
     "explanations",
     "machine",
     "registry",

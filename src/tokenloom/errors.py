@@ -32,8 +32,6 @@ The reference asserts where the three errors that are also `AssertionError` are 
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
 """
 
-import sys
-
 
 class TokenloomError(Exception):
     """The base of all errors of this package; `hint` says what to do about it, where that is known."""
@@ -373,12 +371,3 @@ class DuplicateDataWarning(TokenloomWarning):
     Usual causes: a glob that also matches a prefix that is named; the same pair for training and validation.
     What to do: name data once; to read it more often, give it more weight.
     """
-
-
-def level_outside() -> int:
-    """Returns how many calls lie between the caller and the first line outside of this package: a `stacklevel`."""
-    level, frame = 1, sys._getframe(1)
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
-        level, frame = level + 1, frame.f_back
-    return level

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tokenloom.errors import ConfigError, DuplicateDataWarning, level_outside
+from tokenloom.callers import level_outside
+from tokenloom.errors import ConfigError, DuplicateDataWarning
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.numbers import finite_or_none, number_or_none, quoted
 from tokenloom.storage.addresses import is_remote

@@ -6,7 +6,8 @@ import warnings
 from contextvars import ContextVar, Token
 from types import TracebackType
 
-from tokenloom.errors import ShortDatasetWarning, level_outside
+from tokenloom.callers import level_outside
+from tokenloom.errors import ShortDatasetWarning
 
 _SHOWN = 4
 

@@ -1,0 +1,55 @@
+"""The warning that data are too short: of one dataset, or of all that are built together."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from tokenloom.errors import ShortDatasetWarning
+from tokenloom.order.short_datasets import ShortTogether, warn_of_short
+
+
+def messages(work):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work()
+    assert {warning.category for warning in caught} <= {ShortDatasetWarning}
+    assert {warning.filename for warning in caught} <= {__file__}
+    return [str(warning.message) for warning in caught]
+
+
+def together(*texts, error=None):
+    try:
+        with ShortTogether(unless=KeyError):
+            for text in texts:
+                warn_of_short(text)
+            if error is not None:
+                raise error
+    except (KeyError, ValueError):
+        pass
+
+
+def test_alone_each_is_a_warning():
+    assert messages(lambda: [warn_of_short("a"), warn_of_short("b")]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("abcd", ["4 datasets have no samples: a; b; c; d"]),
+        ("abcde", ["5 datasets have no samples: a; b; c; d; and 1 more"]),
+        ("x" * 1234, ["1,234 datasets have no samples: x; x; x; x; and 1,230 more"]),
+    ],
+)
+def test_together_they_are_one(texts, expected):
+    assert messages(lambda: together(*texts)) == expected
+    assert messages(lambda: together(*texts, error=ValueError())) == expected
+    assert messages(lambda: together(*texts, error=KeyError())) == []
+
+
+def test_afterwards_each_is_a_warning_again():
+    together(error=KeyError())
+    assert messages(lambda: warn_of_short("a")) == ["a"]
