@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from dataclasses import dataclass
 
 import common
 import numpy as np
 
+from tokenloom.order.documents import Documents, Rows
 from tokenloom.order.packs import best_fit_report
-from tokenloom.order.policies import BestFitPacks
+from tokenloom.order.policies import BestFitPacks, SampleShape
 
 
 def lognormal(count: int) -> np.ndarray:
@@ -24,13 +26,20 @@ def lognormal(count: int) -> np.ndarray:
     return np.minimum(drawn.astype(np.int32) + 1, 50_000)
 
 
+@dataclass(frozen=True)
+class Lengths:
+    """Data of which nothing is known but the lengths of documents."""
+
+    sequence_lengths: np.ndarray
+
+
 def pack_ours(lengths: np.ndarray, capacity: int) -> int:
     """Builds the index of an epoch; returns the number of packs."""
-    indices = np.arange(len(lengths), dtype=np.int32)
-    policy = BestFitPacks(sequence_length=capacity, extra=0)
-    epochs = policy.epochs(int(lengths.sum()), [lengths])
+    documents = Documents(source=Lengths(lengths), rows=Rows.of(range(len(lengths))))
+    policy = BestFitPacks(SampleShape(sequence_length=capacity, extra=0))
+    epochs = policy.epochs(documents.count_tokens(), documents.length_blocks())
     plan = epochs.plan(None)
-    for _ in policy.build(lengths, indices, epochs, plan, 1234):
+    for _ in policy.build(documents, epochs, plan, 1234):
         pass
     return plan.num_samples
 

@@ -40,8 +40,8 @@ def write_lines(path: str, count: int) -> None:
             stream.write(json.dumps({"messages": messages}) + "\n")
 
 
-def tokenizing(folder: str, count: int, workers: int) -> str:
-    """Prints the speed of both kinds of templates; returns the prefix."""
+def tokenizing(folder: str, count: int, workers: int) -> None:
+    """Prints the speed of both kinds of templates."""
     tokenizer = train_tokenizer(os.path.join(folder, "tokenizer.json"), vocab_size=8000)
     source, template = os.path.join(folder, "chat.jsonl"), os.path.join(folder, "template.jinja")
     write_lines(source, count)
@@ -50,8 +50,9 @@ def tokenizing(folder: str, count: int, workers: int) -> str:
     rows = []
     for name, chosen in (("built-in", "chatml"), ("Jinja", template)):
         for num_workers in (1, workers):
+            prefix = os.path.join(folder, f"{name}-{num_workers}")  # a job that is done would not be done again
             summary = tokenloom.preprocess_chat(
-                source, os.path.join(folder, "chat"), tokenizer, chat_template=chosen, num_workers=num_workers
+                source, prefix, tokenizer, chat_template=chosen, num_workers=num_workers
             )
             seconds = summary.seconds
             rows.append(
@@ -60,7 +61,6 @@ def tokenizing(folder: str, count: int, workers: int) -> str:
     megabytes = os.path.getsize(source) / 1e6
     title = f"Tokenizing {count:,} conversations ({megabytes:.0f} MB)"
     common.print_rows(title, ("template", "threads", "conversations/s", "tokens/s"), rows)
-    return os.path.join(folder, "chat")
 
 
 def indexing(folder: str, count: int) -> None:
