@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from tests.preprocess.corpus import (
 )
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
@@ -425,3 +428,41 @@ def test_text_that_is_no_id_stops_the_run(tmp_path: Path):
     with pytest.raises(TokenizerError, match=r"expected integers in \[0, 10\) between white space, found 'three'"):
         preprocess(path, tmp_path / "out", NullTokenizer(9))
     assert leftovers(tmp_path, path) == []
+
+
+class OwnTokenizer(ByteTokenizer):
+    """A tokenizer of which nobody knows whether it lets other threads run."""
+
+    def __reduce__(self) -> Any:
+        return OwnTokenizer, ()
+
+
+class OwnOfMain(ByteTokenizer):
+    """One that another process could not import."""
+
+
+OwnOfMain.__module__ = "__main__"
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "options", "expected"),
+    [
+        (ByteTokenizer(), {}, 8),
+        (ByteTokenizer(), {"split_sentences": True}, 1),
+        (OwnTokenizer(), {}, 1),
+        (OwnOfMain(), {}, 8),
+    ],
+)
+def test_what_may_be_python_gets_a_process_for_each_thread(tmp_path: Path, tokenizer, options, expected):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}])
+    plan = plan_corpus([str(path)], str(tmp_path / "out"), tokenizer, CorpusSettings(**options))
+    assert plan.recipe.threads_per_process == expected
+
+
+def test_a_tokenizer_of_a_users_own_works_in_several_processes(tmp_path: Path):
+    lines = [{"text": f"text number {number}"} for number in range(200)]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    preprocess(path, tmp_path / "own", OwnTokenizer(), shard_bytes=1000)
+    preprocess(path, tmp_path / "ours", ByteTokenizer(), shard_bytes=1000)
+    own, ours = (Path(f"{tmp_path}/{name}_text_document.bin").read_bytes() for name in ("own", "ours"))
+    assert own == ours

@@ -47,6 +47,7 @@ _SAMPLE_BYTES = 512 << 10
 _MOST_SAMPLE_BYTES = 16 << 20
 """A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
 
+_PACKAGE = __name__.partition(".")[0]
 _MOST_THREADS = 8
 """Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
 
@@ -83,8 +84,10 @@ class TextRecipe:
 
     @property
     def threads_per_process(self) -> int:
-        """One for work in pure Python."""
-        return 1 if self.settings.split_sentences else _MOST_THREADS
+        """One for work in pure Python, as a tokenizer of a user's own may be, if other processes can import it."""
+        module = type(self.tokenizer).__module__
+        may_be_python = module.partition(".")[0] not in (_PACKAGE, "__main__")
+        return 1 if self.settings.split_sentences or may_be_python else _MOST_THREADS
 
     @property
     def splitter(self) -> SentenceSplitter | None:
