@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputE
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 
 def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
@@ -436,9 +437,16 @@ class OwnTokenizer(ByteTokenizer):
     def __reduce__(self) -> Any:
         return OwnTokenizer, ()
 
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        return super().encode_texts(texts)
 
-class OwnOfMain(ByteTokenizer):
+
+class OwnOfMain(OwnTokenizer):
     """One that another process could not import."""
+
+
+class OtherName(ByteTokenizer):
+    """One that tokenizes as ours does."""
 
 
 OwnOfMain.__module__ = "__main__"
@@ -451,6 +459,7 @@ OwnOfMain.__module__ = "__main__"
         (ByteTokenizer(), {"split_sentences": True}, 1),
         (OwnTokenizer(), {}, 1),
         (OwnOfMain(), {}, 8),
+        (OtherName(), {}, 8),
     ],
 )
 def test_what_may_be_python_gets_a_process_for_each_thread(tmp_path: Path, tokenizer, options, expected):

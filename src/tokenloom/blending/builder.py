@@ -205,12 +205,7 @@ class BlendedMegatronDatasetBuilder:
                 for made in self._each_built(wanted, heads):
                     built.update(made)
                     advance()
-            return [
-                None
-                if quota is None
-                else self._join(quota, [built[quota.split, i] for i in range(len(quota.prefixes))])
-                for quota in self.quotas
-            ]
+            return [None if quota is None else self._join(quota, built) for quota in self.quotas]
 
     def _each_built(
         self, wanted: Mapping[str | None, Sequence[tuple[Quota, int]]], heads: Mapping[str, ManifestHead | None]
@@ -249,8 +244,9 @@ class BlendedMegatronDatasetBuilder:
             for quota, number in places
         }
 
-    def _join(self, quota: Quota, datasets: list[Any]) -> Any:
+    def _join(self, quota: Quota, built: Mapping[tuple[Split, int], Any]) -> Any:
         """Returns a split, made of its datasets."""
+        datasets = [built[quota.split, number] for number in range(len(quota.prefixes))]
         if not quota.is_blend:
             return datasets[0] if quota.kind == "single" else datasets
         # A length opens the data of a dataset that would wait for its first sample.

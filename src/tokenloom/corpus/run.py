@@ -51,7 +51,7 @@ def preprocess_corpus(
         tokenizer: tokenizer from `load_tokenizer`, or what that takes.
         settings: see `CorpusSettings`.
         num_processes: number of processes on this machine; None for one per eight threads, or one per thread for pure
-            Python: cutting sentences, or a tokenizer of a class of your own that can be imported.
+            Python: cutting sentences, or an `encode_texts` of your own, of a class that can be imported.
         num_workers: threads of each process; None to use all processors.
         runner: does the shards in another way, such as `RayRunner`.
         work_folder: where the parts lie instead of `PREFIX.job`; needed for outputs in object storage.

@@ -29,6 +29,7 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.reading import open_slice
 from tokenloom.inputs.record_format import SliceReader
+from tokenloom.overrides import overrides
 from tokenloom.preprocess.blocks import BlockTokenizer
 from tokenloom.preprocess.bundles import bundled
 from tokenloom.preprocess.document_tokens import DocumentTokens
@@ -47,7 +48,6 @@ _SAMPLE_BYTES = 512 << 10
 _MOST_SAMPLE_BYTES = 16 << 20
 """A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
 
-_PACKAGE = __name__.partition(".")[0]
 _MOST_THREADS = 8
 """Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
 
@@ -84,9 +84,8 @@ class TextRecipe:
 
     @property
     def threads_per_process(self) -> int:
-        """One for work in pure Python, as a tokenizer of a user's own may be, if other processes can import it."""
-        module = type(self.tokenizer).__module__
-        may_be_python = module.partition(".")[0] not in (_PACKAGE, "__main__")
+        """One for work in pure Python, as a user's own tokenizing may be, if other processes can import its class."""
+        may_be_python = overrides(self.tokenizer, "encode_texts") and type(self.tokenizer).__module__ != "__main__"
         return 1 if self.settings.split_sentences or may_be_python else _MOST_THREADS
 
     @property
