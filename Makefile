@@ -6,17 +6,40 @@ DEMO_STAMP := $(VENV)/.installed-for-demo
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt src/tokenloom/__init__.py
 PYTHON ?= python3
 
-.PHONY: demo test adapters peer-newest simulate lint types docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist wheel-check clean
+.PHONY: demo test test-all search mutants adapters peer-newest simulate lint types size docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist one-wheel wheel-check clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/tokenloom demo
 
-# One more process than cores: many tests wait for processes that they have started.
+# Tests in three tiers, see CONTRIBUTING.md: `test` is what a change can break, `test-all` everything, `search` fresh draws.
 RETRO_PEER := build/megatron-core-0.15.3
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-test: $(STAMP) $(RETRO_PEER)/.installed
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=16 --dist=worksteal
+test: $(STAMP)
+	$(PYTEST) $(TEST_OPTIONS)
+
+test-all: $(STAMP) $(RETRO_PEER)/.installed
 	tests/browser/install
-	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=16 --dist=worksteal
+	$(PYTEST) -m "" --hypothesis-profile=all $(TEST_OPTIONS)
+	tests/adapters/check
+	tests/wheel/check
+	tests/peer/newest
+
+# Draws what `make test` does not. Each find is printed with its reproduction and becomes a test of its own; a find stops
+# nothing. SEARCH_ROUNDS repeats the tests that draw.
+SEARCH_ROUNDS ?= 1
+search: $(STAMP) $(RETRO_PEER)/.installed
+	-for round in $$(seq $(SEARCH_ROUNDS)); do \
+	  TOKENLOOM_TEST_SEED=fresh $(PYTEST) -m draws --hypothesis-profile=search $(TEST_OPTIONS); done
+	-$(MAKE) simulate SEEDS=1000000 SECONDS_EACH=60
+	-$(MAKE) sanitize
+	-$(MAKE) fuzz
+	-$(MAKE) kill-loop
+	-$(MAKE) mutants
+
+# Plants small faults, one at a time, and lists those that `make test` would not notice: tests/mutants/README.md.
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants $(MUTANTS_OPTIONS)
 
 # Adapters with the real frameworks, in an environment of their own, where none of these tests may skip.
 adapters: $(STAMP)
@@ -38,6 +61,10 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+# Lines of each room beside its budget.
+size: $(STAMP)
+	$(BIN)/python tools/size.py
 
 # The site in build/site, from pages that lie in docs/ and those that follow from the code; links are checked. The builder
 # has an environment of its own.
@@ -82,6 +109,14 @@ kill-loop: $(STAMP)
 PEER_PYTHON ?= $(BIN)/python
 peer-suite: $(STAMP)
 	$(BIN)/python -m peer_suite.run $(MEGATRON) --python $(abspath $(PEER_PYTHON)) $(if $(FILES),--files $(FILES))
+
+# A wheel in an environment of its own, where it is imported and its command runs; reuses what the set-up compiled.
+one-wheel: $(STAMP)
+	rm -rf build/one-wheel
+	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps --wheel-dir build/one-wheel .
+	@$(PYTHON) -m venv build/one-wheel/env
+	@build/one-wheel/env/bin/python -m pip install -q build/one-wheel/*.whl
+	cd build/one-wheel && env/bin/python -c "import tokenloom; print(tokenloom.__file__)" && env/bin/tokenloom --version
 
 # What is released, in dist/; and whether it works where there is no compiler. See tests/wheel/.
 dist:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -27,6 +28,12 @@ EOD = 9
 
 IDENTITY_SEED = 57
 """A seed that leaves three documents, and then three samples, in their order."""
+
+
+def few_examples(test: Callable[..., None]) -> Callable[..., None]:
+    """Decorates a property whose examples are costly: a tenth of what the tier draws."""
+    # Not a constant: the profile is loaded after this module.
+    return settings(max_examples=max(5, settings().max_examples // 10))(test)
 
 
 class StandInTokenizer:
