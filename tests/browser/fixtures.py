@@ -1,7 +1,8 @@
-"""A browser for the tests of a module, and pages of it for each; what pages ask for or complain about fails it."""
+"""One browser for all tests, and pages of it for each; what pages ask for or complain about fails it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -31,6 +32,9 @@ ARGUMENTS = (
 
 What a page makes it ask for is not turned off: of forms that are no search it asks its makers what their fields mean.
 """
+
+PATIENCE_MILLISECONDS = 60_000
+"""How long a page may take for anything, on a machine that others use, too."""
 
 _LOCAL_HOSTS = {"127.0.0.1", "localhost", "::1", "", "~notfound"}
 _LOCAL_SCHEMES = {"file", "data", "blob", "about", "chrome"}
@@ -63,7 +67,7 @@ class Pages:
         """Opens a file, or an address of a server on this machine, in a window of a size in CSS pixels."""
         from playwright.sync_api import expect
 
-        expect.set_options(timeout=10_000)
+        expect.set_options(timeout=PATIENCE_MILLISECONDS)
         context = self._browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -72,7 +76,7 @@ class Pages:
             timezone_id="UTC",
         )
         self._contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
         context.on("request", self._note_request)
         context.on("console", self._note_message)
         context.on("weberror", lambda error: self.complaints.append(str(error.error)))
@@ -151,8 +155,30 @@ def missing_browser(reason: str) -> None:
     pytest.skip(reason)
 
 
+class RunningBrowser:
+    """Chromium, driven by the event loop of Playwright, which is the loop of this thread only while pages are driven.
+
+    Playwright leaves its loop set as the running one, and then `asyncio.run` of any other test would be refused.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+
+    @contextlib.contextmanager
+    def driven(self) -> Iterator[Browser]:
+        """Yields the browser, to be used in the `with` block only."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield self._browser
+        finally:
+            asyncio._set_running_loop(before)
+
+
 @contextlib.contextmanager
-def running_browser(log: Path) -> Iterator[Browser]:
+def running_browser(log: Path) -> Iterator[RunningBrowser]:
     """Starts Chromium, which writes a log of its network service; ends it."""
     executable = shutil.which("chromium")
     if executable is None:
@@ -160,26 +186,31 @@ def running_browser(log: Path) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     arguments = [*ARGUMENTS, f"--log-net-log={log}"]
-    with (
-        sync_playwright() as playwright,
-        contextlib.closing(playwright.chromium.launch(executable_path=executable, args=arguments)) as browser,
-    ):
-        yield browser
+    playwright = sync_playwright().start()
+    browser = playwright.chromium.launch(executable_path=executable, args=arguments)
+    running = RunningBrowser(browser)
+    try:
+        yield running
+    finally:
+        with running.driven():
+            browser.close()
+            playwright.stop()
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser for one module: while it runs, this thread has an event loop, which tests of others must not meet."""
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBrowser]:
+    """The one browser of this process, whose network service must have asked no other machine."""
     log = tmp_path_factory.mktemp("chromium") / "network.json"
-    with running_browser(log) as browser:
-        yield browser
+    with running_browser(log) as running:
+        yield running
     foreign = hosts_asked(log)
     assert not foreign, f"the browser asked other machines, says the log of its network service: {sorted(foreign)}"
 
 
 @pytest.fixture
-def pages(chromium: Browser) -> Iterator[Pages]:
+def pages(chromium: RunningBrowser) -> Iterator[Pages]:
     """Pages of a test's own, closed and judged at its end."""
-    opened = Pages(chromium)
-    yield opened
-    opened.close()
+    with chromium.driven() as browser:
+        opened = Pages(browser)
+        yield opened
+        opened.close()

@@ -10,6 +10,8 @@ from tests.run.small_runs import lock, segment, source
 from tokenloom.packing.report import pack_report
 from tokenloom.run.run import Run
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = (
     "<script>document.title = 'taken'</script>",
     "<img src=x onerror=\"document.title = 'taken'\">",

@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+pytestmark = pytest.mark.slow
+
 VIEWS = {
     "overview": "",
     "samples": "?position=801",
@@ -120,60 +122,12 @@ def test_from_the_overview_to_a_document_to_where_it_is_read_and_back(opened):
     expect(page.locator("h1")).to_have_text("Samples")
 
 
-def test_a_link_opens_what_it_names_in_a_new_window(pages, explorer):
-    page = pages.open(explorer.server.url)
-    expect(page.locator("h1")).to_be_visible()
-    page.goto(page.url.partition("#")[0] + "#/documents?source=1&document=3")
-    page.reload()
-    expect(detail(page)).to_have_text("document 3 of code")
-    assert page.title() == "document 3 of code · Documents · run.toml · tokenloom"
-    assert "token=" not in page.url
-
-
 def test_jumps_lead_to_what_was_named(opened):
     page = opened()
     for words, heading in JUMPS.items():
         jump(page, words)
         expect(detail(page)).to_have_text(heading)
         expect(detail(page)).to_be_focused()
-
-
-def test_jumps_that_lead_nowhere_say_why_in_their_place(opened, pages):
-    for _ in range(2):
-        pages.expect_complaint("Failed to load resource")
-    page = opened()
-    for words in ("99999999", "nobody:3"):
-        jump(page, words)
-        error = page.get_by_role("alert").filter(has_text="expected")
-        expect(error).to_be_visible()
-        assert page.get_by_label("Jump to").get_attribute("aria-invalid") == "true"
-        expect(page.locator("h1")).to_have_text("Overview")
-        page.keyboard.press("Escape")
-        expect(error).to_have_count(0)
-    jump(page, "nobody:4")
-    expect(error).to_be_visible()
-    page.get_by_role("link", name="Search", exact=True).click()
-    expect(error).to_have_count(0)
-
-
-def test_a_long_document_is_read_page_by_page(opened):
-    page = opened("#/documents?source=0&document=10")
-    pager = page.get_by_role("navigation", name="Pages of the document").first
-    expect(pager).to_contain_text("tokens 0 to 1,023 of 22,002")
-    pager.get_by_label("Next page").click()
-    expect(pager).to_contain_text("tokens 1,024 to 2,047 of 22,002")
-    pager.get_by_label("Last page").click()
-    expect(pager).to_contain_text("to 22,001 of 22,002")
-    assert page.locator(".token.found").count() == 0
-    assert pager.get_by_label("Next page").count() == 0
-
-
-def test_another_source_has_another_list(opened):
-    page = opened("#/documents?source=0&document=3")
-    page.get_by_label("Source").select_option("code")
-    expect(page.locator(".told").first).to_contain_text("71 documents")
-    expect(page.get_by_role("grid", name="Documents of code")).to_have_attribute("aria-rowcount", "72")
-    expect(page).to_have_url(re.compile(r"#/documents\?source=1$"))
 
 
 def test_a_search_shows_what_it_finds_and_leads_there(opened):
@@ -192,20 +146,6 @@ def test_a_search_shows_what_it_finds_and_leads_there(opened):
     assert page.locator("input:not([type=checkbox])").evaluate_all("all => all.filter((each) => each.spellcheck)") == []
 
 
-def test_a_search_without_results_says_so(opened):
-    page = opened("#/search?text=nobody+wrote+this&source=1")
-    expect(page.locator(".search-end")).to_contain_text("Nothing was found")
-    expect(page.locator(".told")).to_have_text(re.compile(r"^0 matches in ([\d,]+) of \1 tokens \(100 %\)$"))
-    expect(page.get_by_label("Source")).to_have_value("1")
-
-
-def test_a_search_for_ids_that_are_none_tells_what_is_expected(opened, pages):
-    pages.expect_complaint("400")
-    page = opened("#/search?ids=12,x")
-    expect(page.get_by_role("alert").filter(has_text="no whole number")).to_be_visible()
-    expect(page.get_by_role("button", name="Try again")).to_be_visible()
-
-
 def test_two_runs_are_compared_and_the_first_difference_is_shown(opened):
     page = opened("#/compare")
     expect(page.locator(".compare-summary")).to_contain_text("The runs differ from position 200 on")
@@ -213,15 +153,6 @@ def test_two_runs_are_compared_and_the_first_difference_is_shown(opened):
     expect(page.locator(".list [aria-selected=true]")).to_contain_text("200")
     expect(page.locator(".list [aria-selected=true] .is-other")).to_be_visible()
     expect(row(page, 199).locator(".is-same")).to_be_visible()
-
-
-def test_a_training_loop_is_watched_through_the_file_that_it_writes(opened, explored):
-    page = opened("#/watch")
-    expect(page.locator("main")).to_contain_text("has 30 lines")
-    expect(page.locator(".chart canvas").first).to_be_visible()
-    with open(explored.folder / "sources.jsonl", "a") as stream:
-        stream.write("no report\n")
-    expect(page.get_by_role("row", name="lines left out")).to_contain_text("1")
 
 
 def test_everything_is_reached_by_keys_alone(opened):
@@ -257,29 +188,6 @@ def test_everything_is_reached_by_keys_alone(opened):
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("4")
     expect(page.get_by_label("What to search")).to_be_focused()
-
-
-def test_on_a_narrow_screen_what_is_closed_leaves_the_keyboard_on_its_row(opened):
-    page = opened("#/samples", width=390, height=844)
-    row(page, 3).click()
-    expect(detail(page)).to_be_visible()
-    expect(page.get_by_role("grid")).to_be_hidden()
-    page.locator(".detail").focus()
-    page.keyboard.press("Escape")
-    expect(row(page, 3)).to_be_focused()
-    expect(page.locator(".detail")).to_be_hidden()
-
-
-def test_letters_can_be_switched_off(opened):
-    page = opened()
-    page.get_by_role("button", name="Keys").click()
-    assert page.locator("dialog tr").first.inner_text().split()[:4] == ["/", "or", "g", "jump"]
-    page.get_by_label("Keys of single letters").uncheck()
-    page.keyboard.press("Escape")
-    page.keyboard.press("2")
-    page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.locator("h1")).to_have_text("Overview")
 
 
 @pytest.mark.parametrize("view", VIEWS)

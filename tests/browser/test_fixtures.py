@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.fixtures import PICTURES, Pages, hosts_asked, missing_browser, running_browser
+from tests.browser.fixtures import Pages, hosts_asked, missing_browser, running_browser
 
 PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>Title</title><main><h1>Words</h1>{}</main>"
 
@@ -18,17 +18,10 @@ def written(folder: Path, body: str) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    """A browser that is not judged: pages here do what they must not."""
-    with running_browser(tmp_path_factory.mktemp("chromium") / "network.json") as browser:
-        yield browser
-
-
+@pytest.mark.slow
 def test_what_a_page_asks_for_elsewhere_fails_it(tmp_path):
-    # The first test here, since one thread runs one browser at a time, and that of the module is not there yet.
-    with running_browser(tmp_path / "log") as chromium:
-        pages = Pages(chromium)
+    with running_browser(tmp_path / "log") as running, running.driven() as browser:
+        pages = Pages(browser)
         page = pages.open(
             written(
                 tmp_path,
@@ -46,49 +39,34 @@ def test_what_a_page_asks_for_elsewhere_fails_it(tmp_path):
     assert hosts_asked(tmp_path / "log") == {"far.example", "style.example", "socket.example", "192.0.2.1"}
 
 
+@pytest.mark.slow
 def test_what_a_page_complains_about_fails_it(chromium, tmp_path):
-    pages = Pages(chromium)
     scripts = ("console.error('one')", "console.warn('two')", "throw Error('three')", "Promise.reject(Error('four'))")
-    pages.open(written(tmp_path, "".join(f"<script>{script}</script>" for script in scripts))).evaluate("1")
-    with pytest.raises(AssertionError, match="one"):
-        pages.close()
-    assert sorted(re.search(r"one|two|three|four", each).group() for each in pages.complaints) == sorted(
-        ["one", "two", "three", "four"]
-    )
+    with chromium.driven() as browser:
+        pages = Pages(browser)
+        pages.open(written(tmp_path, "".join(f"<script>{script}</script>" for script in scripts))).evaluate("1")
+        with pytest.raises(AssertionError, match="one"):
+            pages.close()
+    found = sorted(re.search(r"one|two|three|four", each).group() for each in pages.complaints)
+    assert found == ["four", "one", "three", "two"]
 
 
+@pytest.mark.slow
 def test_expected_complaints_pass_and_must_come(chromium, pages, tmp_path):
     pages.expect_complaint("broken")
     pages.open(written(tmp_path, "<script>console.error('broken')</script>")).evaluate("1")
-    silent = Pages(chromium)
-    silent.expect_complaint("broken")
-    with pytest.raises(AssertionError, match="did not come"):
-        silent.close()
+    with chromium.driven() as browser:
+        silent = Pages(browser)
+        silent.expect_complaint("broken")
+        with pytest.raises(AssertionError, match="did not come"):
+            silent.close()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_by_all_is_named(pages, tmp_path):
     page = pages.open(written(tmp_path, "<p style='color: #bbb; background: #fff'>pale</p>"))
     with pytest.raises(AssertionError, match="color-contrast"):
         pages.check_accessible(page)
-
-
-def test_a_page_that_holds_all_it_needs_passes(pages, tmp_path):
-    page = pages.open(written(tmp_path, "<p>dark enough</p>"))
-    pages.check_accessible(page)
-    assert pages.complaints == []
-
-
-def test_windows_are_as_asked_and_pictures_show_scripts_of_the_world(pages, tmp_path):
-    scripts = "Latin ελληνικά русский עברית العربية 漢字 かな 한국어 हिन्दी ไทย বাংলা தமிழ் 😀 ∑ ␣"
-    page = pages.open(written(tmp_path, f"<p>{scripts}"), width=390, height=300, dark=True)
-    assert page.evaluate("[innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches]") == [
-        390,
-        300,
-        True,
-    ]
-    path = pages.picture(page, "harness", whole=False)
-    assert path == PICTURES / "harness.png"
-    assert path.read_bytes()[16:24] == (390).to_bytes(4) + (300).to_bytes(4)
 
 
 def test_the_log_of_the_browser_names_hosts(tmp_path):

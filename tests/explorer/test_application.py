@@ -1,16 +1,18 @@
-"""Files of the page and answers of views."""
+"""Files of the page, queries, and answers of views."""
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.explorer.asking import Asker, serving
 
 from tokenloom.errors import ConfigError, UnavailableError
-from tokenloom.explorer.answers import NotThereError
+from tokenloom.explorer.answers import NotThereError, encoded
 from tokenloom.explorer.queries import Query
 
 
@@ -71,8 +73,7 @@ def test_a_query_is_read_strictly(ask, query):
 
 PATHS_OUTSIDE = r"""
 /api /api/ /api/echo/ /API/echo /api/echo%2f /api/../page/index.html /../../../../etc/passwd /..%2f..%2fetc%2fpasswd
-/%2e%2e/%2e%2e/etc/passwd /page/index.html /index.html /explorer.js/ //explorer.js /explorer.js%00 /./explorer.js
-/static/../explorer.py /.git/config /\..\x /%
+/%2e%2e/%2e%2e/etc/passwd /page/index.html //explorer.js /explorer.js%00 /\..\x /%
 """
 
 
@@ -87,18 +88,19 @@ def test_the_files_of_the_page_say_what_they_are(ask):
     assert list(kinds.values()) == [f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css")]
 
 
-def test_what_takes_long_keeps_no_other_view_waiting():
-    done, begun = threading.Event(), threading.Semaphore(0)
+def test_numbers_that_javascript_would_round_are_texts():
+    told = json.loads(encoded({"exact": 2**53, "rounded": 2**53 + 1, "negative": -(2**60), "true": True}))
+    assert told == {"exact": 2**53, "rounded": "9007199254740993", "negative": "-1152921504606846976", "true": True}
 
-    def section(query: Query) -> object:
-        begun.release()
-        assert done.wait(20)
-        return {}
 
-    with serving({"section": section, "told": lambda query: "told"}) as ask, ThreadPoolExecutor(8) as asking:
-        answers = [asking.submit(ask, "section") for _ in range(8)]
-        assert begun.acquire(timeout=20)
-        assert ask("told") == "told"
-        assert not begun.acquire(blocking=False)  # the others wait, and no thread with them
-        done.set()
-        assert [answer.result() for answer in answers] == [{}] * 8
+def test_texts_turn_no_page_around_and_html_stays_as_it_was_drawn():
+    told = json.loads(
+        encoded({"file": "a\u202eb\x1b.jsonl", "facts": [("made of", "\x00")], "legend_html": "<b>\t</b>"})
+    )
+    assert told == {"file": r"a\u202eb\x1b.jsonl", "facts": [["made of", r"\x00"]], "legend_html": "<b>\t</b>"}
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_query_or_refused(query):
+    with suppress(ConfigError):
+        assert isinstance(Query.parse(query).text("text", ""), str)

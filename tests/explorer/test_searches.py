@@ -6,16 +6,15 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.audit.greedy import Greedy
 from tests.support import write_corpus, write_sentences
 
-from tokenloom.errors import ConfigError
 from tokenloom.explorer.looking import Looking
 from tokenloom.explorer.queries import Query
-from tokenloom.explorer.searches import Cursor, search
-from tokenloom.inspect.target import Target, TargetKind, TargetSource, open_target
+from tokenloom.explorer.searches import search
+from tokenloom.inspect.target import Target, open_target
 
 
 def looking_at(*prefixes: str, tokenizer=None) -> Looking:
@@ -47,13 +46,6 @@ def test_ids_are_found_in_all_pairs_and_sequences(tmp_path):
     assert found_all(looking, ids="70000") == []
 
 
-def test_a_page_of_matches_ends_and_goes_on(tmp_path):
-    looking = looking_at(write_corpus(tmp_path / "a", [[7] * 130, [1, 7]]))
-    answer = search(looking, Query({"ids": "7"}), seconds=60)
-    assert (len(answer["matches"]), answer["cursor"], answer["method"]) == (50, "0.0.50.50", "ids")
-    assert found_all(looking, ids="7") == [(0, 0, start, 1) for start in range(130)] + [(0, 1, 1, 1)]
-
-
 def asked_on(ask, **asked: object) -> dict[str, Any]:
     """Returns the last answer of a server, with all matches, asked on as the page does: a busy one takes several."""
     matches, answer = [], {"cursor": ""}
@@ -66,7 +58,7 @@ def asked_on(ask, **asked: object) -> dict[str, Any]:
 TEXTS = ["the cat sat on the mat", "breathe cats sat", "nothing", "ha ha ha", "", "x" * 3000 + " cat" + "a" * 60]
 
 
-@pytest.mark.parametrize("text", ["the cat sat on the mat", " cat", "cat", "a", "ha", "é", "cats sat"])
+@pytest.mark.parametrize("text", ["the cat sat on the mat", " cat", "ha", "é"])
 def test_a_text_is_found_where_documents_have_it_however_they_are_cut(tmp_path, text):
     tokenizer = Greedy()
     looking = looking_at(write_corpus(tmp_path / "a", map(tokenizer.tokenize, TEXTS)), tokenizer=tokenizer)
@@ -81,24 +73,13 @@ def test_a_text_is_found_where_documents_have_it_however_they_are_cut(tmp_path, 
     assert per_document == list(counts.values())
 
 
-def test_a_text_without_ascii_is_decoded(tmp_path):
-    tokenizer = Greedy()
-    texts = ["café", "中文", "a中b", "é the 中文 mat"]
-    looking = looking_at(write_corpus(tmp_path / "a", map(tokenizer.tokenize, texts)), tokenizer=tokenizer)
-    assert search(looking, Query({"text": "é"}))["method"] == "text by decoding"
-    assert [match[1] for match in found_all(looking, text="é")] == [0, 3]
-    assert [match[1] for match in found_all(looking, text="中")] == [1, 2, 3]
-    assert [match[1] for match in found_all(looking, text="中b")] == [2]
-    assert [match[1] for match in found_all(looking, text="fé")] == [0]
-
-
+@pytest.mark.slow
 @given(
     texts=st.lists(
         st.lists(st.sampled_from(["the", " cat", "s", " ", "ing", "."]), max_size=12).map("".join), min_size=1
     ),
     text=st.sampled_from(["the cats", "cat", "s.", "ing", " "]),
 )
-@settings(max_examples=40, deadline=None)
 def test_both_ways_to_look_find_the_documents_that_have_a_text(tmp_path_factory, texts, text):
     tokenizer = Greedy()
     prefix = write_corpus(tmp_path_factory.mktemp("texts") / "a", map(tokenizer.tokenize, texts))
@@ -120,12 +101,6 @@ def test_the_answer_says_how_it_looked_and_shows_the_match_as_text(ask_pair):
     }
 
 
-def test_matches_of_a_run_are_documents_of_its_sources(ask_run):
-    found = asked_on(ask_run, text="class Code7:\n    value = 7")
-    assert {(match["source"], match["document"]) for match in found["matches"]} == {(1, 7)}
-    assert asked_on(ask_run, text="class Code7:", source=0)["matches"] == []
-
-
 def test_context_without_a_tokenizer_is_ids(ask_ids):
     [match] = asked_on(ask_ids, ids="2 3")["matches"][:1]
     assert match["context_html"] == "1 <mark>2 3</mark> "
@@ -139,13 +114,8 @@ def test_context_without_a_tokenizer_is_ids(ask_ids):
         {"text": "a", "ids": "1"},
         {"ids": "one"},
         {"ids": "-1"},
-        {"ids": "1 " * 300},
-        {"ids": str(2**63)},
-        {"text": "a" * 2001},
         {"ids": "1", "cursor": "1"},
         {"ids": "1", "cursor": "9.0.0.0"},
-        {"ids": "1", "cursor": "0.0.9999999.0"},
-        {"ids": "1", "cursor": "0.-1.0.0"},
         {"ids": "1", "source": "7"},
         {"ids": "1", "cursor": "0.0.0.0/../../x"},
     ],
@@ -153,19 +123,3 @@ def test_context_without_a_tokenizer_is_ids(ask_ids):
 def test_what_cannot_be_looked_for_is_refused(ask_pair, asked):
     status, message = ask_pair.error("search", **asked)
     assert (status in (400, 404), bool(message)) == (True, True)
-
-
-def test_a_cursor_is_what_it_says():
-    cursor = Cursor(pair=3, row=4, start=5, searched=2**60)
-    assert Cursor.parse(str(cursor)) == cursor
-    with pytest.raises(ConfigError, match="expected a cursor of an earlier answer, found 'x'"):
-        Cursor.parse("x")
-
-
-def test_nothing_is_looked_through_where_there_is_nothing(tmp_path):
-    empty = Target(kind=TargetKind.blend, name="none", sources=(), blend=([], None))
-    assert search(Looking(target=empty), Query({"ids": "1"}))["matches"] == []
-    pair = write_corpus(tmp_path / "empty", [[]])
-    source = TargetSource(number=0, name=pair, prefixes=(pair,), num_documents=1, num_tokens=0)
-    looking = Looking(target=Target(kind=TargetKind.pair, name=pair, sources=(source,)))
-    assert search(looking, Query({"ids": "1"}), seconds=60)["cursor"] is None

@@ -1,4 +1,4 @@
-"""A job or a training loop, seen from outside."""
+"""A job or a training loop, seen from outside, and a file that grows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from tokenloom.explorer.queries import Query
 from tokenloom.explorer.views import views_of
 from tokenloom.explorer.watching import watch
 from tokenloom.inspect.target import TargetKind, open_target
-from tokenloom.loading.loader_report import LoaderReport
 from tokenloom.loading.source_report import JsonLinesWriter, SourceMeasure, SourceReport
-from tokenloom.loading.thread_loader import DataWait
 
 
 @pytest.fixture
@@ -87,39 +85,3 @@ def test_a_training_loop_is_followed_through_the_file_that_it_writes(tmp_path):
     series = {each["name"]: each["values"] for each in losses["series"]}
     assert series == {"<code>": [1, 1, 1], "web": [2.5, None, 1.5]}
     assert "<code>" not in found["html"]
-
-
-def test_waits_of_a_loader_are_followed(tmp_path):
-    prefix, path = write_corpus(tmp_path / "web", [[1, 2, 3]]), tmp_path / "loader.jsonl"
-    looking = Looking(target=open_target([prefix]), followed=str(path))
-    write = JsonLinesWriter(path)
-    for step in range(1, 4):
-        wait = DataWait(num_batches=step, last_seconds=0.5, total_seconds=step / 2, longest_seconds=0.5)
-        write(LoaderReport(step=step, consumed_samples=8 * step, unix_seconds=1000 + step, wait=wait))
-    found = watch(looking, Query({}))
-    assert ("samples that were consumed", "24") in found["facts"]
-    assert [chart["id"] for chart in found["charts"]] == ["waits", "wait-share"]
-    assert found["charts"][0]["series"][0]["values"] == [0.5, 0.5]
-
-
-def test_lines_of_any_kind_are_survived(tmp_path):
-    prefix, path = write_corpus(tmp_path / "web", [[1]]), tmp_path / "lines.jsonl"
-    strange = [
-        {"sources": 1},
-        {"sources": [1, {}, {"name": None, "loss": []}], "step": "x"},
-        {"sources": [{"name": {}}]},
-        {"step": 10**30, "sources": [{"name": "a", "loss": 1}]},
-        {"sources": [{"name": "a", "loss": 10**400}]},
-        {"wait": {"num_batches": float("nan")}, "unix_seconds": float("inf")},
-        {"wait": {}},
-        {"wait": 1},
-        {"wait": {"num_batches": 5}, "storage": {"a": {"requests": -1}}},
-        {"storage": {"a": {"requests": 7}}},
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in (*strange, *strange)))
-    found = watch(Looking(target=open_target([prefix]), followed=str(path)), Query({}))
-    assert found["words"] == f"`{path}` has 20 lines."
-
-
-def test_nothing_is_watched_where_nothing_is_at_work(ask_pair):
-    assert ask_pair.error("watch") == (400, "expected a job or a file to watch, found none")

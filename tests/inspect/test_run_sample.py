@@ -22,20 +22,6 @@ def test_pieces_name_pair_and_row(tmp_path):
             assert piece.text == " ".join(map(str, piece.ids))
 
 
-def test_rows_count_from_the_start_of_their_pair(tmp_path):
-    path = write_run(
-        tmp_path,
-        RUN.replace('"data/web*"', '["data/web0", "data/code"]')
-        .replace('code = "data/code"\n', "")
-        .replace(", code = 1", ""),
-    )
-    dataset = Run.open(path).dataset()
-    rows = {
-        (piece.prefix[-4:], piece.document - piece.row) for k in range(100) for piece in run_pieces(dataset, k, None)
-    }
-    assert rows == {("web0", 0), ("code", 100)}
-
-
 def test_of_what_is_denied_no_token_is_told(tmp_path):
     pieces = all_pieces(write_run(tmp_path / "before"))
     chosen = next(piece.document for piece in pieces if piece.prefix.endswith("code"))

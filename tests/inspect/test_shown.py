@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.indexed.manifest.manifests import make_manifest, make_tokenizer_identity
 from tests.inspect.drawn import sample, shown, span
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 
-from tokenloom.errors import ConfigError
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.roles import PartKind
-from tokenloom.inspect.shown import NO_PART, NO_SPAN, SpecialTokens, TokenKind, texts_of
+from tokenloom.inspect.shown import NO_SPAN, SpecialTokens, TokenKind, texts_of
 from tokenloom.tokenizers.load import load_tokenizer
 
 
@@ -68,20 +63,6 @@ def test_sections_list_documents_without_tokens_where_they_stand():
     ]
 
 
-def test_padding_between_documents_is_a_section_of_its_own():
-    packed = shown(
-        ["a", "", "b"],
-        spans=[span(0, 0, 1, slot=0), span(1, 0, 1, slot=2)],
-        spans_of=[0, NO_SPAN, 1],
-        kinds=[0, TokenKind.padding, 0],
-    )
-    assert [(section.span and section.span.document, section.runs[0].start) for section in packed.sections()] == [
-        (0, 0),
-        (None, 1),
-        (1, 2),
-    ]
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(list(TokenKind)), st.booleans()), max_size=40))
 def test_sections_hold_each_token_once(rows):
     rows.sort(key=lambda row: row[0])
@@ -101,13 +82,6 @@ def test_sections_hold_each_token_once(rows):
     assert [section.span for section in drawn.sections() if section.span is not None] == spans
 
 
-def test_rows_that_are_missing_are_an_error():
-    with pytest.raises(
-        ConfigError, match=r"^expected as many texts, kinds, spans, parts and losses as ids, found \[1, 2\]$"
-    ):
-        shown(["a", "b"], loss=[True])
-
-
 def test_special_tokens_are_those_of_the_tokenizer():
     special = SpecialTokens.of(make_tokenizer(byte_level_json()))
     assert (special.eod, special.bos, special.names) == (0, None, {0: "<|endoftext|>", 1: "<|pad|>"})
@@ -115,21 +89,6 @@ def test_special_tokens_are_those_of_the_tokenizer():
     assert kinds.tolist() == [TokenKind.text, TokenKind.eod, TokenKind.special]
     byte = SpecialTokens.of(load_tokenizer("byte"))
     assert byte.kinds(np.array([256, 257, 65])).tolist() == [TokenKind.eod, TokenKind.bos, TokenKind.text]
-
-
-def test_without_a_tokenizer_they_are_those_of_the_manifest():
-    eod, bos = SpecialToken(id=7, text="</s>"), SpecialToken(id=1, text=None)
-    manifest = make_manifest(tokenizer=make_tokenizer_identity(eod=eod, bos=bos))
-    special = SpecialTokens.of(None, manifest)
-    assert (special.eod, special.bos, special.names) == (7, 1, {7: "</s>"})
-    assert texts_of(np.array([1, 5, 7]), None, special) == ("1", "5", "</s>")
-
-
-def test_a_tokenizer_knows_better_than_the_manifest():
-    tokenizer = SimpleNamespace(eod=3, special_tokens={"<e>": 3, "<x>": 4})
-    special = SpecialTokens.of(tokenizer, None)
-    assert special.kinds(np.array([3, 4, 5])).tolist() == [TokenKind.eod, TokenKind.special, TokenKind.text]
-    assert NO_PART not in list(PartKind)
 
 
 def test_special_tokens_have_their_spelling_as_text():

@@ -6,20 +6,17 @@ import tempfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.conversations import conversations_strategy, write_conversations
-from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
 from tests.indexed.origins import add_origins
 from tests.indexed.pairs import corpora, write_pair
 from tests.inspect.drawn import origins_of
 
-from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.images import image_to_item
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inspect.open_pairs import OpenPair
-from tokenloom.inspect.shown import NO_PART, TokenKind
+from tokenloom.inspect.shown import TokenKind
 from tokenloom.inspect.shown_documents import part_kinds, shown_document
 from tokenloom.tokenizers.load import load_tokenizer
 
@@ -71,16 +68,6 @@ def test_documents_without_tokens_are_shown_as_such(pair):
     assert told(shown_document(pair, 4, None)) == [(f"document 4 of {pair.prefix}, empty", "")]
 
 
-def test_without_a_tokenizer_texts_are_ids(pair):
-    shown = shown_document(pair, 3, None)
-    assert (shown.texts, shown.has_texts) == (("10", "11", "12", "13", "14"), False)
-
-
-def test_negative_numbers_count_from_the_end(pair):
-    assert shown_document(pair, -2, None).heading == f"document 3 of {pair.prefix}"
-    assert shown_document(pair, -5, None).ids.tolist() == [1, 2, 3]
-
-
 @pytest.mark.parametrize("document", [5, -6])
 def test_a_document_that_does_not_exist_is_an_index_error(pair, document):
     with pytest.raises(IndexError, match=f"^document {document} of `{pair.prefix}` was asked for, but it has 5$"):
@@ -105,12 +92,6 @@ def test_characters_at_the_edges_of_a_window_are_whole(tmp_path):
     assert shown_document(pair, 0, byte, first=4, count=2).texts == ("漢", "")
 
 
-def test_source_and_number_may_be_those_of_a_run(pair):
-    shown = shown_document(pair, 0, None, source="web", number=1234)
-    assert shown.heading == "document 1,234 of web"
-    assert (shown.spans[0].source, shown.spans[0].document, shown.spans[0].prefix) == ("web", 1234, pair.prefix)
-
-
 def test_images_are_one_token_each(tmp_path):
     prefix = str(tmp_path / "pairs")
     with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32, multimodal=True) as builder:
@@ -128,13 +109,6 @@ def test_images_are_one_token_each(tmp_path):
     assert len(list(shown.sections())) == 4
 
 
-def test_special_tokens_are_those_of_the_manifest_where_there_is_no_tokenizer(tmp_path):
-    identity = make_tokenizer_identity(eod=SpecialToken(id=9, text="</s>"), bos=SpecialToken(id=1, text=None))
-    shown = shown_document(OpenPair(write_recorded(tmp_path / "corpus", [[[1, 5, 9]]], tokenizer=identity)), 0, None)
-    assert shown.texts == ("1", "5", "</s>")
-    assert [TokenKind(kind).name for kind in shown.kinds] == ["bos", "text", "eod"]
-
-
 def test_the_record_that_it_was_made_of_is_told(tmp_path):
     prefix = write_pair(tmp_path / "corpus", CORPUS)
     add_origins(prefix, origins_of("raw/a.jsonl", [(0, 5), (-1, 0), (0, 9), (0, 10), (0, 11)]))
@@ -144,13 +118,6 @@ def test_the_record_that_it_was_made_of_is_told(tmp_path):
     assert shown_document(OpenPair(prefix), 1, None).facts == (("tokens", "0"), ("sequences", "0"))
 
 
-def test_tokens_that_the_tokenizer_does_not_know_are_an_error(tmp_path):
-    prefix = write_pair(tmp_path / "corpus", [[[1000]]])
-    with pytest.raises((ConfigError, TokenizerError), match="1000"):
-        shown_document(OpenPair(prefix), 0, load_tokenizer("byte"))
-
-
-@settings(max_examples=15)
 @given(corpora(dtype=np.uint16), st.data())
 def test_windows_are_slices_of_the_document(corpus, data):
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +135,6 @@ def test_windows_are_slices_of_the_document(corpus, data):
                 assert len(slots) == 0 or slots[0] == span.slot
 
 
-@settings(max_examples=15)
 @given(conversations_strategy(), st.data())
 def test_parts_are_those_of_the_roles(conversations, data):
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +145,3 @@ def test_parts_are_those_of_the_roles(conversations, data):
             start = data.draw(st.integers(0, len(tokens)))
             stop = data.draw(st.integers(start, len(tokens)))
             assert part_kinds(pair, number, start, stop).tolist() == expected[start:stop]
-
-
-def test_text_has_no_parts(pair):
-    assert set(shown_document(pair, 2, None).parts.tolist()) == {NO_PART}

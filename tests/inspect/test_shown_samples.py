@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.runs import RUN, write_run
 from tests.datasets.conversations import (
@@ -20,19 +20,15 @@ from tests.datasets.conversations import (
     write_conversations,
 )
 from tests.indexed.origins import add_origins
-from tests.indexed.pairs import write_pair
 from tests.inspect.drawn import origins_of
-from tests.run.chats import chat_run
 from tests.run.megatrons import make, opened
 from tests.support import EOD, StandInTokenizer, make_config, make_dataset, write_corpus
 
 from tokenloom import BlendedDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
-from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.roles import PartKind
 from tokenloom.inspect.open_pairs import OpenPair, OpenPairs
 from tokenloom.inspect.shown import NO_SPAN, TokenKind
 from tokenloom.inspect.shown_documents import shown_document
@@ -92,21 +88,6 @@ def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
         check(shown_sample(dataset, k, Letters()), dataset.sample(k))
 
 
-def test_documents_are_numbered_as_the_pair_numbers_them(prefix):
-    dataset = make_dataset(prefix, sequence_length=5, indices=[2])
-    spans = shown_sample(dataset, 0, Letters()).spans
-    assert [(span.document, span.row, span.heading()) for span in spans][:1] == [
-        (2, 2, f"document 2 of {prefix}, all 6 tokens")
-    ]
-
-
-def test_sequences_of_a_document_say_which(tmp_path):
-    prefix = write_pair(tmp_path / "corpus", [[[1, 2, 3]], [], [[4, 5, 6, 7], [8, 9]]], dtype=np.uint16)
-    spans = shown_sample(make_dataset(prefix, sequence_length=8, indices=[0, 1, 2]), 0, None).spans
-    found = {(span.row, span.document, span.sequence, span.num_sequences) for span in spans}
-    assert found == {(0, 0, 0, 1), (1, 2, 0, 2), (2, 2, 1, 2)}
-
-
 def test_ends_of_documents_may_be_without_loss(prefix):
     dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3], eod_mask_loss=True)
     shown = shown_sample(dataset, 0, Letters())
@@ -126,28 +107,6 @@ def test_what_packs_leave_open_is_padding(prefix):
     assert all(len(shown) in (12, 13) for shown in found)
 
 
-def test_without_the_extra_token_a_sample_is_its_tokens(prefix):
-    dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3], add_extra_token_to_sequence=False)
-    shown = shown_sample(dataset, 0, None)
-    assert len(shown) == 8
-    check(shown, dataset.sample(0))
-
-
-def test_negative_positions_count_from_the_end(prefix):
-    dataset = make_dataset(prefix, sequence_length=4, indices=[0, 1, 2, 3])
-    last = len(dataset) - 1
-    assert shown_sample(dataset, -1, None).ids.tolist() == shown_sample(dataset, last, None).ids.tolist()
-    assert shown_sample(dataset, -1, None).heading == f"position {last}"
-
-
-def test_a_position_that_does_not_exist_is_an_index_error(prefix):
-    dataset = make_dataset(prefix, sequence_length=4, indices=[0, 1, 2, 3])
-    with pytest.raises(
-        IndexError, match=rf"^sample 99 of `{prefix}` \(train\) was asked for, but it has {len(dataset)}$"
-    ):
-        shown_sample(dataset, 99, None)
-
-
 def test_the_pad_id_in_the_data_is_told(prefix):
     dataset = make_dataset(prefix, sequence_length=5, indices=[2], tokenizer=Letters(pad=6))
     shown = shown_sample(dataset, 0, Letters(pad=6))
@@ -155,23 +114,6 @@ def test_the_pad_id_in_the_data_is_told(prefix):
     assert shown.ids.tolist() == [4, 5, 0, 7, 8, EOD]
     assert shown.loss.tolist() == [False, True, False, True, True, True]
     assert shown.spans_of.tolist() == [0] * 6
-
-
-def test_made_up_data_can_be_shown():
-    data = MockGPTLowLevelDataset(StandInTokenizer())
-    dataset = MockGPTDataset(data, None, np.arange(1, dtype=np.int32), None, Split.train, make_config(None))
-    shown = shown_sample(dataset, int(np.argsort(dataset.shuffle_index)[0]), None)
-    assert shown.texts == ("1", "2", "3", "4", "5")
-    assert [span.heading() for span in shown.spans] == ["document 0 of dataset 0, tokens 0 to 4"]
-
-
-def test_pairs_that_are_handed_in_stay_open(prefix):
-    pairs = OpenPairs()
-    dataset = make_dataset(prefix, sequence_length=3, indices=[0])
-    shown_sample(dataset, 0, None, pairs=pairs)
-    before = pairs.get(prefix)
-    shown_sample(dataset, 0, None, pairs=pairs)
-    assert pairs.get(prefix) is before
 
 
 def test_records_are_told_where_they_are_known(prefix):
@@ -230,13 +172,6 @@ def test_of_rearranged_documents_spans_are_only_listed(tmp_path):
     assert shown.loss.tolist()[1:] == (dataset.sample(0)["loss_mask"] > 0).tolist()[: len(shown) - 1]
 
 
-def test_where_nothing_was_rearranged_spans_have_their_tokens(tmp_path):
-    dataset = make_fim(tmp_path, rate=0.0)
-    shown = shown_sample(dataset, 0, Characters())
-    assert shown.notes == ()
-    check(shown, dataset.sample(0))
-
-
 # --- conversations ------------------------------------------------------------------------------------------------
 
 
@@ -254,14 +189,6 @@ def test_conversations_tell_prompts_from_answers(tmp_path):
     )
 
 
-def test_padding_between_conversations_belongs_to_none(tmp_path):
-    second = conversation((PROMPT, [21]), (ANSWER, [22, 9]))
-    dataset = make_sft(write_conversations(tmp_path / "chat", [second, FIRST]), context_parallel_size=2)
-    shown = shown_sample(dataset, 0, None)
-    assert shown.spans_of.tolist() == [0, 0, 0, NO_SPAN, 1, 1, 1, 1]
-    assert [section.heading() == "" for section in shown.sections()] == [False, True, False]
-
-
 @pytest.mark.parametrize("multiple", [1, 4])
 @pytest.mark.parametrize("last", [ANSWER, PROMPT])
 def test_the_last_token_of_a_conversation_may_be_a_label_only(tmp_path, multiple, last):
@@ -274,7 +201,6 @@ def test_the_last_token_of_a_conversation_may_be_a_label_only(tmp_path, multiple
     assert set(names(shown)[5:]) <= {"padding"}
 
 
-@settings(max_examples=12)
 @given(conversations_strategy(), st.booleans())
 def test_conversations_are_shown_as_they_are_fed(conversations, single):
     with tempfile.TemporaryDirectory() as folder:
@@ -338,17 +264,6 @@ def test_documents_that_are_denied_are_padding(tmp_path):
     assert denied
 
 
-def test_conversations_of_a_run(tmp_path):
-    run = chat_run(tmp_path, "sft")
-    dataset = run.dataset()
-    for position in range(0, len(dataset), 29):
-        shown, sample = shown_sample(dataset, position, None), dataset.sample(position)
-        assert shown.loss.tolist() == [False, *(sample["loss_mask"] > 0)][: len(shown)]
-        taught = np.flatnonzero(shown.loss)
-        assert shown.ids[taught].tolist() == sample["labels"][taught - 1].tolist()
-        assert set(shown.parts[shown.spans_of >= 0]) <= set(PartKind)
-
-
 def test_a_run_in_the_order_of_the_reference(tmp_path):
     run = opened(make(tmp_path))
     dataset = run.dataset()
@@ -376,7 +291,6 @@ def test_samples_of_another_kind_are_an_error():
 # --- properties ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12)
 @given(
     st.lists(st.lists(st.integers(0, 99), max_size=12), min_size=1, max_size=6).filter(
         lambda rows: sum(map(len, rows)) > 10

@@ -1,4 +1,4 @@
-"""What a person points at, by its words."""
+"""What a person points at, by its words, and words that lead to something else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.inspect.targets import TEXTS, write_pair, write_run
 
-from tokenloom import IndexedDatasetBuilder, Run, build_catalogue
-from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom import IndexedDatasetBuilder, Run
+from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.inspect.target import SampleSettings, TargetKind, open_target
 
 
@@ -40,14 +40,6 @@ def test_several_words_are_a_blend_and_so_is_a_file(tmp_path: Path):
         target.sample(0)
 
 
-def test_a_catalogue_is_told_from_a_pair(tmp_path: Path):
-    parts = [write_pair(tmp_path / "one"), write_pair(tmp_path / "two")]
-    build_catalogue(parts, str(tmp_path / "all"))
-    target = open_target([str(tmp_path / "all")])
-    assert target.kind is TargetKind.catalogue
-    assert target.sources[0].num_documents == 6
-
-
 def test_a_run_has_its_sources_and_positions(tmp_path: Path):
     target = open_target([write_run(tmp_path)])
     assert (target.kind, target.num_positions) == (TargetKind.run, 4)
@@ -57,54 +49,11 @@ def test_a_run_has_its_sources_and_positions(tmp_path: Path):
     assert target.document(0, 2).heading == "document 2 of web"
 
 
-def test_the_index_of_a_run_in_megatrons_order_is_not_left_behind(tmp_path: Path):
-    write_pair(tmp_path / "web")
-    path = tmp_path / "run.toml"
-    path.write_text(
-        "order = 'megatron'\nseed = 3\n[sources]\nweb = 'web'\n"
-        "[[stages]]\nsequence_length = 8\nsamples = 4\nweights = { web = 1 }\n"
-    )
-    Run.open(path)
-    before = sorted(tmp_path.rglob("*"))
-    target = open_target([str(path)])
-    assert len(target.sample(3)) == 9
-    assert sorted(tmp_path.rglob("*")) == before
-    assert target.scratch is not None
-    folder = Path(target.scratch)
-    assert list(folder.iterdir())
-    del target
-    assert not folder.exists()
-
-
 def test_a_run_without_a_lock_is_not_locked_by_looking_at_it(tmp_path: Path):
     path = write_run(tmp_path, locked=False)
     with pytest.raises(ConfigError, match=r"a run that is locked.*\nhint: lock it: tokenloom run lock"):
         open_target([path])
     assert not (tmp_path / "run.lock").exists()
-
-
-def test_a_job_is_named_by_its_folder_or_its_output(tmp_path: Path):
-    folder = tmp_path / "out.job"
-    folder.mkdir()
-    (folder / "job.json").write_text("{}")
-    for word in (tmp_path / "out.job", f"{tmp_path}/out.job/", tmp_path / "out"):
-        assert open_target([str(word)]).folder == str(folder)
-    write_pair(tmp_path / "out")  # of a corpus that is there, the folder is what is left of its making
-    assert open_target([str(tmp_path / "out")]).kind is TargetKind.pair
-
-
-@pytest.mark.parametrize(("source", "document"), [(1, 0), (-1, 0), (0, 3), (0, -1)])
-def test_documents_that_are_not_there(tmp_path: Path, source: int, document: int):
-    target = open_target([write_pair(tmp_path / "corpus")])
-    with pytest.raises(IndexError):
-        target.document(source, document)
-
-
-def test_a_damaged_pair_is_refused(tmp_path: Path):
-    prefix = write_pair(tmp_path / "corpus")
-    (tmp_path / "corpus.bin").write_bytes(b"")
-    with pytest.raises(TokenloomError):
-        open_target([prefix])
 
 
 def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path):
@@ -125,3 +74,17 @@ def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path
     assert names == [(0, 0), (0, 1), (0, 2), (0, 3)]
     assert [run.document(*name).num_tokens for name in names] == [4, 9, 5, 30]
     assert run.document(0, 3).heading == "document 3 of both"
+
+
+def test_what_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(DatasetNotFoundError, match=r"as `.*nothing_here`, found nothing there\nhint: name a prefix"):
+        open_target([str(tmp_path / "nothing_here")])
+    (tmp_path / "half.idx").write_bytes(b"")
+    with pytest.raises(DatasetNotFoundError, match=r"no file `.*half\.bin`"):
+        open_target([str(tmp_path / "half")])
+    with pytest.raises(DatasetNotFoundError, match="'nothing_here' in the blend"):
+        open_target(["30", write_pair(tmp_path / "one"), "70", "nothing_here"])
+    with pytest.raises(DatasetNotFoundError, match=r"expected a run at `.*missing\.toml`"):
+        open_target([str(tmp_path / "missing.toml")])
+    with pytest.raises(ConfigError, match="something to look at, found nothing"):
+        open_target([])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokenloom import IndexedDatasetBuilder, build_catalogue
+from tokenloom import IndexedDatasetBuilder
 from tokenloom.inspect.target import open_target
 from tokenloom.inspect.token_sample import sample_tokens
 
@@ -43,44 +43,6 @@ def test_tokens_are_compared_with_the_bytes_of_their_text(tmp_path):
     assert found.tokens_per_byte == 1.0
     assert found.spread((5, 95)) == [1.0, 1.0]
     assert (found.num_ends_with_eod, found.undecodable) == (found.num_ends, None)
-
-
-def test_documents_without_eod_are_told(tmp_path):
-    found = sampled(write_pair(tmp_path / "one", [[*b"ab", EOD], [*b"cd"], []]))
-    assert (found.num_ends, found.num_ends_with_eod) == (2, 1)
-
-
-def test_the_same_seed_draws_the_same(tmp_path):
-    prefix = write_pair(tmp_path / "one", [list(range(256))] * 50)
-    first, again, other = (sampled(prefix, seed=seed, num_stretches=3, stretch_tokens=9) for seed in (1, 1, 2))
-    assert first.counts == again.counts
-    assert first.counts != other.counts
-
-
-def test_of_a_catalogue_all_parts_are_read_and_no_gap_between_them(tmp_path):
-    parts = [write_pair(tmp_path / str(part), [[part + 1] * 100]) for part in range(3)]
-    build_catalogue(parts, str(tmp_path / "all"))
-    found = sampled(str(tmp_path / "all"), num_stretches=200)
-    assert set(found.counts) == {1, 2, 3}
-
-
-def test_sources_count_by_their_tokens(tmp_path):
-    large, small = write_pair(tmp_path / "large", [[1] * 5000]), write_pair(tmp_path / "small", [[2] * 50])
-    found = sampled(large, small, num_stretches=500, stretch_tokens=1)
-    assert found.counts[1] > 50 * found.counts[2]
-
-
-@pytest.mark.parametrize("documents", [[], [[]], [[], []]])
-def test_nothing_is_a_sample_of_nothing(tmp_path, documents):
-    found = sampled(write_pair(tmp_path / "one", documents))
-    assert (found.num_tokens, found.tokens_per_byte, found.num_ends) == (0, None, 0)
-
-
-def test_one_token_and_ids_beyond_the_tokenizer(tmp_path):
-    assert sampled(write_pair(tmp_path / "one", [[7]]), num_stretches=2).num_tokens == 2
-    found = sampled(write_pair(tmp_path / "two", [[60_000] * 4]))
-    assert found.counts[60_000]
-    assert found.undecodable is not None
 
 
 def test_images_are_left_out(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import (
     byte_level_json,
@@ -17,7 +17,7 @@ from tests.preprocess.corpus import (
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.token_texts import decoded, token_texts
+from tokenloom.inspect.token_texts import token_texts
 from tokenloom.tokenizers.load import load_tokenizer
 
 
@@ -58,13 +58,13 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize("text", TEXTS)
-def test_texts_of_tokens_are_together_the_text(kind, text):
+def test_texts_of_tokens_are_together_the_text(kind):
     tokenizer = tokenizer_of(kind)
-    ids = [1, 2, 3] if kind == "null" else tokenizer.tokenize(text)
-    texts = token_texts(ids, tokenizer)
-    assert len(texts) == len(ids)
-    assert "".join(texts) == tokenizer.detokenize(ids)
+    for text in TEXTS:
+        ids = [1, 2, 3] if kind == "null" else tokenizer.tokenize(text)
+        texts = token_texts(ids, tokenizer)
+        assert len(texts) == len(ids)
+        assert "".join(texts) == tokenizer.detokenize(ids)
 
 
 def test_a_character_of_several_tokens_is_the_text_of_the_last():
@@ -80,26 +80,6 @@ def test_what_no_token_completes_is_shown_as_broken():
     assert "".join(token_texts([0x80] * 50, byte)) == "\ufffd" * 50
 
 
-def test_a_character_behind_much_that_is_broken_is_whole():
-    ids = [*[0x80] * 7, *"漢".encode(), 0x41]
-    assert token_texts(ids, tokenizer_of("byte"))[-2:] == ["\ufffd\ufffd漢", "A"]
-    assert "".join(token_texts(ids, tokenizer_of("byte"))) == "\ufffd" * 7 + "漢A"
-
-
-def test_words_stand_apart_as_they_do_in_the_text():
-    assert token_texts([1, 22, 333], tokenizer_of("null")) == ["1", " 22", " 333"]
-    pieces = tokenizer_of("word pieces")
-    assert token_texts(pieces.tokenize("the playing, don't"), pieces) == [
-        "the",
-        " play",
-        "ing",
-        ",",
-        " don",
-        " '",
-        " t",
-    ]
-
-
 @pytest.mark.parametrize("kind", BYTE_WISE)
 @given(data=st.data())
 def test_of_any_tokens_the_texts_are_together_the_text(kind, data):
@@ -113,9 +93,8 @@ def test_of_any_tokens_the_texts_are_together_the_text(kind, data):
     assert "".join(texts) == tokenizer.detokenize(ids)
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece bpe", "sentencepiece unigram", "word pieces", "words"])
+@pytest.mark.parametrize("kind", ["sentencepiece bpe", "word pieces"])
 @given(data=st.data())
-@settings(max_examples=50)
 def test_of_any_ids_each_has_a_text(kind, data):
     tokenizer = tokenizer_of(kind)
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=40))
@@ -124,24 +103,13 @@ def test_of_any_ids_each_has_a_text(kind, data):
     assert "".join(texts) == tokenizer.detokenize(ids)
 
 
-def test_ids_without_text_take_no_space_away():
-    words = tokenizer_of("words")
-    assert token_texts([2, 99, 98, 3, 99], words) == ["alpha", "", "", " beta", ""]
-
-
-@pytest.mark.parametrize("error", [OverflowError("out of range"), ValueError("no such id")])
-def test_tokens_of_another_tokenizer_are_an_error(error):
+def test_tokens_of_another_tokenizer_are_an_error():
     class Other:
         def detokenize(self, ids):
-            raise error
+            raise OverflowError("out of range")
 
-    for call in (decoded, token_texts):
-        with pytest.raises(ConfigError) as caught:
-            call([1], Other())
-        assert str(caught.value) == (
-            f"the tokenizer cannot decode these tokens: {error}\nhint: was the data made with this tokenizer?"
-        )
-
-
-def test_without_a_tokenizer_ids_are_words():
-    assert decoded([1, 22, 3], None) == "1 22 3"
+    with pytest.raises(ConfigError) as caught:
+        token_texts([1], Other())
+    assert str(caught.value) == (
+        "the tokenizer cannot decode these tokens: out of range\nhint: was the data made with this tokenizer?"
+    )

@@ -78,17 +78,6 @@ def test_a_cell_is_written(cell, written: str):
     assert joined([cell]) == written
 
 
-def test_parts_are_joined():
-    assert joined([]) == ""
-    assert joined(["<", element("b")], " & ") == "&lt; &amp; <b></b>"
-
-
-def test_markup_that_python_joined_is_a_text_again():
-    bold = element("b", "x")
-    for text in (bold + bold, f"{bold}", " ".join([bold, bold]), bold.upper()):
-        assert "&lt;" in element("p", text).lower()
-
-
 def test_a_table_is_written():
     assert table(["name", "tokens"], [["a", 1024], ["b", None]], caption="all", note="or < some") == (
         "<table><caption>all</caption>"
@@ -98,31 +87,6 @@ def test_a_table_is_written():
         '<p class="note">or &lt; some</p>'
     )
     assert table(["name"], []) == '<table><thead><tr><th scope="col">name</th></tr></thead><tbody></tbody></table>'
-
-
-@pytest.mark.parametrize(
-    ("cells", "is_number"),
-    [
-        (["<0.1%", ">99.9%", "3%"], True),
-        ([1, 2.5, None], True),
-        (["1,024", "12.5%", "3.1 GB", "-4", "1e-9", "40 tokens/s", "1.03x", "1.91M"], True),
-        (["1", "a"], False),
-        (["0001.jsonl"], False),
-        (["2024-01-01"], False),
-        (["3 of the things", "4"], False),
-        ([True], False),
-        ([None, ""], False),
-        ([], False),
-    ],
-)
-def test_columns_of_quantities_are_told(cells, is_number: bool):
-    page = Page(table(["name", "value"], [["x", cell] for cell in cells]))
-    assert (("class", "number") in page.attributes) == is_number
-
-
-def test_a_row_of_another_length_is_refused():
-    with pytest.raises(ValueError, match="zip"):
-        table(["one", "two"], [["a", "b", "c"]])
 
 
 def test_facts_are_written_and_unknown_ones_left_out():
@@ -142,25 +106,7 @@ def test_texts_are_shown_and_never_obeyed(one: str, other: str):
         ]
     )
     page = Page(drawn)
-    assert page.tags == [
-        "p",
-        "table",
-        "caption",
-        "thead",
-        "tr",
-        "th",
-        "th",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "p",
-        "table",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-    ]
+    assert " ".join(page.tags) == "p table caption thead tr th th tbody tr th td p table tbody tr th td"
     assert page.text == "".join(map(printable, [one, one, one, other, one, other, other, one, other]))
     assert dict(page.attributes)["title"] == printable(other)
     assert drawn.encode()

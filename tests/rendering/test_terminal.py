@@ -1,4 +1,4 @@
-"""Lines for a terminal."""
+"""Lines for a terminal, and text that cannot drive it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.rendering.terminal import Piece, apart, cell_width, folded, plain_text, written
+from tokenloom.rendering.plain import printable
+from tokenloom.rendering.terminal import Piece, cell_width, folded
+from tokenloom.rendering.words import short, size
 
 
 def lines(text: str, width: int) -> list[str]:
@@ -44,28 +46,6 @@ def test_lines_are_broken_after_a_space_of_their_last_half():
     assert lines("", 8) == []
 
 
-def test_styles_stay_with_their_text():
-    assert list(folded([Piece("ab", "1"), Piece("cd"), Piece("ef", "2")], 3)) == [
-        [Piece("ab", "1"), Piece("c")],
-        [Piece("d"), Piece("ef", "2")],
-    ]
-    assert written([Piece("ab", "1;2"), Piece("c")], colour=True) == "\x1b[1;2mab\x1b[0mc"
-    assert written([Piece("ab", "1;2"), Piece("c")], colour=False) == "abc"
-
-
-def test_what_an_encoding_lacks_becomes_escapes():
-    assert plain_text("na\u00efve \u6f22\x1b\n", "ascii") == r"na\xefve \u6f22\x1b\n"
-    assert plain_text("na\u00efve \u6f22\x1b\n", "latin-1", keep="\n") == "na\u00efve \\u6f22\\x1b\n"
-    assert plain_text("\ud800", "utf-8") == r"\ud800"
-
-
-def test_nothing_joins_what_is_before_it():
-    assert apart("\u200d\u200ca") == r"\u200d\u200ca"
-    assert apart("\u0301a") == "\u25cc\u0301a"
-    assert apart("a\u0301") == "a\u0301"
-    assert apart("") == ""
-
-
 @given(st.text() | st.text(" ab漢\u0301\u200d"), st.integers(2, 30))
 def test_lines_hold_all_of_the_text_and_fit(text, width):
     found = lines(text, width)
@@ -73,3 +53,63 @@ def test_lines_hold_all_of_the_text_and_fit(text, width):
     assert all(cell_width(line) <= width for line in found)
     joins = {"Mn", "Me", "Cf"}
     assert not any(unicodedata.category(line[0]) in joins for line in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, 100 %", "plain text, 100 %"),
+        ("\x1b[31mred\x07\x00", r"\x1b[31mred\x07\x00"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\u202egnp.exe", r"a\u202egnp.exe"),
+        ("\u2066\u2069\u061c\u200f", r"\u2066\u2069\u061c\u200f"),
+        ("a\u200bb\u00adc\ufeffd", r"a\u200bb\xadc\ufeffd"),
+        ("one\u2028two\u2029", r"one\u2028two\u2029"),
+        ("\r\n", "\\r\n"),
+        ("\ud800", r"\ud800"),
+        ("\U000e0041", r"\U000e0041"),
+    ],
+)
+def test_what_has_no_glyph_is_escaped(text: str, shown: str):
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["naïve 漢字\u3000全角", "\u00a0", "\u0645\u06cc\u200c\u062e", "👩\u200d🔬", "é\u0301", "a\tb\n"]
+)
+def test_what_people_write_stays(text: str):
+    assert printable(text) == text
+
+
+@given(st.text())
+def test_nothing_is_left_that_has_no_glyph(text: str):
+    left = {unicodedata.category(char) for char in printable(text, keep="")} & {
+        "Cc",
+        "Cf",
+        "Cn",
+        "Co",
+        "Cs",
+        "Zl",
+        "Zp",
+    }
+    assert left <= ({"Cf"} if set(text) & {"\u200c", "\u200d"} else set())
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"), (999_999, "999,999"), (1_000_000, "1M"), (1_234_567, "1.23M"), (900 * 10**9, "900B"),
+        (15 * 10**12, "15T"), (12_345 * 10**12, "12,345T"),
+    ],
+)  # fmt: skip
+def test_numbers_fit_eight_columns(number, text):
+    assert short(number) == text
+    assert len(text) <= 8
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "said"),
+    [(0, "0 bytes"), (1, "1 byte"), (1000, "1 kB"), (1_234_567_890, "1.23 GB"), (5 * 10**15, "5,000 TB")],
+)
+def test_sizes_have_three_digits(num_bytes: int, said: str):
+    assert size(num_bytes) == said

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokenloom import IndexedDatasetBuilder, build_catalogue
+from tokenloom import IndexedDatasetBuilder
 from tokenloom.cli import main
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -24,48 +26,6 @@ def report(tmp_path, capsys):
         return status, path.read_text() if path.exists() else "", sections, err
 
     return written
-
-
-@pytest.mark.parametrize(
-    ("documents", "finding"),
-    [
-        ([], "There is no document at all."),
-        ([0] * 3, "No document has a token."),
-        ([1], None),
-        ([500], None),
-        ([1] * 200, None),
-        ([1] * 50 + [900], "Document 50 alone holds 94.7% of all tokens."),
-    ],
-)
-def test_tiny_and_lopsided_data(write_pair, report, documents, finding):
-    status, page, sections, _ = report(write_pair(documents))
-    assert status == 0
-    assert finding is None or finding in page
-    assert "Without a manifest, nobody knows what" in page
-    assert all(each["error"] is None for each in sections.values())
-
-
-def test_images_and_texts(tmp_path, report):
-    with IndexedDatasetBuilder(f"{tmp_path}/mixed.bin", dtype=np.int32, multimodal=True) as builder:
-        for _ in range(20):
-            builder.add_document([1, 2, 3] * 30 + [9] * 4, [90, 4], modes=[0, 1])
-        builder.finalize(f"{tmp_path}/mixed.idx")
-    status, page, sections, _ = report(f"{tmp_path}/mixed")
-    assert status == 0
-    assert sections["shown-documents"]["made"]
-    assert "tokens of mode 1, no image" in page
-
-
-def test_many_documents_make_no_larger_page(tmp_path, report):
-    rng = np.random.default_rng(1)
-    lengths = rng.integers(1, 30, 300_000, dtype=np.int32)
-    with IndexedDatasetBuilder(f"{tmp_path}/many.bin", dtype=np.uint16) as builder:
-        builder.append_block(rng.integers(0, 999, int(lengths.sum()), dtype=np.uint16), lengths)
-        builder.finalize(f"{tmp_path}/many.idx")
-    status, page, _, _ = report(f"{tmp_path}/many")
-    assert status == 0
-    assert "300,000 documents of " in page
-    assert len(page) < 250_000
 
 
 def test_a_damaged_index_fails_what_needs_it_and_no_more(write_pair, report):
@@ -96,16 +56,6 @@ def test_what_is_no_whole_pair_has_no_report(write_pair, report, tmp_path):
         assert report(f"{tmp_path}/open")[0] == 1  # nothing has its name yet
         builder.finalize(f"{tmp_path}/open.idx")
     assert report(f"{tmp_path}/open")[0] == 0
-
-
-def test_data_that_go_while_a_report_is_made_are_named(write_pair, report, tmp_path):
-    one, two = write_pair([30], "one"), write_pair([30], "two")
-    build_catalogue([one, two], f"{tmp_path}/all")
-    Path(f"{two}.bin").unlink()
-    status, _, sections, _ = report(f"{tmp_path}/all")
-    assert status == 1
-    assert sections["documents"]["made"]  # of which the catalogue has an index of its own
-    assert f"{two}.bin" in sections["tokens"]["error"]
 
 
 def test_a_pair_in_a_bucket_is_read_by_range(write_pair, report, bucket):

@@ -1,4 +1,4 @@
-"""One page of all sections, which holds all it needs and says what is worth a look."""
+"""One page of all sections; one that fails says so in its place."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import re
 
 import pytest
 
-from tokenloom.inspect.target import open_target
+from tokenloom.errors import DatasetFormatError
+from tokenloom.inspect.target import TargetKind, open_target
+from tokenloom.report.options import ReportOptions
 from tokenloom.report.page import page
 from tokenloom.report.section import Chart, Section, Series
+from tokenloom.report.sections import SECTIONS, ListedSection, made, made_sections, sections_of
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
 
@@ -45,12 +48,6 @@ def test_a_page_says_what_it_is_about_and_what_is_in_it(target):
     assert '<h2 id="one">One</h2><p>words</p>' in found
 
 
-def test_the_same_sections_make_the_same_bytes_without_a_time(target):
-    sections = [Section(id="one", title="One", html="", charts=[chart()])]
-    assert page(target, sections, when=None) == page(target, sections, when=None)
-    assert "<time" not in text_of(target, *sections)
-
-
 def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
     sections = [Section(id="one", title="One", html="", findings=["It is <odd>."])]
     found = text_of(target, *sections)
@@ -80,3 +77,28 @@ def test_nothing_is_loaded_and_only_what_is_named_runs(target):
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     body = re.sub(r"<(script|style)>.*?</\1>", "", found, flags=re.DOTALL)
     assert not re.search(r"\b(src|onclick|onload|action)=|https?:", body)
+
+
+def listed(make) -> ListedSection:
+    return ListedSection(id="one", title="One", kinds={TargetKind.pair}, make=make)
+
+
+def test_a_target_has_the_sections_of_its_kind(target):
+    assert [each.id for each in sections_of(target)] == [each.id for each in SECTIONS if TargetKind.pair in each.kinds]
+    found = list(made_sections(target, ReportOptions()))
+    assert [each.listed for each in found] == sections_of(target)
+    assert [each.error for each in found] == [None] * len(found)
+    assert all(each.section is None or each.section.id == each.listed.id for each in found)
+
+
+def test_a_section_that_fails_says_so_in_its_place(target):
+    def fail(*_: object) -> Section:
+        raise DatasetFormatError("`<b>` is damaged", hint="verify it")
+
+    found = made(listed(fail), target, ReportOptions())
+    assert found.error == "`<b>` is damaged\nhint: verify it"
+    assert found.section.html == (
+        '<div class="error" role="note"><p><strong>This section could not be made. </strong>'
+        "`&lt;b&gt;` is damaged</p><p>Hint: verify it</p></div>"
+    )
+    assert found.section.findings == ["One: this section could not be made: `<b>` is damaged"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.browser.fixtures import PICTURES
 from tests.corpus.jobs import preprocess
 
-from tokenloom import Run, load_tokenizer
+from tokenloom import load_tokenizer
 from tokenloom.cli import main
+
+pytestmark = pytest.mark.slow
 
 HOSTILE = (
     "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\"></p></main></body>",
@@ -73,52 +75,11 @@ def test_hostile_data_are_texts_and_nothing_is_asked_for(pages, reported):
     assert [address for address in pages.requests if not address.startswith(("file:", "data:"))] == []
 
 
-def test_paper_has_all_sections(pages, reported):
-    page = pages.open(reported)
-    path = PICTURES / "report.pdf"
-    page.pdf(path=path, prefer_css_page_size=True)
-    assert path.read_bytes().count(b"/Type /Page\n") >= 3
-    page.emulate_media(media="print")
-    assert page.locator("nav").is_hidden()
-    for title in ("Documents and tokens", "What became of the input", "Some samples", "Some documents"):
-        assert page.get_by_role("heading", name=title, exact=True).is_visible()
-
-
 def test_without_scripts_words_tables_and_sentences_on_charts_are_there(chromium, reported):
-    context = chromium.new_context(java_script_enabled=False)
-    try:
+    with chromium.driven() as browser, contextlib.closing(browser.new_context(java_script_enabled=False)) as context:
         page = context.new_page()
         page.goto(reported.as_uri())
         assert page.get_by_role("heading", name="Lengths of documents").is_visible()
         assert "Half of the documents have at most" in page.locator("main").inner_text()
         assert page.locator("canvas").count() == 0
         assert page.get_by_role("row", name="longest document").is_visible()
-    finally:
-        context.close()
-
-
-def test_links_lead_to_sections(pages, reported):
-    page = pages.open(reported)
-    page.locator("nav").get_by_role("link", name="The tokens").click()
-    assert page.evaluate("location.hash") == "#tokens"
-    assert page.get_by_role("heading", name="The tokens").is_visible()
-    page.locator(".findings").get_by_role("link", name="What became of the input").click()
-    assert page.evaluate("location.hash") == "#input"
-
-
-def test_a_run_looks_well(pages, tmp_path):
-    one, two = write_corpus(tmp_path, "web"), write_corpus(tmp_path, "books", num_documents=100)
-    path = tmp_path / "run.toml"
-    path.write_text(
-        f"order = 1\nseed = 3\n[sources]\n\"web<i>\" = '{one}'\nbooks = '{two}'\n"
-        '[[stages]]\nsequence_length = 128\nsamples = 600\nweights = { "web<i>" = 3, books = 1 }\n'
-        '[[stages]]\nsequence_length = 128\nsamples = 300\nweights = { "web<i>" = 1, books = 1 }\n'
-    )
-    Run.open(str(path), tokenizer=load_tokenizer("byte"))
-    words = ["--no-time", "--num-samples-shown", "1", "--global-batch-size", "8", "--tokenizer", "byte"]
-    assert main(["report", str(path), "-o", str(tmp_path / "run.html"), *words]) == 0
-    page = pages.open(tmp_path / "run.html")
-    assert page.locator("i").count() == 0
-    assert page.get_by_role("heading", name="Stages and blend").is_visible()
-    pages.check_accessible(page)
-    pages.picture(page, "report-run")

@@ -1,4 +1,4 @@
-"""Stages, blend, passes, and what a run never reads."""
+"""What a report says of a run: stages, passes, where tokens go, how it is shuffled."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.report.pages import locked, made, target_of, words_of
-from tests.run.folders import make_run
-from tests.run.megatrons import make, opened
+from tests.run.audit.ledgers import CHANGED, DENIED, Words
+from tests.run.folders import HEAD, make_run, write_data, write_toml
 from tests.run.small_runs import pair, segment, source
 
+from tokenloom.report.ledger_section import ledger_section
 from tokenloom.report.run_sections import held_out_section, passes_section, stages_section
+from tokenloom.report.shuffle_section import shuffle_section
+from tokenloom.run.audit.sampled_order import SampledOrder
 from tokenloom.run.lock import LockedDenial, LockedSource
+from tokenloom.run.run import Run
 
 WEB, CODE = source("web", 80), source("code", 2)
 TWO = [segment(0, 60, [1, 0]), segment(60, 40, [3, 1], stage="decay")]
@@ -37,14 +41,6 @@ def test_stages_are_told_and_the_blend_is_drawn():
     assert code[xs == 60].tolist() == [0, code[xs == 60][1]]  # a step, not a slope
 
 
-def test_steps_are_the_axis_where_samples_of_a_step_are_told():
-    found = made(stages_section, locked([WEB, CODE], TWO), global_batch_size=10)
-    [blend] = found.charts
-    assert blend.x_label == "step"
-    assert (blend.x[0], blend.x[-1]) == (0, 10)
-    assert blend.marks[0].x == 6
-
-
 def test_passes_are_drawn_and_repetition_is_told():
     found = made(passes_section, locked([WEB, CODE, source("idle", 3)], TWO))
     words = words_of(found.html)
@@ -57,22 +53,7 @@ def test_passes_are_drawn_and_repetition_is_told():
     assert passes.summary == "At the end the sources read most often have had code 5.00, web 1.12 passes."
 
 
-def test_a_run_without_an_end_is_drawn_for_a_pass_and_says_so():
-    target = locked([WEB, CODE], [segment(0, 60, [1, 0]), segment(60, None, [3, 1], stage="rest")])
-    for section in (stages_section, passes_section):
-        found = made(section, target)
-        assert "The last stage has no end: it is drawn" in words_of(found.html)
-        assert found.charts[0].x[-1] == 60 + 82
-
-
-def test_caps_that_are_reached_are_told():
-    sources = [WEB, source("code", 2, max_passes=2)]
-    found = made(passes_section, locked(sources, [segment(0, 16, [3, 1])]))
-    assert "Caps that are reached source most passes are read at position and then code 2 16 the run stops" in words_of(
-        found.html
-    )
-
-
+@pytest.mark.slow
 def test_ten_thousand_sources_have_few_lines_and_rows():
     sources = [source(f"source {number}", 50) for number in range(10_000)]
     target = locked(sources, [segment(0, 10**9, [1 + number for number in range(10_000)])], block=1024)
@@ -107,21 +88,48 @@ def test_what_is_held_out_and_denied():
     assert made(held_out_section, locked([WEB], [segment(0, 6, [1])])) is None
 
 
-def test_a_stored_order_is_not_computed_and_the_page_says_so(tmp_path):
-    run = opened(make(tmp_path))
-    before = sorted(tmp_path.iterdir())
-    found = made(stages_section, target_of(run))
-    assert "order the reference's" in words_of(found.html)
-    assert "which is stored and not computed" in words_of(found.html)
-    assert not found.charts
-    assert made(passes_section, target_of(run)) is None
-    assert sorted(tmp_path.iterdir()) == before
+def run_of(folder, stages=CHANGED, head=HEAD, eod=5) -> Run:
+    write_data(folder)
+    return Run.open(write_toml(folder, stages, head=head), tokenizer=Words(eod=eod))
 
 
-def test_what_is_no_run_has_none_of_this():
-    target = replace(locked([WEB], [segment(0, 6, [1])]), run=None)
-    assert [made(each, target) for each in (stages_section, passes_section, held_out_section)] == [None] * 3
+def test_all_counts_are_those_of_the_ledger(tmp_path):
+    run = run_of(tmp_path, CHANGED + DENIED)
+    found = made(ledger_section, target_of(run))
+    words, ledger = words_of(found.html), run.ledger()
+    tokens = ledger.total.as_json()["tokens"]
+    assert f"Where tokens go, before position {run.num_samples:,}" in words
+    assert f"tokens of the passes that were begun {tokens['offered']:,} 100%" in words
+    for name, label in (("denied", "denied"), ("dropped_tail", "dropped tail"), ("not_reached", "not reached yet")):
+        assert tokens[name]
+        assert f"{label} {tokens[name]:,} " in words
+    assert "Balance: 0 tokens and slots are not accounted for." in words
+    assert "not counted" not in words
+    web = dict(ledger.sources)["web"]
+    assert f"web {web.counts.samples:,} {web.offered:,} {web.counts.with_loss:,}" in words
 
 
-def test_a_run_in_a_folder(tmp_path):
-    assert made(stages_section, target_of(make_run(tmp_path))).charts[0].series[0].name == "web"
+def test_much_that_is_never_seen_is_a_finding(tmp_path):
+    stage = "[[stages]]\nsequence_length = 1500\nsamples = 3\nweights = { code = 1 }\n"
+    [finding] = made(ledger_section, target_of(run_of(tmp_path, stage))).findings
+    assert finding.endswith("of the tokens are never seen: dropped tail.")
+
+
+def test_sources_of_a_run_are_as_good_as_uniform(tmp_path):
+    found = made(shuffle_section, target_of(make_run(tmp_path)))
+    words = words_of(found.html)
+    assert words.count("as good as uniform") == 2
+    assert ", uniform 0.335 ± 0.018 " in words
+    assert found.findings == []
+    web, code = found.charts
+    assert (web.kind, web.title, code.title) == ("points", "Order of web", "Order of code")
+    assert 0 <= min(web.series[0].values) <= max(web.series[0].values) < 1
+
+
+def test_what_is_not_shuffled_is_a_finding(tmp_path, monkeypatch):
+    items = np.arange(1000)
+    order = SampledOrder(source="web", positions=items, items=items, num_positions=1000, num_items=1000)
+    monkeypatch.setattr("tokenloom.report.shuffle_section.sampled_source", lambda *_, **__: order)
+    found = made(shuffle_section, target_of(make_run(tmp_path)))
+    assert found.findings[0] == "The order of web: not shuffled."
+    assert len(found.charts[0].x) == 800

@@ -1,4 +1,4 @@
-"""Sections and charts as data."""
+"""Sections and charts as data, and shares and durations in words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
-from tokenloom.report.section import Chart, Mark, Section, Series
+from tokenloom.report.section import Chart, Mark, Series
+from tokenloom.report.thinning import thinned
+from tokenloom.report.words import duration, share
 
 
 def chart(**changes) -> Chart:
@@ -39,65 +44,43 @@ def test_a_chart_as_json_is_what_pages_read():
     }
 
 
-def test_values_of_x_may_have_a_unit():
-    assert chart(x_unit="tokens").as_json()["x"] == {
-        "label": "position",
-        "scale": "linear",
-        "values": [0, 10, 20],
-        "unit": "tokens",
-    }
-
-
 def test_what_is_no_number_is_null():
     values = np.array([np.nan, np.inf, 1 / 3])
     written = json.dumps(chart(series=[Series("web", values)]).as_json()["series"], allow_nan=False)
     assert written == '[{"name": "web", "values": [null, null, 0.3333333]}]'
 
 
-def test_what_has_no_logarithm_is_a_gap_on_a_log_scale():
-    made = chart(
-        x=[0, 1, 8], x_scale="log", y_scale="log", series=[Series("a", [1, 0, -4]), Series("b", [0.0, 2.5, 1])]
-    )
-    shown = made.as_json()
-    assert shown["x"]["values"] == [0, 1, 8]
-    assert [each["values"] for each in shown["series"]] == [[1, None, None], [None, 2.5, 1]]
+def test_every_stretch_keeps_its_least_and_greatest_value():
+    ys = np.array([5, 1, 9, 5, 5, 5, 7, 2, 5, 5])
+    xs, kept = thinned(np.arange(10), ys, most=6)
+    assert xs.tolist() == [0, 1, 2, 6, 7, 9]
+    assert kept.tolist() == [5, 1, 9, 7, 2, 5]
 
 
-def test_positions_of_long_runs_keep_their_digits():
-    assert chart(x=np.array([0, 1, 10**15 + 1])).as_json()["x"]["values"] == [0, 1, 10**15 + 1]
-    assert chart(x=np.array([0.0, 1.0, 1e15 + 1])).as_json()["x"]["values"] == [0, 1, 10**15 + 1]
+@given(
+    ys=arrays.arrays(np.float64, st.integers(1, 300), elements=st.floats(-9, 9) | st.just(float("nan"))),
+    most=st.integers(4, 40),
+)
+def test_bounds_first_and_last_are_kept(ys: np.ndarray, most: int):
+    xs, kept = thinned(np.arange(len(ys)), ys, most=most)
+    assert len(xs) <= most
+    assert (xs[0], xs[-1]) == (0, len(ys) - 1)
+    assert (np.diff(xs) > 0).all()
+    np.testing.assert_array_equal(kept, ys[xs])
+    if not np.isnan(ys).all():
+        assert (np.nanmin(kept), np.nanmax(kept)) == (np.nanmin(ys), np.nanmax(ys))
 
 
-def test_many_points_are_thinned_and_the_note_says_so():
-    values = np.zeros(5000)
-    values[1234] = 1.0
-    shown = chart(x=np.arange(5000), series=[Series("web", values)], note="Exact.").as_json(most=100)
-    assert len(shown["x"]["values"]) == len(shown["series"][0]["values"]) <= 100
-    assert 1 in shown["series"][0]["values"]
-    assert shown["note"].startswith("Exact. ")
-    assert "of 5,000 points are drawn" in shown["note"]
+@pytest.mark.parametrize(
+    ("part", "whole", "words"),
+    [(0, 0, "0%"), (0, 5, "0%"), (5, 5, "100%"), (1, 8, "12.5%"), (1, 10**9, "<0.1%"), (10**9 - 1, 10**9, ">99.9%")],
+)
+def test_shares_are_not_rounded_to_nothing_or_all(part, whole, words):
+    assert share(part, whole) == words
 
 
-def test_a_cloud_is_thinned_evenly_and_bars_stay():
-    shown = chart(kind="points", x=np.arange(9), series=[Series("web", np.arange(9))]).as_json(most=3)
-    assert shown["x"]["values"] == [0, 4, 8]
-    bars = chart(kind="bars", x=np.arange(10), series=[Series("web", np.arange(9))]).as_json(most=3)
-    assert len(bars["x"]["values"]) == 10
-    assert bars["note"] == ""
-
-
-@pytest.mark.parametrize("kind", ["lines", "bars"])
-def test_a_value_belongs_to_every_x(kind: str):
-    with pytest.raises(AssertionError, match="web has not"):
-        chart(kind=kind, series=[Series("web", [1.0])])
-
-
-def test_a_section_as_json_has_its_charts():
-    made = Section(id="run", title="The run", html="<p>words</p>", charts=[chart()], findings=["It is odd."])
-    assert made.as_json() == {
-        "id": "run",
-        "title": "The run",
-        "html": "<p>words</p>",
-        "charts": [chart().as_json()],
-        "findings": ["It is odd."],
-    }
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0.0 s"), (59, "59 s"), (61, "1 min"), (5400, "1.5 h"), (3 * 86400, "3.0 days")]
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words

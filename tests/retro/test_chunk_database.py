@@ -6,15 +6,14 @@ import os
 import pickle
 import re
 
-import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.retro.projects import CHUNK_LENGTH, chunks_of, write_chunks
 from tests.support import EOD, random_documents, write_corpus
 
-from tokenloom.errors import ChangedFileError, ConfigError, DatasetFormatError, TokenizerError
+from tokenloom.errors import DatasetFormatError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.retro.chunk_database import DBDataset
 
@@ -58,18 +57,6 @@ def test_chunks_are_filled_up_with_the_token_that_ends_documents(database):
     assert database[0]["text"].dtype == np.int64
 
 
-def test_chunks_beyond_the_end_are_index_errors(database):
-    assert len(list(database)) == 8
-    for number in (8, -9):
-        with pytest.raises(IndexError, match=rf"^chunk {number} of `.*train.hdf5` was asked for, but it has 8$"):
-            database[number]
-    for number in (8, -2):
-        with pytest.raises(IndexError, match=rf"^chunk {number} of "):
-            database.gather([0, number])
-        with pytest.raises(IndexError, match=rf"^chunk {number} of "):
-            database.following(np.array([0, number]), 2)
-
-
 def test_many_are_gathered_in_any_order_and_shape(database):
     found = database.gather(np.array([[7, -1, 0], [0, 6, -1]]))
     assert found.shape == (2, 3, 4)
@@ -90,26 +77,6 @@ def test_what_follows_ends_with_the_document(database):
     assert database.following(ids, 1).tolist() == ids[..., None].tolist()
 
 
-def test_documents_of_equal_number_in_other_data_sets_are_others(pairs):
-    database = with_rows(pairs, [(0, 0, 0, 4, 4), (1, 0, 0, 4, 4)])
-    assert database.following(np.array([0]), 2).tolist() == [[0, -1]]
-    assert database.documents_of(np.array([1, 0])).tolist() == [[1, 0], [0, 0]]
-
-
-def test_chunks_that_were_left_out_are_passed_over(pairs):
-    database = with_rows(pairs, [(0, 4, 0, 4, 4), (0, 4, 8, 9, 1)])
-    assert database.following(np.array([0]), 2).tolist() == [[0, 1]]
-
-
-def test_a_database_without_chunks_has_none(pairs):
-    database = with_rows(pairs, [])
-    assert (len(database), list(database)) == (0, [])
-    assert database.gather([-1]).tolist() == [[EOD] * 4]
-    assert database.following(np.array([-1]), 2).tolist() == [[-1, -1]]
-    database.check()
-
-
-@settings(max_examples=30)
 @given(data=st.data())
 def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -130,15 +97,6 @@ def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
     database.check()
 
 
-def test_an_array_of_h5py_is_mapped(tmp_path, pairs):
-    path = tmp_path / "train.hdf5"
-    write_chunks(path, ROWS)
-    with h5py.File(path) as file:
-        database = DBDataset(os.fspath(path), pairs, file["chunks"], CHUNK_LENGTH, EOD)
-    assert database[1]["text"].tolist() == [5, 9, 9, 9]
-    assert not database.chunks.flags.owndata
-
-
 def test_a_pickled_copy_maps_the_file_again(database, pairs):
     pickled = pickle.dumps(database)
     copy = pickle.loads(pickled)
@@ -148,28 +106,11 @@ def test_a_pickled_copy_maps_the_file_again(database, pairs):
     assert pickle.loads(pickle.dumps(in_memory)).chunks.tolist() == in_memory.chunks.tolist()
 
 
-def test_places_of_chunks_are_loaded_at_once(database):
-    database.load_doc_tuples()
-    assert database.doc_tuples.dtype == np.uint32
-    assert database.doc_tuples.tolist() == [list(row[:2]) for row in ROWS]
-
-
-def test_a_file_that_was_truncated_is_found_out(tmp_path, pairs):
-    path = os.fspath(tmp_path / "train.hdf5")
-    write_chunks(path, ROWS * 1000)
-    database = DBDataset.open(path, pairs, chunk_length=CHUNK_LENGTH, eod_token_id=EOD)
-    os.truncate(path, 4096)
-    with pytest.raises(ChangedFileError, match="was truncated while it was mapped"):
-        database.gather([7999])
-
-
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ((2, 0, 0, 4, 4), "chunk 1 of `db`: expected one of 2 data sets, found number 2"),
         ((0, 0, 0, 5, 5), "chunk 1 of `db`: expected 1 to 4 tokens, found tokens [0, 5)"),
-        ((0, 0, 4, 4, 0), "chunk 1 of `db`: expected 1 to 4 tokens, found tokens [4, 4)"),
-        ((0, 0, 5, 4, 0), "chunk 1 of `db`: expected 1 to 4 tokens, found tokens [5, 4)"),
         ((0, 5, 0, 4, 4), "`db` names chunks that `{books}` does not have: sequence 5 "),
         ((0, 1, 0, 3, 3), "`db` names chunks that `{books}` does not have: tokens [0, 3) of sequence 1 "),
         ((1, 2**32 - 1, 0, 3, 3), "`db` names chunks that `{web}` does not have: sequence 4294967295 "),
@@ -190,44 +131,3 @@ def test_tokens_beyond_the_vocabulary_are_told(pairs):
         database.gather([0, 6, 3])
     with pytest.raises(TokenizerError, match=r"made with another tokenizer|built with another tokenizer"):
         database.check()
-
-
-def test_another_token_that_ends_documents_is_told(pairs):
-    made_with_another = [*chunks_of(BOOKS, eod=7), *chunks_of(WEB, dataset=1, eod=7)]
-    with pytest.raises(
-        TokenizerError,
-        match=r"^chunk 1 of `db`: expected it to end before the end-of-document token 9 of document 0 of `.*books",
-    ):
-        with_rows(pairs, made_with_another).check()
-    with_rows(pairs, made_with_another, eod_token_id=7).check()
-
-
-def test_a_document_may_hold_the_token_that_ends_it_twice(tmp_path):
-    documents = [[1, EOD, EOD], [EOD, EOD]]
-    pairs = [IndexedDataset(write_corpus(tmp_path / "twice", documents))]
-    database = with_rows(pairs, chunks_of(documents))
-    database.check()
-    assert [chunk["text"].tolist() for chunk in database] == [[1, 9, 9, 9], [9, 9, 9, 9]]
-
-
-@pytest.mark.parametrize("chunks", [np.zeros((3, 4), np.uint32), np.zeros(5, np.uint32), None])
-def test_what_is_no_table_of_chunks_is_refused(pairs, chunks):
-    with pytest.raises(ConfigError, match=r"^expected chunks with 5 columns \(dataset, document, start, stop,"):
-        DBDataset("db", pairs, chunks, CHUNK_LENGTH, EOD)
-
-
-def test_lengths_and_tokens_are_checked(pairs):
-    with pytest.raises(ConfigError, match="chunk_length"):
-        with_rows(pairs, ROWS, chunk_length=0)
-    with pytest.raises(ConfigError, match="eod_token_id"):
-        with_rows(pairs, ROWS, eod_token_id=None)
-
-
-def test_data_sets_of_other_classes_are_asked_for_each_chunk(pairs):
-    class Shifted:
-        def get(self, idx, offset=0, length=None):
-            return np.asarray(pairs[0].get(idx, offset, length)) + 100
-
-    database = with_rows([Shifted(), pairs[1]], ROWS)
-    assert database.gather([1, 6]).tolist() == [[105, 9, 9, 9], [30, 31, 32, 33]]
-    database.check()

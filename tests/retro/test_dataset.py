@@ -6,11 +6,10 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
 from tests.retro.projects import CHUNK_LENGTH, split_datasets, write_neighbors, write_project
 from tests.support import EOD, equal_samples
 
-from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.errors import ConfigError
 from tokenloom.retro.block_files import BlockPathMap
 from tokenloom.retro.dataset import RetroDataset
 from tokenloom.retro.gpt_chunks import GPTChunkDataset
@@ -61,9 +60,7 @@ def test_neighbors_come_with_what_follows_them_in_their_document(tmp_path):
     assert first["text"].tolist() == dataset.sample_dataset[0]["text"].tolist()
 
 
-@pytest.mark.parametrize("retrieved", [1, 2, 3])
-@pytest.mark.parametrize("num_neighbors", [1, 3])
-@pytest.mark.parametrize("block_size", [1, 3, 100])
+@pytest.mark.parametrize(("retrieved", "num_neighbors", "block_size"), [(1, 3, 1), (2, 1, 3), (3, 3, 100)])
 def test_samples_are_those_of_the_slow_twin(tmp_path, retrieved, num_neighbors, block_size):
     dataset, neighbors = make(
         tmp_path, num_samples=4, retrieved=retrieved, num_neighbors=num_neighbors, block_size=block_size
@@ -80,7 +77,7 @@ def test_samples_are_those_of_the_slow_twin(tmp_path, retrieved, num_neighbors, 
             assert sample["neighbor_tokens"][chunk, neighbor, place].tolist() == expected
 
 
-@pytest.mark.parametrize("prefixes", [["books"], ["books", "more", "again"]])
+@pytest.mark.parametrize("prefixes", [pytest.param(["books"], marks=pytest.mark.slow), ["books", "more", "again"]])
 def test_every_way_to_samples_gives_the_same(tmp_path, prefixes):
     dataset, _ = make(tmp_path, prefixes=prefixes, num_samples=7)
     assert "worker processes give the samples" in check_dataset(dataset).passed
@@ -94,15 +91,6 @@ def test_every_way_to_samples_gives_the_same(tmp_path, prefixes):
     assert equal_samples(pickle.loads(pickle.dumps(dataset)).batch([5, 1]), dataset.batch([5, 1]))
 
 
-def test_samples_that_name_their_documents_come_one_by_one(tmp_path):
-    dataset, _ = make(tmp_path, prefixes=["books", "more"], return_document_ids=True)
-    sample = dataset[1]
-    assert list(sample) == ["dataset_id", "text", "document_ids", "neighbor_chunks", "neighbor_tokens"]
-    assert [list(each) for each in dataset.__getitems__([1, 0])] == [list(sample)] * 2
-    with pytest.raises(ConfigError, match=r"make no batch|differ in names or shapes"):
-        dataset.batch([0, 1, 2, 3])
-
-
 def test_samples_after_those_with_neighbors_are_the_first_again(tmp_path):
     dataset, _ = make(tmp_path, num_samples=5, queried=3)
     assert len(dataset) >= 5
@@ -110,28 +98,6 @@ def test_samples_after_those_with_neighbors_are_the_first_again(tmp_path):
     assert equal_samples(dataset.batch([4, 3]), dataset.batch([1, 0]))
     last = (len(dataset) - 1) % 3
     assert equal_samples(dataset[-1], dataset[last])
-
-
-def test_a_loader_of_torch_gives_tensors(tmp_path):
-    dataset, _ = make(tmp_path)
-    batch = next(iter(torch.utils.data.DataLoader(dataset, batch_size=4)))
-    assert {name: list(tensor.shape) for name, tensor in batch.items()} == {
-        "text": [4, 9],
-        "neighbor_chunks": [4, 2, 2, 2],
-        "neighbor_tokens": [4, 2, 2, 8],
-    }
-    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
-
-
-def test_an_item_of_a_users_own_is_asked(tmp_path):
-    class Marked(RetroDataset):
-        def __getitem__(self, sample_idx):
-            return {**super().__getitem__(sample_idx), "mark": np.array(sample_idx)}
-
-    dataset, _ = make(tmp_path)
-    dataset.__class__ = Marked
-    assert dataset.batch([2, 1])["mark"].tolist() == [2, 1]
-    assert dataset.sample(2)["mark"] == 2
 
 
 def test_positions_that_are_not_there_are_told(tmp_path):
@@ -143,34 +109,3 @@ def test_positions_that_are_not_there_are_told(tmp_path):
                 ask()
     with pytest.raises(ConfigError, match="found None"):
         dataset.batch([0, None])
-
-
-def test_neighbors_of_fewer_samples_are_told_when_they_are_asked_for(tmp_path):
-    dataset, _ = make(tmp_path, neighbors=[[0, 1]] * 6)
-    assert dataset[2]["neighbor_chunks"].shape == (2, 2, 2)
-    with pytest.raises(DatasetFormatError, match="expected neighbors of chunk 6, found those of 6"):
-        dataset[3]
-
-
-def test_neighbors_beyond_the_database_are_told(tmp_path):
-    dataset, _ = make(tmp_path, neighbors=[[0, 1], [2, 6], *[[0, 1]] * 6])
-    with pytest.raises(DatasetFormatError, match=r"expected neighbors below 6, .*, found \[2, 6\] of chunk 1\n"):
-        dataset.batch([3, 0])
-
-
-@pytest.mark.parametrize("name", ["num_queried_samples", "num_neighbors", "num_retrieved_chunks", "block_size"])
-def test_numbers_must_be_positive(tmp_path, name):
-    dataset, _ = make(tmp_path)
-    settings = {
-        "num_queried_samples": 1,
-        "num_neighbors": 1,
-        "num_retrieved_chunks": 1,
-        "block_size": 3,
-        "db_dataset": dataset.db_dataset,
-        "chunk_dataset": dataset.chunk_dataset,
-        "neighbor_path_map": dataset.neighbor_path_map,
-    }
-    with pytest.raises(ConfigError, match=name):
-        RetroDataset(**{**settings, name: 0})
-    with pytest.raises(ConfigError, match="expected files of neighbors of 4 chunks, found 3"):
-        RetroDataset(**{**settings, "block_size": 4})

@@ -1,129 +1,48 @@
-"""What an embedder is, how one is named, and what is said of answers that no index can take."""
+"""Embedders, and the texts and vectors of chunks."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
-import torch
+from tests.retro.making import EOD, LetterEmbedder, letters, maker
+from tests.support import write_corpus
+from tokenizers import Tokenizer
 
-from tokenloom import ConfigError, MissingExtraError
-from tokenloom.retro.embedders import Embedder, as_embedder, check_embeddings, embeddings_of, token_counts_of
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.optional import folder_of
+from tokenloom.retro.embedders import Embedder, as_embedder, embeddings_of, token_counts_of
+from tokenloom.retro.word_llama import WordLlama
+
+pytestmark = pytest.mark.slow
 
 
-def letters(texts):
+def count_letters(texts):
     """Counts the letters a to d of each text."""
     return np.array([[text.count(letter) for letter in "abcd"] for text in texts], dtype=np.float32)
 
 
-class Answering:
-    """An embedder of width 4 that answers as it is told."""
-
-    name = "answering"
-    dimension = 4
-
-    def __init__(self, vectors=None, counts=None):
-        self.vectors, self.counts = vectors, counts
-
-    def embed(self, texts, /):
-        return self.vectors
-
-    def count_tokens(self, texts, /):
-        return self.counts
-
-
 def test_a_function_is_an_embedder():
-    embedder = as_embedder(letters)
+    embedder = as_embedder(count_letters)
     assert isinstance(embedder, Embedder)
-    assert (embedder.name, embedder.dimension) == (f"{__name__}.letters", 4)
+    assert (embedder.name, embedder.dimension) == (f"{__name__}.count_letters", 4)
     assert embeddings_of(embedder, ["abba", ""]).tolist() == [[2, 2, 0, 0], [0, 0, 0, 0]]
     assert token_counts_of(embedder, ["one two  three", " ", ""]).tolist() == [3, 0, 0]
-    assert repr(embedder) == f"FunctionEmbedder('{__name__}.letters', dimension=4)"
-
-
-def test_an_embedder_stays_what_it_is():
-    embedder = Answering()
-    assert as_embedder(embedder) is embedder
-
-
-def test_vectors_may_be_tensors():
-    embedder = as_embedder(lambda texts: torch.ones(len(texts), 3), name="ones")
-    found = embeddings_of(embedder, ["a", "b"])
-    assert type(found) is np.ndarray
-    assert found.tolist() == [[1, 1, 1], [1, 1, 1]]
-
-
-def test_without_texts_nothing_is_asked():
-    embedder = Answering()
-    assert embeddings_of(embedder, []).shape == (0, 4)
-    assert token_counts_of(embedder, []).shape == (0,)
-
-
-def test_vectors_that_lie_scattered_come_in_a_row():
-    embedder = Answering(np.arange(16, dtype=np.float32).reshape(4, 4)[::2])
-    assert embeddings_of(embedder, ["a", "b"]).flags.c_contiguous
-
-
-GOOD = np.zeros((2, 4), dtype=np.float32)
-
-WRONG_VECTORS = {
-    "found list": [[0.0] * 4] * 2,
-    "found float64 of shape [2, 4]": GOOD.astype(np.float64),
-    "found int64 of shape [2, 4]": GOOD.astype(np.int64),
-    "found float16 of shape [2, 4]": GOOD.astype(np.float16),
-    "found shape [2, 5]": np.zeros((2, 5), dtype=np.float32),
-    "found shape [1, 4]": GOOD[:1],
-    "found shape [3, 4]": np.zeros((3, 4), dtype=np.float32),
-    "found shape [8]": GOOD.reshape(-1),
-    "found shape [1, 2, 4]": GOOD[None],
-}
-
-
-@pytest.mark.parametrize("found", WRONG_VECTORS)
-def test_vectors_of_another_kind_are_refused(found):
-    with pytest.raises(ConfigError) as caught:
-        embeddings_of(Answering(WRONG_VECTORS[found]), ["a", "b"])
-    assert caught.value.message.startswith("embedder `answering`: expected ")
-    assert caught.value.message.endswith(found)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_refused(value):
-    vectors = GOOD.copy()
-    vectors[1, 3] = value
-    with pytest.raises(ConfigError, match=f"`answering`: expected finite numbers, found {value} in vector 1 of 2"):
-        embeddings_of(Answering(vectors), ["a", "b"])
-
-
-def test_infinities_of_both_signs_do_not_hide_each_other():
-    vectors = np.array([[0, 0], [np.inf, -np.inf]], dtype=np.float32)
-    with pytest.raises(ConfigError, match="index: expected finite numbers, found inf in vector 1 of 2"):
-        check_embeddings(vectors, 2, where="index")
-
-
-def test_the_largest_numbers_are_finite():
-    check_embeddings(np.full((9, 2), np.finfo(np.float32).max), 2, where="index")
-
-
-WRONG_COUNTS = {
-    "expected integers of shape [2] as counts of tokens, found float64 of shape [2]": [1.0, 2.0],
-    "expected integers of shape [2] as counts of tokens, found bool of shape [2]": [True, True],
-    "expected integers of shape [2] as counts of tokens, found int64 of shape [1]": [1],
-    "expected counts of tokens from 0 on, found -4 for text 1": [1, -4],
-}
-
-
-@pytest.mark.parametrize("message", WRONG_COUNTS)
-def test_counts_of_another_kind_are_refused(message):
-    with pytest.raises(ConfigError) as caught:
-        token_counts_of(Answering(counts=np.array(WRONG_COUNTS[message])), ["a", "b"])
-    assert caught.value.message == f"embedder `answering`: {message}"
+    assert repr(embedder) == f"FunctionEmbedder('{__name__}.count_letters', dimension=4)"
 
 
 WRONG_SOURCES = {
     "expected the name of an embedder, found 'word2vec'": "word2vec",
     "expected an embedder, a function of texts or a name, found 5": 5,
-    "expected an embedder, a function of texts or a name, found <class": Answering,
-    "expected `name` beside a function that has none of its own": lambda texts: letters(texts),
+    "expected an embedder, a function of texts or a name, found <class": LetterEmbedder,
+    "expected `name` beside a function that has none of its own": lambda texts: count_letters(texts),
     "expected the folder or the name of a model after `bert:`, found none": "bert",
     "expected 64, 128, 256 as the dimension of `wordllama`, found 100": "wordllama:100",
     "the dimension of `wordllama` is no whole number": "wordllama:all",
@@ -137,28 +56,100 @@ def test_what_is_no_embedder_is_refused(message):
     assert message in str(caught.value)
 
 
+TEXTS = [
+    "A chunk of a document, cut at 64 tokens.",
+    "def chunk(document):\n    return document[:64]\n",
+    "",
+    "\x00",
+    "Ein Stück eines Dokuments — 文書の一部 🙂",
+    "word " * 3000,
+    "x",
+]
+
+FOLDER = folder_of("wordllama", extra="retro")
+
+THEIRS = """
+import json, sys
+from pathlib import Path
+from safetensors import safe_open
+from wordllama import WordLlama, WordLlamaInference
+folder = Path(sys.argv[1])
+with safe_open(folder / "weights/l2_supercat_256.safetensors", framework="np") as file:
+    weights = file.get_tensor("embedding.weight")
+tokenizer = WordLlama.load_tokenizer(folder / "tokenizers/l2_supercat_tokenizer_config.json")
+texts = json.load(sys.stdin)
+print(json.dumps(WordLlamaInference(weights, tokenizer).embed(texts, norm=True).tolist()))
+"""
+
+OFFLINE = """
+import sys
+def refuse(event, arguments):
+    if event.startswith("socket."):
+        raise RuntimeError(event)
+sys.addaudithook(refuse)
+from tokenloom.retro.embedders import as_embedder
+print(as_embedder("wordllama").embed(["a text"]).shape, "wordllama" in sys.modules, "requests" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return WordLlama()
+
+
+def test_vectors_are_means_of_those_of_tokens(embedder):
+    tokenizer = Tokenizer.from_file(os.path.join(FOLDER, "tokenizers", "l2_supercat_tokenizer_config.json"))
+    tokenizer.no_padding()
+    for text, vector, count in zip(TEXTS, embedder.embed(TEXTS), embedder.count_tokens(TEXTS), strict=True):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert count == len(ids)
+        mean = embedder._vectors[ids].astype(np.float64).mean(axis=0) if ids else np.zeros(256)
+        length = np.sqrt((mean**2).sum()) or 1
+        assert np.allclose(vector, mean / length, rtol=0, atol=1e-6)
+
+
+def test_it_never_goes_online():
+    found = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "(1, 256) False False"
+
+
+def test_vectors_are_those_of_the_library(embedder):
+    """The library's own code, given the paths of its files: what it would look for lies elsewhere."""
+    texts = [text for text in TEXTS if text]
+    found = subprocess.run(
+        [sys.executable, "-c", THEIRS, FOLDER], input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
+    assert np.allclose(embedder.embed(texts), np.array(json.loads(found.stdout)), rtol=0, atol=1e-6)
+
+
+class Wrong(LetterEmbedder):
+    """Returns what it is given."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def embed(self, texts, /):
+        return self.found
+
+    def count_tokens(self, texts, /):
+        return self.found
+
+
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("found", "message"),
     [
-        (lambda texts: np.zeros(4), "expected one vector for one text, found shape [4]"),
-        (lambda texts: np.zeros((1, 0)), "expected one vector for one text, found shape [1, 0]"),
-        (lambda texts: [[1.0]], "expected an array, found list"),
+        (np.full((1, 16), np.nan, dtype=np.float32), "expected finite numbers, found nan in vector 0 of 1"),
+        (np.zeros((1, 15), dtype=np.float32), r"expected float32 of shape \[1, 16\], found shape \[1, 15\]"),
+        (np.zeros((1, 16)), r"expected float32 of shape \[1, 16\], found float64"),
+        (None, "embedder `letters`: expected an array, found NoneType"),
     ],
 )
-def test_a_function_without_vectors_is_refused(function, message):
-    with pytest.raises(ConfigError) as caught:
-        as_embedder(function, name="mine")
-    assert caught.value.message == f"embedder `mine`: {message}"
+def test_an_embedder_that_answers_otherwise_is_told(found: object, message: str):
+    with pytest.raises(ConfigError, match=message):
+        replace(maker(), embedder=Wrong(found)).embed(["abc"])
 
 
-def test_an_embedder_without_a_width_is_refused():
-    embedder = Answering()
-    embedder.dimension = 0
-    with pytest.raises(ConfigError, match="expected the dimension of embedder `answering` of at least 1, found 0"):
-        as_embedder(embedder)
-
-
-def test_a_missing_library_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match="`transformers` is not installed"):
-        as_embedder("bert:bert-base-uncased")
+def test_what_ends_or_fills_a_chunk_is_no_text(tmp_path: Path):
+    assert maker().texts(np.array([[1, 2, EOD, EOD], [EOD] * 4])) == ["ab", ""]
+    pair = IndexedDataset(write_corpus(tmp_path / "corpus", [letters("abcdef"), letters("xy")]))
+    assert maker().span_texts(pair, np.array([[1, 0, 2], [0, 4, 7], [0, 0, 4]])) == ["xy", "ef", "abcd"]

@@ -9,9 +9,11 @@ import pytest
 from tests.retro.making import letters, project_of
 from tests.support import write_corpus
 
-from tokenloom.errors import ConfigError, DatasetNotFoundError, OutputExistsError
+from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.retro.linked_data import linked_data
 from tokenloom.retro.project import RetroProject
+
+pytestmark = pytest.mark.slow
 
 
 def pair(path: Path, text: str) -> str:
@@ -41,12 +43,6 @@ def test_pairs_outside_are_linked_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert linked_data(made, [made.data_prefix("books")]) == ((None, "books"),)
 
 
-def test_a_folder_shares_its_weight_by_tokens(tmp_path: Path):
-    pair(tmp_path / "all" / "a", "aaa")
-    pair(tmp_path / "all" / "b", "b" * 11)
-    assert linked_data(RetroProject(tmp_path / "project"), ["8", str(tmp_path / "all")]) == ((2.0, "a"), (6.0, "b"))
-
-
 def test_another_pair_of_the_same_name_is_refused_and_nothing_is_linked(tmp_path: Path):
     made = project_of(tmp_path / "project", books=[letters("a")])
     other = pair(tmp_path / "other" / "books", "b")
@@ -57,18 +53,3 @@ def test_another_pair_of_the_same_name_is_refused_and_nothing_is_linked(tmp_path
     with pytest.raises(ConfigError, match=r"expected data sets of different names, found `.*other/new` and `.*third"):
         linked_data(made, ["1", new, "1", third])
     assert sorted(os.listdir(made.data_folder)) == ["books.bin", "books.idx"]
-
-
-@pytest.mark.parametrize(
-    ("entries", "error", "message"),
-    [
-        (["BOOKS", "WEB"], ConfigError, "expected a weight before each of 2 data sets, found none"),
-        (["1", "none"], DatasetNotFoundError, "none"),
-        (["0", "BOOKS"], ConfigError, "0"),
-    ],
-)
-def test_what_is_wrong_is_said(tmp_path: Path, entries: list[str], error: type[Exception], message: str):
-    paths = {"BOOKS": pair(tmp_path / "books", "a"), "WEB": pair(tmp_path / "web", "b")}
-    with pytest.raises(error, match=message):
-        linked_data(RetroProject(tmp_path / "project"), [paths.get(entry, entry) for entry in entries])
-    assert not (tmp_path / "project").exists()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import pickle
 import re
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.retro.projects import write_neighbors
 
-from tokenloom.errors import ChangedFileError, ConfigError, DatasetFormatError, StorageError
+from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.retro.block_files import BlockPathMap
 from tokenloom.retro.neighbor_table import NeighborTable
 
@@ -52,21 +50,6 @@ def test_block_size_and_order_do_not_matter(tmp_path_factory, data):
     assert table.rows(ids).tolist() == neighbors[ids, :3].tolist()
 
 
-def test_a_pickled_copy_maps_the_files_again(folder):
-    table = open_table(folder)
-    table.rows([0])
-    assert pickle.loads(pickle.dumps(table)).rows([4, 1]).tolist() == [[7, 0], [0, -1]]
-
-
-def test_the_map_of_the_reference_does_as_well(folder):
-    class TheirMap:
-        def __init__(self, blocks):
-            self.block_path_map, self.block_size = blocks.block_path_map, blocks.block_size
-
-    blocks = TheirMap(BlockPathMap.from_dir(os.fspath(folder), 2))
-    assert NeighborTable(blocks, num_neighbors=1, num_database_chunks=8).rows([2]).tolist() == [[5]]
-
-
 @pytest.mark.parametrize("number", [5, -1])
 def test_chunks_without_neighbors_are_told(folder, number):
     with pytest.raises(DatasetFormatError, match=f"expected neighbors of chunk {number}, found those of 5\n"):
@@ -86,20 +69,6 @@ def test_neighbors_beyond_the_database_are_told(tmp_path, wrong):
         table.rows([0, 3])
 
 
-def test_a_missing_file_is_told(folder):
-    os.remove(folder / "00002-00004.hdf5")
-    with pytest.raises(StorageError, match=r"expected a block from 2 on \(a block is missing\), found `00004-00005"):
-        open_table(folder)
-
-
-def test_a_file_that_goes_away_is_told(folder):
-    table = open_table(folder)
-    os.remove(folder / "00002-00004.hdf5")
-    assert table.rows([0]).tolist() == [[3, 1]]
-    with pytest.raises(StorageError, match=r"cannot open `.*00002-00004.hdf5`: No such file"):
-        table.rows([0, 2])
-
-
 def test_a_truncated_file_is_told(folder):
     path = folder / "00002-00004.hdf5"
     os.truncate(path, os.path.getsize(path) - 1)
@@ -107,30 +76,3 @@ def test_a_truncated_file_is_told(folder):
     for ask in (lambda: table.rows([2]), table.check):
         with pytest.raises(StorageError, match=r"cannot read `neighbors` of `.*00002-00004.hdf5`: .*truncated file"):
             ask()
-
-
-def test_a_file_truncated_while_it_is_mapped_is_told(tmp_path):
-    folder = tmp_path / "train_x"
-    write_neighbors(folder, np.ones((5000, 3), dtype=np.int64), block_size=5000)
-    table = open_table(folder, block_size=5000)
-    table.rows([0])
-    os.truncate(folder / "00000-05000.hdf5", 4096)
-    with pytest.raises(ChangedFileError, match="was truncated while it was mapped"):
-        table.rows([4999])
-
-
-def test_a_file_with_too_few_rows_is_told(folder):
-    with h5py.File(folder / "00002-00004.hdf5", "w") as file:
-        file.create_dataset("neighbors", data=NEIGHBORS[2:3])
-    with pytest.raises(StorageError, match=r"expected `neighbors` to be integers\[2, n\], found int64\[1, 3\]"):
-        open_table(folder).check()
-
-
-def test_fewer_neighbors_than_are_asked_for_are_told(folder):
-    with pytest.raises(DatasetFormatError, match=r"00000-00002.hdf5`: expected 4 neighbors of each chunk, found 3\n"):
-        open_table(folder, num_neighbors=4).check()
-
-
-def test_no_neighbors_are_a_wrong_setting(folder):
-    with pytest.raises(ConfigError, match="num_neighbors"):
-        open_table(folder, num_neighbors=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 
@@ -10,7 +9,7 @@ import pytest
 from tests.retro.projects import CHUNK_LENGTH, chunks_of, write_chunks, write_project
 from tests.support import EOD, write_corpus
 
-from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.retro.project import RetroProject
 
 CORPORA = {"books": [[1, 2, 3, 4, 5, EOD], [6, 7]], "web/crawl": [[8, EOD], [EOD], [], [10, 11, 12, 13, EOD]]}
@@ -23,26 +22,6 @@ def project(tmp_path):
 
 def open_database(project, kind="train"):
     return project.database(kind, chunk_length=CHUNK_LENGTH, eod_token_id=EOD)
-
-
-def edit_infos(project, number=0, **changes):
-    with open(project.infos_path) as stream:
-        infos = json.load(stream)
-    infos[number].update(changes)
-    infos[number] = {name: value for name, value in infos[number].items() if value is not None}
-    with open(project.infos_path, "w") as stream:
-        json.dump(infos, stream)
-
-
-def test_everything_has_its_place():
-    project = RetroProject("p")
-    assert project.data_prefix("web/crawl") == "p/data/web/crawl"
-    assert project.infos_path == "p/db/indexed_dataset_infos.json"
-    assert project.individual_folder("web/crawl") == "p/db/individual/web/crawl"
-    assert project.merged_path("valid") == "p/db/merged/valid.hdf5"
-    assert project.index_folder("faiss-par-add", "IVF4,Flat") == "p/index/faiss-par-add/IVF4,Flat"
-    assert project.query_folder == "p/query"
-    assert project.config_path == "p/config.json"
 
 
 def test_the_data_sets_are_read_in_their_order(project):
@@ -61,20 +40,11 @@ def test_databases_hold_the_chunks_of_their_documents(project):
     assert valid[1]["text"].tolist() == [10, 11, 12, 13]
 
 
-def test_settings_are_those_of_its_file_or_none(project):
-    assert project.config == {}
-    with open(project.config_path, "w") as stream:
-        json.dump({"retro_gpt_seed": 5}, stream)
-    assert RetroProject(project.folder).config == {"retro_gpt_seed": 5}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "Expecting value"),
-        ("[", "Expecting value"),
         ("{}", "expected a list of data sets, found {}"),
-        ("[]", "expected a list of data sets, found []"),
         ('[{"ratio": 1.0}]', "expected `[0].prefix`, found none"),
         (
             '[{"ratio": 1.0, "prefix": "a", "n_docs": "3"}]',
@@ -89,30 +59,6 @@ def test_a_damaged_list_of_data_sets_is_told(project, text, said):
         _ = project.infos
 
 
-def test_counts_that_contradict_each_other_are_told(project):
-    edit_infos(project, n_docs_train=3)
-    with pytest.raises(DatasetFormatError, match=r"in `\[0\]`: expected no more documents .*, found 3 of 2 documents"):
-        _ = project.infos
-
-
-def test_a_missing_list_is_told(project):
-    os.remove(project.infos_path)
-    with pytest.raises(StorageError, match=r"cannot read `.*indexed_dataset_infos.json`: No such file"):
-        _ = project.infos
-
-
-def test_counts_that_the_reference_writes_later_may_be_missing(project):
-    edit_infos(project, n_chunks_invalid=None, n_chunks_sampled=None)
-    assert (project.infos[0].n_chunks_invalid, project.infos[0].n_chunks_sampled) == (0, 0)
-
-
-def test_settings_that_are_no_object_are_told(project):
-    with open(project.config_path, "w") as stream:
-        stream.write("[1]")
-    with pytest.raises(DatasetFormatError, match=r"config.json`: expected an object, found \[1\]"):
-        _ = project.config
-
-
 def test_data_that_were_replaced_are_told(project):
     write_corpus(project.data_prefix("books"), [[1, 2, 3]])
     with pytest.raises(
@@ -121,21 +67,9 @@ def test_data_that_were_replaced_are_told(project):
         open_database(project)
 
 
-def test_data_that_are_missing_are_told(project):
-    os.remove(project.data_prefix("books") + ".bin")
-    with pytest.raises(DatasetNotFoundError, match=r"books.bin"):
-        open_database(project)
-
-
 def test_a_database_that_was_not_written_to_its_end_is_told(project):
     write_chunks(project.merged_path("train"), chunks_of(CORPORA["books"]), num_written=2)
     with pytest.raises(StorageError, match=r"train.hdf5`: expected 3 chunks to be written, found 2"):
-        open_database(project)
-
-
-def test_a_database_of_another_build_is_told(project):
-    write_chunks(project.merged_path("train"), chunks_of(CORPORA["books"])[:2])
-    with pytest.raises(DatasetFormatError, match=r"train.hdf5`: expected 3 chunks, as `.*infos.json` says, found 2"):
         open_database(project)
 
 

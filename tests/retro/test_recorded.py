@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.retro.making import LetterTokenizer
 
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import TokenizerError
 from tokenloom.retro.project import RetroProject
-from tokenloom.retro.recorded import embedder_of_project, record_settings, recorded_settings, tokenizer_of_project
+from tokenloom.retro.recorded import record_settings, recorded_settings, tokenizer_of_project
 from tokenloom.retro.settings import RetroBuildSettings
-from tokenloom.tokenizers.load import load_tokenizer
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = RetroBuildSettings(
     data=((0.25, "books"), (2.0, "web/part 1")),
@@ -45,40 +45,6 @@ def test_settings_come_back(tmp_path: Path):
     assert found.embedder == "wordllama"
 
 
-def test_a_single_data_set_is_no_blend(tmp_path: Path):
-    single = replace(SETTINGS, data=((None, "books"),))
-    project = record(tmp_path, single)
-    assert project.config["retro_gpt_data_path"] == ["books"]
-    assert recorded_settings(project).build == single
-
-
-def test_neighbors_stay_named_until_something_changes(tmp_path: Path):
-    record(tmp_path, neighbor_dirs={"train": "train_a"})
-    assert recorded_settings(record(tmp_path, neighbor_dirs={"valid": "valid_b"})).neighbor_dirs == {
-        "train": "train_a",
-        "valid": "valid_b",
-    }
-    assert recorded_settings(record(tmp_path, replace(SETTINGS, sequence_length=512))).neighbor_dirs == {}
-
-
-def test_the_tokenizer_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    project = record(tmp_path, tokenizer=load_tokenizer("byte"))
-    found = recorded_settings(project)
-    assert tokenizer_of_project(project, found).sha256 == load_tokenizer("byte").sha256
-    assert tokenizer_of_project(project, found, "null:9").vocab_size == load_tokenizer("null:9").vocab_size
-
-
-def test_what_has_no_name_must_be_named(tmp_path: Path):
-    project = record(tmp_path, embedder=lambda texts: None)
-    found = recorded_settings(project)
-    with pytest.raises(ConfigError, match=r"expected the name of an embedder in `.*config.json`, found none"):
-        embedder_of_project(project, found)
-    assert embedder_of_project(project, found, "wordllama:64") == "wordllama:64"
-    with pytest.raises(TokenizerError, match=r"the tokenizer that `.*config.json` names cannot be used") as caught:
-        tokenizer_of_project(project, found)
-    assert caught.value.hint == "name the one that the data were made with as `tokenizer=…`"
-
-
 REFERENCE = {
     "retro_gpt_seed": 1234,
     "retro_gpt_data_path": ["0.5", "books", "0.5", "web"],
@@ -105,28 +71,3 @@ def test_a_project_of_the_reference_tells_evaluations(tmp_path: Path):
     assert (found.tokenizer, found.embedder) == (None, None)
     with pytest.raises(TokenizerError, match=r"expected the name of a tokenizer in `.*config.json`, found none"):
         tokenizer_of_project(RetroProject(tmp_path), found)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"retro_gpt_data_path": None}, "has no settings of a project"),
-        ({"retro_gpt_data_path": ["1", "a", "b"]}, "has no settings of a project"),
-        ({"tokenloom": "text"}, "has no settings of a project"),
-        ({"tokenloom": {"tokenizer": {"kind": 3}}}, "has no settings of a project"),
-    ],
-)
-def test_a_damaged_file_is_an_error(tmp_path: Path, change: dict, message: str):
-    (tmp_path / "config.json").write_text(json.dumps(REFERENCE | change))
-    with pytest.raises(ConfigError, match=message):
-        recorded_settings(RetroProject(tmp_path))
-
-
-def test_a_setting_that_is_missing_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"expected the settings of a project in `.*config.json`, found no such file"):
-        recorded_settings(RetroProject(tmp_path))
-    for name in ("retro_gpt_data_path", "retro_gpt_train_samples"):
-        config = {key: value for key, value in REFERENCE.items() if key != name}
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ConfigError, match=f"expected the setting '{name}', found none"):
-            recorded_settings(RetroProject(tmp_path))

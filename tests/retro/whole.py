@@ -9,10 +9,8 @@ import numpy as np
 from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, project_of
 
 from tokenloom.retro.build import RetroBuildSettings, build_retro
-from tokenloom.retro.index_build import FILLED_MANIFEST, TRAINED_MANIFEST
-from tokenloom.retro.output import MANIFEST, OutputManifest, crc32_of
+from tokenloom.retro.output import OutputManifest
 from tokenloom.retro.project import RetroProject
-from tokenloom.storage.output_lock import recover
 
 PREFIXES = ("books", "web")
 
@@ -65,21 +63,3 @@ def outputs_of(made: RetroProject) -> dict[str, bytes]:
                 parts = [part.split("_")[0] if len(part) > 32 else part for part in path.relative_to(made.folder).parts]
                 found["/".join(parts)] = path.read_bytes()
     return found
-
-
-def assert_whole(made: RetroProject) -> None:
-    """Checks that what has a name is whole, as readers find it: each output with its manifest, or none of it."""
-    folders = {path for path in Path(made.folder).rglob("*") if path.is_dir() and ".job" not in str(path)}
-    for folder in folders:
-        for name in (MANIFEST, TRAINED_MANIFEST, FILLED_MANIFEST):
-            recover(str(folder / name))  # as whoever opens it does
-    named: set[Path] = set()
-    for folder in folders:
-        for name in (MANIFEST, TRAINED_MANIFEST, FILLED_MANIFEST):
-            if (manifest := OutputManifest.read(str(folder), name)) is not None:
-                assert all(crc32_of(str(folder / record.name)) == record.crc32 for record in manifest.files)
-                named.update(folder / record.name for record in manifest.files)
-    there = {
-        path for path in Path(made.folder).rglob("*") if path.suffix in (".hdf5", ".faissindex") and path.is_file()
-    }
-    assert {path for path in there if ".job" not in str(path) and not path.name.startswith(".")} <= named

@@ -68,7 +68,6 @@ def gallery() -> list[dict[str, Any]]:
     loss = 2.1 + 8 * np.exp(-np.linspace(0, 6, 600)) + rng.normal(size=600) * 0.03
     loss[412:418] += [0.8, 2.1, 1.6, 1.0, 0.6, 0.2]
     loss[100:130] = math.nan
-    passes = {name: np.maximum(0, np.linspace(0, 3.4 - 0.55 * n, 80) - 0.15 * n) for n, name in enumerate(names)}
     stages = [{"x": 0, "label": "warm-up"}, {"x": 600_000, "label": "main"}, {"x": 1_900_000, "label": "anneal"}]
     return [
         chart(
@@ -103,16 +102,6 @@ def gallery() -> list[dict[str, Any]]:
             summary="A spike at step 20,650; 1,500 steps are missing.",
         ),
         chart(
-            "lines",
-            x=np.arange(80) * 1000,
-            series=passes,
-            title="Passes per source",
-            x_label="step",
-            y_label="passes",
-            summary="No source is read more than 3.4 times.",
-            id="passes",
-        ),
-        chart(
             "points",
             x=np.sort(rng.lognormal(6, 1.2, 800)),
             series={
@@ -137,27 +126,6 @@ def gallery() -> list[dict[str, Any]]:
             id="waits",
             title="Waits",
             summary="Waits grow with requests.",
-        ),
-        chart(
-            "stacked",
-            x=np.arange(50) * 4_000_000,
-            id="many",
-            title="Tokens of many sources",
-            y_format="tokens",
-            y_label="tokens",
-            series={f"source-{n:02d}-with-a-long-name-that-goes-on": np.arange(50) * (30 - n) * 2e6 for n in range(30)},
-            summary="30 sources grow evenly.",
-        ),
-        chart(
-            "bars",
-            x=np.linspace(0.8, 1, 41),
-            id="two",
-            series={"best fit": rng.integers(0, 900, 40), "greedy": rng.integers(0, 500, 40)},
-            title="Fill of packs",
-            x_label="fill",
-            y_label="packs",
-            y_format="count",
-            summary="Best fit fills packs better.",
         ),
         chart("lines", x=[], series={"nothing": []}, id="empty", title="Nothing", summary="There is no data."),
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support import wait_until
 from tests.web.chart_pages import chart, gallery, page_of
+
+pytestmark = pytest.mark.slow
 
 LOOKS = {
     "light": {},
@@ -68,14 +69,6 @@ def test_keys_read_values_aloud(drawn):
     assert page.locator(".chart-readout").text_content() == ""
 
 
-def test_bars_are_read_by_their_edges(drawn):
-    page = drawn(chart("bars", x=[0, 1, 10, 100], series={"documents": [5, 7, 9]}, x_scale="log", y_format="count"))
-    plot = page.get_by_role("application")
-    for key in ("ArrowRight", "ArrowRight", "End"):
-        plot.press(key)
-    assert page.get_by_role("status").text_content() == "position: 10 to 100; documents: 9"
-
-
 def test_zoom_by_keys_by_mouse_and_back(drawn):
     page = drawn(chart(x=np.arange(101), series={"a": np.arange(101) % 7}))
     plot, back = page.get_by_role("application"), page.get_by_role("button", name="Show all")
@@ -108,18 +101,6 @@ def test_a_table_has_the_numbers(drawn):
     assert len(rows) == 101
     assert (rows[0], rows[1], rows[2], rows[-1]) == ("positionab", "00%\u2013", "101%\u2013", "99999.9%\u2013")
     assert page.get_by_role("caption").text_content() == "A chart of lines: 100 of 1,000 rows"
-
-
-def test_series_are_hidden_and_shown_again(drawn):
-    page = drawn(chart("stacked", x=[0, 1, 2], series={"a": [1, 1, 1], "b": [2, 2, 2]}, y_format="count"))
-    top = "() => tokenloomCharts.of(document.querySelector('.chart')).plot.data.at(-1)"
-    assert page.evaluate(top) == [3, 3, 3]
-    button = page.get_by_role("button", name="a", exact=True)
-    button.click()
-    assert button.get_attribute("aria-pressed") == "false"
-    assert page.evaluate(top) == [2, 2, 2]
-    button.click()
-    assert page.evaluate(top) == [3, 3, 3]
 
 
 MILLION = """(kind) => {
@@ -157,73 +138,6 @@ def test_of_a_million_points_the_one_that_stands_out_is_drawn(pages, drawn, kind
         pages.picture(page, "charts-million")
 
 
-def test_other_data_come_into_the_same_place(drawn):
-    page = drawn(chart(x=[0, 1, 2, 3], series={"a": [1, 2, 3, 4]}, title="Before"))
-    after = chart(x=[0, 1, 2, 3, 4], series={"a": [1, 2, 3, 4, 5], "b": [1, 2, 3, 4, 5]}, title="After")
-    page.evaluate("chart => tokenloomCharts.of(document.querySelector('.chart')).update(chart)", after)
-    assert page.locator(".chart-title").all_text_contents() == ["After"]
-    assert page.locator(".chart-legend .name").all_text_contents() == ["a", "b"]
-    assert page.evaluate("() => tokenloomCharts.of(document.querySelector('.chart')).view") == [0, 4]
-    empty = chart(x=[], series={"a": [], "b": []})
-    for each in (empty, after):
-        page.evaluate("chart => tokenloomCharts.of(document.querySelector('.chart')).update(chart)", each)
-    assert page.locator(".uplot").count() == 1
-    page.evaluate("() => tokenloomCharts.of(document.querySelector('.chart')).destroy()")
-    assert page.locator(".chart").count() == 0
-
-
-def test_what_a_person_chose_stays_when_data_come(drawn):
-    names = {"a": np.arange(11), "b": np.arange(11) * 2}
-    page = drawn(chart(x=np.arange(11), series=names))
-    page.get_by_role("button", name="a", exact=True).click()
-    plot = page.get_by_role("application")
-    for key in ("ArrowRight", "PageDown", "PageDown", "PageDown", "+"):
-        plot.press(key)
-    page.locator(".chart-table").evaluate("(table) => { table.open = true }")  # without taking the focus from the chart
-    page.get_by_role("table").wait_for()
-    more = {"c": np.arange(16) * 3, "a": np.arange(16), "b": np.arange(16) * 2}
-    for series in ({name: values + 5 for name, values in names.items()}, more):
-        page.evaluate(
-            "chart => tokenloomCharts.of(document.querySelector('.chart')).update(chart)",
-            chart(x=np.arange(len(series["a"])), series=series),
-        )
-        assert page.evaluate("document.activeElement.className") == "chart-plot"
-    assert page.evaluate("() => tokenloomCharts.of(document.querySelector('.chart')).view") == [1.5, 6.5]
-    assert page.locator(".chart-readout").text_content() == "position: 3"
-    ends = page.evaluate(
-        "() => ['.u-cursor-x', '.u-over'].map((each) => document.querySelector(each).getBoundingClientRect())"
-    )
-    assert (ends[0]["right"] - ends[1]["x"]) / ends[1]["width"] == pytest.approx((3 - 1.5) / 5, abs=0.01)
-    assert page.locator(".chart-legend [aria-pressed='false'] .name").all_text_contents() == ["a"]
-    assert len(page.get_by_role("row").all()) == 17
-    assert page.get_by_role("button", name="Show all").is_visible()
-
-
-def test_charts_follow_window_colours_and_paper(drawn):
-    page = drawn(chart(x=[0, 1], series={"a": [1, 2]}))
-    ground = (
-        "() => { const brush = new OffscreenCanvas(4, 4).getContext('2d', {willReadFrequently: true});"
-        " brush.drawImage(document.querySelector('canvas'), 0, 0);"
-        " return [...brush.getImageData(2, 2, 1, 1).data].slice(0, 3) }"
-    )
-    width = "() => document.querySelector('canvas').width"
-    assert page.evaluate(ground) == [255, 255, 255]
-    page.emulate_media(color_scheme="dark")
-    wait_until(lambda: page.evaluate(ground) == [20, 23, 27])
-    before = page.evaluate(width)
-    page.set_viewport_size({"width": 500, "height": 500})
-    wait_until(lambda: page.evaluate(width) < 500)
-    page.emulate_media(color_scheme="dark", media="print")
-    wait_until(lambda: page.evaluate(width) == 1280)
-    assert page.evaluate(ground) == [255, 255, 255]
-    page.emulate_media(color_scheme="dark", media="screen")
-    wait_until(lambda: page.evaluate(width) < 500)
-    page.set_viewport_size({"width": 1280, "height": 500})
-    wait_until(lambda: page.evaluate(width) == before)
-    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
-    assert page.evaluate(width) == before
-
-
 ODD = {
     "one point": chart(x=[5], series={"a": [3]}),
     "one bar": chart("bars", x=[5, 6], series={"a": [3]}),
@@ -257,16 +171,6 @@ def test_odd_data_are_drawn_or_said_to_be_nothing(drawn):
     assert ordered.get_by_role("row").all_text_contents() == ["positiona", "110", "220", "330"]
     note = page.locator(".chart").nth(list(ODD).index("40 lines")).locator(".note")
     assert note.text_content() == "29 series are drawn alike, in grey."
-
-
-def test_the_line_that_is_pointed_at_in_the_legend_comes_to_the_front(drawn):
-    page = drawn(chart(x=[0, 1], series={"a": [1, 2], "b": [2, 3], "c": [3, 4]}))
-    alphas = "() => tokenloomCharts.of(document.querySelector('.chart')).plot.series.slice(1).map((each) => each.alpha)"
-    assert page.evaluate(alphas) == [1, 1, 1]
-    page.get_by_role("button", name="a", exact=True).hover()
-    assert page.evaluate(alphas) == [0.25, 0.25, 1]  # the first line is drawn last, on top of all others
-    page.mouse.move(0, 0)
-    assert page.evaluate(alphas) == [1, 1, 1]
 
 
 def test_names_are_texts_and_nothing_else(drawn):

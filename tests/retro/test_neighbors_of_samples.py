@@ -1,18 +1,20 @@
-"""All splits of a run with their neighbors, and everything that must be told before the first sample."""
+"""Which neighbors belong to which samples."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
-from tests.retro.projects import CHUNK_LENGTH, chunks_of, split_datasets, write_chunks, write_neighbors, write_project
+from tests.retro.projects import CHUNK_LENGTH, split_datasets, write_neighbors, write_project
 from tests.support import EOD, StandInTokenizer, random_documents
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenizerError, TokenizerMismatchWarning
+from tokenloom.errors import ConfigError, DataMismatchWarning, StorageError, TokenizerError
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
+from tokenloom.retro.neighbor_match import check_neighbor_folder
 from tokenloom.retro.project import RetroProject
 
 SIZES = (12, 4, 0)
@@ -67,21 +69,6 @@ def test_each_split_has_its_own_neighbors(prepared):
         assert found.reshape(-1, 2).tolist() == prepared.neighbors[key][:8, :2].tolist()
 
 
-def test_folders_may_be_named(prepared):
-    names = {key: os.path.basename(prepared.neighbor_folder(key)) for key in ("train", "valid")}
-    assert prepared.read(retro_neighbor_dirs=names)[1].neighbors.name == prepared.neighbor_folder("valid")
-    with pytest.raises(ConfigError, match="expected a folder of neighbors of valid in `retro_neighbor_dirs`, found"):
-        prepared.read(retro_neighbor_dirs={**names, "valid": None})
-    with pytest.raises(ConfigError, match="expected a folder `valid_…`, found `train_"):
-        prepared.read(retro_neighbor_dirs={**names, "valid": names["train"]})
-
-
-def test_splits_that_are_left_out_need_no_neighbors(prepared):
-    train, valid, test = prepared.read(samples={"train": prepared.samples["train"], "valid": None})
-    assert train is not None
-    assert (valid, test) == (None, None)
-
-
 def test_neighbors_of_another_seed_are_told(prepared):
     others = split_datasets(prepared.folder, ["books", "web"], SIZES, split="3,1,0", random_seed=8)
     with pytest.raises(
@@ -111,64 +98,11 @@ def test_files_of_neighbors_that_are_missing_are_told(prepared):
         prepared.read()
 
 
-def test_files_of_neighbors_that_overlap_are_told(prepared):
-    path = prepared.block()
-    path.with_name("00003-00010.hdf5").write_bytes(path.read_bytes())
-    with pytest.raises(StorageError, match=r"expected a block from 5 on \(blocks overlap\), found `00003-00010.hdf5`"):
-        prepared.read()
-
-
-def test_files_of_neighbors_that_are_truncated_are_told(prepared):
-    os.truncate(prepared.block(), 1000)
-    with pytest.raises(StorageError, match=r"cannot read `neighbors` of `.*00005-00010.hdf5`: .*truncated file"):
-        prepared.read()
-
-
-def test_another_block_size_is_told(prepared):
-    with pytest.raises(StorageError, match=r"expected blocks of 6 items, found `00000-00005.hdf5`"):
-        prepared.read(retro_block_size=6)
-
-
-def test_neighbors_beyond_the_database_are_told(prepared):
-    with h5py.File(prepared.block(), "r+") as file:
-        file["neighbors"][2, 1] = prepared.num_chunks
-    train, _, _ = prepared.read()
-    with pytest.raises(DatasetFormatError, match=f"expected neighbors below {prepared.num_chunks}, .* of chunk 7\n"):
-        train[3]
-
-
 def test_a_tokenizer_with_fewer_ids_is_told(tmp_path):
     prepared = Prepared(tmp_path, tokenizer=StandInTokenizer(vocab_size=40))
     with pytest.raises(
         TokenizerError, match=r"expected tokens in \[0, 40\), found \d+\nhint: the database was built wi"
     ):
-        prepared.read()
-
-
-def test_another_token_that_ends_documents_is_told(prepared):
-    with pytest.raises(ConfigError, match="token of the tokenizer, 9, as `eod_token_id`, found 8"):
-        prepared.read(eod=8)
-    rows = [*chunks_of(DOCUMENTS, eod=8), *chunks_of(DOCUMENTS[:9], dataset=1, eod=8)]
-    write_chunks(Path(RetroProject(prepared.folder).merged_path("train")), rows)
-    with pytest.raises(TokenizerError, match="expected it to end before the end-of-document token 9"):
-        prepared.read()
-
-
-def test_another_tokenizer_may_be_allowed(tmp_path):
-    changes = {"allow_tokenizer_mismatch": True}
-    prepared = Prepared(tmp_path, tokenizer=StandInTokenizer(vocab_size=40), **changes)
-    assert prepared.read()[0].batch([0, 1])["neighbor_tokens"].max() >= 40
-    rows = [*chunks_of(DOCUMENTS, eod=8), *chunks_of(DOCUMENTS[:9], dataset=1, eod=8)]
-    write_chunks(Path(RetroProject(prepared.folder).merged_path("train")), rows)
-    with pytest.warns(TokenizerMismatchWarning, match="expected it to end before the end-of-document token 9"):
-        prepared.read()
-
-
-def test_a_database_of_another_chunk_length_is_told(prepared):
-    long = chunks_of(DOCUMENTS, chunk_length=5)
-    rows = (long * 3)[: prepared.num_chunks]
-    write_chunks(Path(RetroProject(prepared.folder).merged_path("train")), rows)
-    with pytest.raises(DatasetFormatError, match="expected 1 to 4 tokens, found tokens"):
         prepared.read()
 
 
@@ -185,11 +119,99 @@ def test_short_empty_and_ended_documents_have_few_chunks_or_none(tmp_path, rng):
     assert (batch["neighbor_tokens"][missing] == EOD).all()
 
 
-def test_a_project_that_is_not_there_is_told(prepared):
-    with pytest.raises(StorageError, match=r"cannot open `absent/db/merged/train.hdf5`|cannot read `absent/db"):
-        prepared.read(retro_project_dir="absent")
+SAME_DOCUMENTS = [[1, 2, 3, 4, 5, 6, EOD]] * 40
+SPLIT = "8,2,0"
 
 
-def test_a_sample_must_be_whole_chunks(prepared):
-    with pytest.raises(ConfigError, match="expected a sample length that is a multiple of the chunk length 3, found 8"):
-        prepared.read(retro_chunk_length=3)
+@pytest.fixture
+def folder(tmp_path):
+    return write_project(tmp_path / "project", {"books": SAME_DOCUMENTS, "web": SAME_DOCUMENTS})
+
+
+def samples(folder, key="train", *, prefixes=("books", "web"), sizes=(20, 5, 0), **changes):
+    settings = {"split": SPLIT, "split_preprocessing": SPLIT} | changes
+    return split_datasets(folder, list(prefixes), sizes, **settings)[key][0]
+
+
+def made_for(folder, dataset, key="train"):
+    """Makes the folder of the neighbors of some samples, and notes the settings as the reference does."""
+    path = RetroProject(folder).neighbor_folder(key, dataset)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def write_config(folder, path, key="train", **changes):
+    made_with = {
+        "retro_gpt_seed": 7,
+        "retro_gpt_seq_length": 2 * CHUNK_LENGTH,
+        "retro_gpt_split": SPLIT,
+        "retro_gpt_train_samples": 20,
+        "retro_gpt_chunk_length": CHUNK_LENGTH,
+        "retro_neighbor_dirs": {key: os.path.basename(path)},
+    }
+    Path(folder, "config.json").write_text(json.dumps(made_with | changes))
+
+
+def check(folder, path, dataset, key="train", num_samples=20):
+    check_neighbor_folder(RetroProject(folder), path, key, dataset, num_samples=num_samples, chunk_length=CHUNK_LENGTH)
+
+
+@pytest.mark.parametrize(("prefixes", "key"), [(("books",), "train"), (("books", "web"), "valid")])
+def test_neighbors_of_these_samples_are_taken(folder, prefixes, key):
+    dataset = samples(folder, key, prefixes=prefixes)
+    check(folder, made_for(folder, dataset, key), dataset, key)
+    check(folder, made_for(folder, dataset, key) + "/", dataset, key)
+    finding = samples(folder, key, prefixes=prefixes, return_document_ids=True)
+    check(folder, made_for(folder, finding, key), dataset, key)
+
+
+def test_a_split_with_other_documents_is_refused(folder):
+    path = made_for(folder, samples(folder, "valid"), "valid")
+    dataset = samples(folder, "valid", split="9,1,0")
+    expected = r"expected documents \[0.8, 1\) of the data, found \[0.9, 1\): `split` is another one"
+    with pytest.raises(ConfigError, match=rf"has no neighbors of these samples of valid: {expected}\nhint: "):
+        check(folder, path, dataset, "valid")
+    write_config(folder, path, "valid")
+    with pytest.raises(ConfigError, match=expected):
+        check(folder, path, dataset, "valid")
+    check(folder, made_for(folder, dataset, "valid"), dataset, "valid")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"random_seed": 8},
+        {"sizes": (21, 5, 0)},
+        {"prefixes": ("web", "books")},
+    ],
+    ids=str,
+)
+def test_neighbors_of_other_samples_are_refused(folder, changes):
+    path, dataset = made_for(folder, samples(folder, **changes)), samples(folder)
+    with pytest.raises(ConfigError, match=rf"expected `train_{dataset.unique_description_hash}`, found `train_"):
+        check(folder, path, dataset)
+    allowed = samples(folder, allow_data_mismatch=True)
+    with pytest.warns(DataMismatchWarning, match="has no neighbors of these samples of train"):
+        check(folder, path, allowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"retro_gpt_seed": 8}, "`retro_gpt_seed` was 8, and `random_seed` is 7"),
+        ({"retro_neighbor_dirs": {"train": "train_x"}}, "its neighbors of train are in `train_x`"),
+    ],
+)
+def test_a_moved_project_is_told_by_its_settings(folder, tmp_path, changes, said):
+    path = made_for(folder, samples(folder))
+    write_config(folder, path)
+    moved = os.fspath(tmp_path / "moved")
+    shutil.move(folder, moved)
+    path = os.path.join(moved, "query", os.path.basename(path))
+    dataset = samples(moved)
+    assert dataset.unique_description_hash not in path
+    check(moved, path, dataset)
+    write_config(moved, path, **changes)
+    with pytest.raises(ConfigError, match=f"config.json` says that {said}\nhint: "):
+        check(moved, path, dataset)

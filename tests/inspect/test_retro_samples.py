@@ -1,4 +1,4 @@
-"""What is shown of a sample is what a model reads: the dataset's own tokens, decoded."""
+"""A sample with its neighbors: the tokens that training reads, and its lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.retro.making import EOD, LetterEmbedder, LetterTokenizer, project_of
 
-from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.inspect.retro_sample import EOD_MARK, retro_sample
+from tokenloom.inspect.retro_lines import retro_lines
+from tokenloom.inspect.retro_sample import EOD_MARK, QueriedChunk, RetrievedChunk, RetroSample, retro_sample
+from tokenloom.inspect.shown_terminal import Look
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.build import build_retro, retro_samples
 from tokenloom.retro.project import RetroProject
@@ -40,6 +41,7 @@ def project(tmp_path: Path, rng: np.random.Generator) -> RetroProject:
     return made
 
 
+@pytest.mark.slow
 def test_a_sample_is_shown_as_training_reads_it(project: RetroProject):
     tokenizer = LetterTokenizer()
     settings = replace(SETTINGS, sizes=(20, None, None))
@@ -72,11 +74,52 @@ def test_a_sample_is_shown_as_training_reads_it(project: RetroProject):
                     assert (tokens[length:] == EOD).all()
 
 
-def test_what_cannot_be_shown_is_said(project: RetroProject):
-    tokenizer = LetterTokenizer()
-    with pytest.raises(IndexError, match="sample 20 of train was asked for, but 20 have neighbors"):
-        retro_sample(project.folder, 20, tokenizer=tokenizer)
-    with pytest.raises(ConfigError, match=r"expected neighbors of test in `.*`, found those of: train, valid"):
-        retro_sample(project.folder, 0, split="test", tokenizer=tokenizer)
-    with pytest.raises(TokenizerError, match=r"the tokenizer that `.*config.json` names cannot be used"):
-        retro_sample(project.folder, 0)
+def retrieved(text: str, *, start: int = 64, stop: int = 128) -> RetrievedChunk:
+    return RetrievedChunk(chunk=7, data="web", document=1234, start=start, stop=stop, text=text)
+
+
+def sample(*chunks: QueriedChunk, documents: tuple = (("books", 3),), num_retrieved: int = 2) -> RetroSample:
+    return RetroSample(
+        split="train", sample=5, num_samples=1000, documents=documents, num_retrieved=num_retrieved, chunks=chunks
+    )
+
+
+def chunk(text: str, *neighbors: tuple[RetrievedChunk, ...], start: int = 0) -> QueriedChunk:
+    return QueriedChunk(start=start, stop=start + 64, text=text, neighbors=neighbors)
+
+
+def test_neighbors_stand_below_their_chunk():
+    found = sample(
+        chunk("first line\nsecond\n", (retrieved("near"), retrieved("after it", start=128, stop=129)), ()),
+        chunk("end[EOD]", (retrieved("last"),), start=64),
+    )
+    assert list(retro_lines(found, Look(width=40))) == [
+        "sample 5 of 1,000 (train)",
+        "of document 3 of books",
+        "── chunk 0, tokens 0 to 63 ─────────────",
+        "first line",
+        "second",
+        "    neighbor 1: document 1,234 of web,",
+        "    tokens 64 to 127",
+        "        near",
+        "    then token 128",
+        "        after it",
+        "    neighbor 2: none",
+        "── chunk 1, tokens 64 to 127 ───────────",
+        "end[EOD]",
+        "    neighbor 1: document 1,234 of web,",
+        "    tokens 64 to 127",
+        "        last",
+        "    then the document ends",
+    ]
+
+
+def test_texts_cannot_drive_a_terminal():
+    found = sample(chunk("a\x1b[2Jb\rc\td\n\n\u202ee", (retrieved("\x07"),)))
+    lines = list(retro_lines(found, Look(width=20, colour=False, encoding="ascii")))
+    text = "\n".join(lines)
+    assert text.isascii()
+    assert all(line.isprintable() for line in lines)
+    assert "a\\x1b[2Jb\\rc" in text
+    assert max(map(len, lines)) <= 20
+    assert "-- chunk 0, tokens\n0 to 63\n" in text
