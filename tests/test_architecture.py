@@ -76,12 +76,6 @@ def test_every_package_has_its_paragraph_and_place_in_the_drawing():
     assert [name for name in packages if f"{name}/" not in drawing or f"**`{name}/`**" not in text] == []
 
 
-def test_every_word_is_defined_once():
-    words = re.findall(r"\*\*([^*]+)\*\*:", MAP.read_text().split("## Words")[1])
-    assert len(words) > 20
-    assert sorted(words) == sorted(set(words))
-
-
 def test_the_map_stays_short():
     lines = MAP.read_text().splitlines()
     drawing = [line for block in _CODE_BLOCK.findall(MAP.read_text()) for line in block.splitlines()]

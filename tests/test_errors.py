@@ -44,30 +44,18 @@ def test_the_tree_in_the_docstring_is_complete():
         assert error.__name__ in errors.__doc__
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-def test_text_is_the_message_and_then_the_hint(error):
-    assert str(error("what happened")) == "what happened"
-    assert str(error("what happened", hint="do this")) == "what happened\nhint: do this"
+@pytest.mark.parametrize("copied", [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy])
+def test_text_is_the_message_and_then_the_hint_also_of_a_copy(copied):
+    for error in ERRORS:
+        assert error.__doc__, error
+        assert str(error("what happened")) == "what happened"
+        for hint, text in ((None, "what happened"), ("do this", "what happened\nhint: do this")):
+            again = copied(error("what happened", hint=hint))
+            assert type(again) is error
+            assert (again.message, again.hint, str(again)) == ("what happened", hint, text)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-@pytest.mark.parametrize("hint", [None, "do this"])
-@pytest.mark.parametrize("copied", [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepcopy])
-def test_errors_survive_the_way_between_processes(error, hint, copied):
-    again = copied(error("what happened", hint=hint))
-    assert type(again) is error
-    assert (again.message, again.hint) == ("what happened", hint)
-    assert str(again) == str(error("what happened", hint=hint))
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-def test_errors_are_documented(error):
-    assert inspect.getdoc(error)
-    assert error.__doc__
-
-
-@pytest.mark.parametrize("warning", WARNINGS, ids=lambda warning: warning.__name__)
-def test_warnings_have_one_base(warning):
-    assert issubclass(warning, errors.TokenloomWarning)
-    assert issubclass(warning, UserWarning)
-    assert warning.__doc__
+def test_warnings_have_one_base():
+    for warning in WARNINGS:
+        assert issubclass(warning, errors.TokenloomWarning), warning
+        assert warning.__doc__, warning

@@ -21,6 +21,7 @@ pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
+@pytest.mark.slow
 def test_packed_training_runs_on_two_processes_and_sees_the_same_packs_in_both_modes(tmp_path, rng):
     documents = random_documents(rng, count=60, longest=300, vocab_size=1000)
     prefix = write_corpus(tmp_path / "data", documents)
@@ -32,7 +33,7 @@ def test_packed_training_runs_on_two_processes_and_sees_the_same_packs_in_both_m
             "--vocab-size", "1000", *more,
         ]  # fmt: skip
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=100, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
@@ -54,6 +55,7 @@ def run_example(name: str, *arguments: object) -> None:
     module.main([str(each) for each in arguments])
 
 
+@pytest.mark.slow
 def test_a_job_reads_from_a_bucket_and_shares_its_indices(bucket, tmp_path, rng, capsys, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     monkeypatch.setenv("AWS_S3_ENDPOINT_URL", bucket.proxy.endpoint)

@@ -49,7 +49,6 @@ READERS = {
     "samples": "[dataset.sample(k) for k in range(400)]",
     "batches": "[dataset.batch(range(k, k + 64)) for k in range(0, 400, 64)]",
     "sequences": "[pair[0 : len(pair)] for _ in range(9)]",
-    "small kernels": "[kernels.map_file(prefix + '.bin') for _ in range(400)]",
     "a kernel with a thread": "shuffle_windows()",
     "a blend": "kernels.blending_counts(np.array([0.2, 0.8]), 4_000_000)",
 }
@@ -73,11 +72,20 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
 def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("reader", READERS)
+BY_DEFAULT = {("samples", "sys.exit(3)"), ("batches", "raise RuntimeError('of the user')"), ("a blend", "")}
+
+
+@pytest.mark.parametrize(
+    ("reader", "end"),
+    [
+        pytest.param(reader, end, marks=() if (reader, end) in BY_DEFAULT else pytest.mark.slow)
+        for reader in READERS
+        for end in ENDS
+    ],
+)
 def test_daemon_threads_that_read_do_not_change_how_a_program_ends(prefix, reader, end):
     done = run_script(SETUP + READING.format(reader=READERS[reader], num_rounds=8) + end, prefix)
     exit_code, last_line = ENDS[end]
@@ -94,7 +102,10 @@ REMOTE_READERS = {
 }
 
 
-@pytest.mark.parametrize("reader", REMOTE_READERS)
+@pytest.mark.parametrize(
+    "reader",
+    [pytest.param(reader, marks=() if reader == "many" else pytest.mark.slow) for reader in REMOTE_READERS],
+)
 def test_daemon_threads_that_read_object_storage_do_not_either(bucket, prefix, reader):
     address = bucket.put_pair(prefix, "data/corpus")
     script = SETUP.replace("4000", "400") + "sampler = [list(range(k, k + 4)) for k in range(0, 40, 4)]\n"
@@ -109,10 +120,17 @@ LEAVING = {
     "workers of torch": "batches = iter(build_dataloader(dataset, sampler, num_workers=2)); next(batches)",
     "an announcement": "dataset.will_need(range(400))",
 }
+LEFT_BY_DEFAULT = {("a loop that is left", 0.3)}
 
 
-@pytest.mark.parametrize("latency", [0.0, 0.3])
-@pytest.mark.parametrize("leaving", LEAVING)
+@pytest.mark.parametrize(
+    ("leaving", "latency"),
+    [
+        pytest.param(leaving, latency, marks=() if (leaving, latency) in LEFT_BY_DEFAULT else pytest.mark.slow)
+        for leaving in LEAVING
+        for latency in (0.0, 0.3)
+    ],
+)
 def test_what_was_read_ahead_ends_quietly(bucket, prefix, leaving, latency):
     address = bucket.put_pair(prefix, "data/corpus")
     script = SETUP.replace("4000", "400") + "sampler = [list(range(k, k + 4)) for k in range(0, 400, 4)]\n"

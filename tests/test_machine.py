@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 
 import numpy as np
 
-import tokenloom
 from tokenloom import machine
 
 
@@ -29,37 +26,10 @@ def test_processes_that_run_are_told_from_those_that_have_ended():
     assert not machine.is_running(process.pid)
 
 
-def test_an_open_file_is_read_from_its_beginning(tmp_path):
-    (tmp_path / "file").write_bytes(b"0123")
-    with open(tmp_path / "file", "rb") as file:
-        file.seek(2)
-        assert machine.has_descriptor_paths()
-        assert Path(machine.descriptor_path(file.fileno())).read_bytes() == b"0123"
-
-
-def test_open_files_are_told_by_their_descriptors(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    with open(tmp_path / "file", "rb") as file:
-        descriptor = file.fileno()
-        assert machine.open_files()[descriptor] == str(tmp_path / "file")
-    assert machine.open_files().get(descriptor) != str(tmp_path / "file")
-
-
 def test_memory_of_its_own_is_counted():
     before = machine.own_memory_bytes()
     block = np.ones(64 << 20, dtype=np.uint8)
     assert machine.own_memory_bytes() - before > 0.9 * block.nbytes
-
-
-def test_nothing_else_reads_what_the_system_says():
-    root = Path(tokenloom.__file__).parent
-    readers = {
-        str(path.relative_to(root))
-        for path in root.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and str(node.value).startswith(f"{os.sep}proc{os.sep}")
-    }
-    assert readers == {"machine.py"}
 
 
 MOUNTINFO = """\
@@ -105,20 +75,3 @@ def test_this_machine_says_what_it_has():
     name, flags = machine.processor()
     assert name == name.strip()
     assert flags
-
-
-def test_limits_of_groups_above_count_too(tmp_path):
-    """Version 2 has quota and period in one file, version 1 in two; in a container the folder of a group is missing."""
-    inner = tmp_path / "jobs" / "mine"
-    inner.mkdir(parents=True)
-    (tmp_path / "jobs" / "cpu.max").write_text("150000 100000\n")
-    (inner / "cpu.max").write_text("max 100000\n")
-    folders = list(machine._folders(str(tmp_path), "/jobs/mine"))
-    assert folders == [str(inner), str(tmp_path / "jobs"), str(tmp_path)]
-    names = {"cpu.max": "cpu.max", "cpu.cfs_quota_us": "cpu.cfs_period_us"}
-    found = [words for folder in folders for words in machine._words(folder, names)]
-    assert found == [["max", "100000"], ["150000", "100000"]]
-    (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
-    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-    assert list(machine._words(str(tmp_path), names)) == [["-1", "100000"]]
-    assert list(machine._folders(str(tmp_path), "/../gone")) == [str(tmp_path / "gone"), str(tmp_path)]

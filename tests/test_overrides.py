@@ -21,9 +21,7 @@ from tests.support import (
     write_sentences,
 )
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
-from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.filled import FilledSamples
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -39,14 +37,12 @@ from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.samplers import (
-    HybridCPMegatronPretrainingSampler,
     MegatronFullValidationSampler,
     MegatronPretrainingSampler,
 )
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.schedulers import DpBalancedScheduler
 from tokenloom.packing.wrapping import wrap_data_iterator
 
 POSITIONS = [3, 0, 2, 1]
@@ -79,14 +75,9 @@ def make_gpt(cls, folder, **changes):
 def make_fim(cls, folder):
     tokens = {"prefix": 91, "middle": 92, "suffix": 93}
     prefix = write_corpus(folder / "fim", DOCUMENTS)
-    config = make_config(None, tokenizer=Fim(), path_to_cache=f"{folder}/cache")
-    settings = {name: getattr(config, name) for name in GPTDatasetConfig.__dataclass_fields__ if hasattr(config, name)}
-    settings = {name: settings[name] for name in ("random_seed", "sequence_length", "tokenizer", "path_to_cache")}
-    booleans = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
-    fim = GPTFIMDatasetConfig(
-        **settings, **dict.fromkeys(booleans, False), fim_rate=1.0, fim_spm_rate=0.5, fim_extra_tokens=tokens
-    )
-    return pair(cls, IndexedDataset(prefix), len(DOCUMENTS), fim)
+    fim = {"fim_rate": 1.0, "fim_spm_rate": 0.5, "fim_extra_tokens": tokens}
+    config = make_config(None, kind=GPTFIMDatasetConfig, tokenizer=Fim(), path_to_cache=f"{folder}/cache", **fim)
+    return pair(cls, IndexedDataset(prefix), len(DOCUMENTS), config)
 
 
 def make_mock(cls, folder):
@@ -95,10 +86,7 @@ def make_mock(cls, folder):
 
 
 def make_multimodal(cls, folder, **changes):
-    config = make_config(None)
-    names = ("random_seed", "sequence_length", "tokenizer", "create_attention_mask", "eod_mask_loss")
-    settings = {name: getattr(config, name) for name in (*names, "reset_position_ids", "reset_attention_mask")}
-    images = MultimodalDatasetConfig(**settings, image_h=1, image_w=2, **changes)
+    images = make_config(None, kind=MultimodalDatasetConfig, image_h=1, image_w=2, **changes)
     low_level = MockGPTLowLevelDataset(StandInTokenizer())
     return cls(low_level, None, np.arange(9, dtype=np.int32), 8, Split.train, images)
 
@@ -214,17 +202,7 @@ def by_a_decorator(base):
     return Mine
 
 
-def by_a_partial_method(base):
-    def item(self, other, idx):
-        return other(super(Mine, self).__getitem__(idx))
-
-    class Mine(base):
-        __getitem__ = functools.partialmethod(item, changed)
-
-    return Mine
-
-
-WAYS = [by_item, by_item_over_sample, by_sample, by_mixin, by_a_grandchild, by_a_decorator, by_a_partial_method]
+WAYS = [by_item, by_item_over_sample, by_sample, by_mixin, by_a_grandchild, by_a_decorator]
 
 
 # --- every path that gives samples: each returns samples at POSITIONS, in order ---------------------------------------
@@ -427,12 +405,6 @@ def test_what_is_put_into_a_class_or_an_object_later_is_seen(tmp_path, monkeypat
             assert as_lists(PATHS[path](dataset)) == expected, path
     monkeypatch.undo()
     assert as_lists(first_batch(ring)) == before
-    inner = dataset.sample
-    dataset.sample = lambda idx: changed(inner(idx))
-    expected = as_lists([dataset[k] for k in POSITIONS])
-    for path in PATHS:
-        if path not in MAY_REFUSE:
-            assert as_lists(PATHS[path](dataset)) == expected, path
 
 
 def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
@@ -471,52 +443,11 @@ def test_a_fast_way_alone_is_refused(tmp_path, name):
             PATHS["threads"](dataset)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "_build_document_sample_shuffle_indices",
-        "_get_num_epochs",
-        "_get_num_tokens_per_epoch",
-        "_build_document_index",
-        "_build_shuffle_index",
-        "_get_ltor_masks_and_position_ids",
-        "spans",
-        "span_batch",
-    ],
-)
+@pytest.mark.parametrize("name", ["_build_document_index", "_get_ltor_masks_and_position_ids", "spans"])
 def test_methods_that_nothing_calls_are_refused(tmp_path, name):
     mine = type("Mine", (GPTDataset,), {name: lambda self, *given: None})
     with pytest.raises(ConfigError, match=f"^`Mine` overrides `{name}`, which tokenloom does not call\nhint: "):
         make_gpt(mine, tmp_path)
-
-
-def test_methods_of_other_classes_that_nothing_calls_are_refused(tmp_path):
-    masked = functools.partial(make_masked, config_class=BERTMaskedWordPieceDatasetConfig, classification_head=False)
-    for base, name, make in (
-        (BERTMaskedWordPieceDataset, "_get_token_mask", lambda cls: masked(cls, tmp_path)),
-        (BERTMaskedWordPieceDataset, "_create_masked_lm_predictions", lambda cls: masked(cls, tmp_path)),
-        (
-            BlendedMegatronDatasetBuilder,
-            "build_generic_dataset",
-            lambda cls: cls(GPTDataset, [1, 1, 1], lambda: True, make_config(None)),
-        ),
-        (
-            BlendedMegatronDatasetBuilder,
-            "_build_megatron_dataset_splits",
-            lambda cls: cls(GPTDataset, [1, 1, 1], lambda: True, make_config(None)),
-        ),
-        (
-            HybridCPMegatronPretrainingSampler,
-            "get_start_end_idx_global_batch",
-            lambda cls: cls(8, 0, 1, 2, 0, 1),
-        ),
-    ):
-        make(type("Fine", (base,), {}))
-        mine = type("Mine", (base,), {name: lambda *given: None})
-        with pytest.raises(ConfigError, match=f"^`Mine` overrides `{name}`, which tokenloom does not call"):
-            make(mine)
-    own = {"get_groups_and_subsamples": lambda self, pairs: [[[number]] for number, _ in pairs[::-1]]}
-    assert type("Mine", (DpBalancedScheduler,), own)(8, 1, 1).plan([3, 4]).assignments == (((1,),), ((0,),))
 
 
 def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
@@ -531,11 +462,6 @@ def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
     shown = shown_sample(dataset, 0, None)
     assert shown.ids[:-1].tolist() == dataset[0]["tokens"].tolist()
     assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
-    patched = make_gpt(GPTDataset, tmp_path)
-    patched[0]
-    query = patched._query_document_sample_shuffle_indices
-    patched._query_document_sample_shuffle_indices = lambda idx: (query(idx)[0][::-1], None, None)
-    assert_the_text_is_reversed(plain, patched)
     Mine._query_document_sample_shuffle_indices = lambda self, idx: (np.arange(6), None)
     with pytest.raises(
         ConfigError, match=r"at most 5 tokens of a sample from `Mine._query_document_sample_shuffle_ind"
@@ -553,23 +479,6 @@ def assert_the_text_is_reversed(plain, dataset):
         assert (sample["tokens"], sample["labels"]) == (text[:0:-1], text[-2::-1])
     for path in PATHS:
         assert as_lists(PATHS[path](dataset)) == expected, path
-
-
-def test_lengths_of_a_users_own_are_used(tmp_path):
-    class Long(GPTDataset):
-        def __len__(self):
-            return 3 * super().__len__()
-
-        def __getitem__(self, idx):
-            return super().__getitem__(idx % super().__len__())
-
-    dataset = make_gpt(Long, tmp_path)
-    last = len(dataset) - 1
-    assert dataset.batch([last, 0])["tokens"].tolist() == [
-        dataset[last]["tokens"].tolist(),
-        dataset[0]["tokens"].tolist(),
-    ]
-    assert digest_of_samples(dataset, [last])
 
 
 def test_packing_asks_items(tmp_path):
@@ -626,18 +535,6 @@ def test_samples_without_a_batch_axis_are_an_error(tmp_path):
     assert dataset.batch([]) == {}
 
 
-def test_masks_that_samples_share_are_copied_for_a_class_that_may_write(tmp_path):
-    class Mine(GPTDataset):
-        def __getitem__(self, idx):
-            sample = super().__getitem__(idx)
-            sample["attention_mask"][:] = True
-            return sample
-
-    plain = make_gpt(GPTDataset, tmp_path, create_attention_mask=True)
-    assert make_gpt(Mine, tmp_path, create_attention_mask=True)[0]["attention_mask"].all()
-    assert not plain[0]["attention_mask"].all()
-
-
 # --- what collate functions do ----------------------------------------------------------------------------------------
 
 
@@ -691,17 +588,11 @@ def test_a_batch_is_a_list_until_and_after_it_is_touched(tmp_path):
     assert bool(batch())
     for look in (
         list,
-        lambda found: [*found],
         lambda found: found + [],  # noqa: RUF005 - what is tested
-        lambda found: [] + found,  # noqa: RUF005 - what is tested
         lambda found: found[:],
-        lambda found: found.copy(),
-        lambda found: (found * 2)[4:],
         lambda found: list(reversed(found))[::-1],
         lambda found: [found.pop(0), *found],
         lambda found: pickle.loads(pickle.dumps(found)),
-        lambda found: [sample for _, sample in zip(range(4), found, strict=True)],
-        lambda found: [0, *found][1:],
     ):
         assert as_lists(look(batch())) == expected
     touched = batch()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from peer_suite import run
 from peer_suite.run import Outcomes, data_tests, missing_names, read_report
 
@@ -59,12 +57,3 @@ def test_what_passes_with_megatron_only_is_a_failure(tmp_path, monkeypatch, caps
         "  b: ImportError: cannot import name 'normalize' from 'tokenloom",
         "1 of 2 tests that pass with Megatron pass with tokenloom in its place",
     ]
-
-
-def test_a_file_that_does_not_end_is_one_failure(tmp_path, monkeypatch):
-    def never(command: list[str], **settings: object) -> None:
-        raise subprocess.TimeoutExpired(command, 3)
-
-    monkeypatch.setattr(subprocess, "run", never)
-    outcomes = run.run_file("tests/x.py", checkout=tmp_path, python="python", plain=True, seconds=3)
-    assert outcomes.failed == {"tests/x.py": "no end within 3 s"}

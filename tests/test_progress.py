@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -10,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support import wait_until
-from tokenloom import progress
-from tokenloom.progress import LineReporter, Task, Wait, WaitLines, if_stopped, reporting_to, task, waiting_for
+from tokenloom.progress import LineReporter, Task, Wait, if_stopped, reporting_to, task, waiting_for
 from tokenloom.rendering.progress_words import Amounts
 
 
@@ -36,7 +34,7 @@ class Watcher:
         """Returns what the next look finds."""
         for _ in range(2):  # the first may have begun before
             self.has_looked.clear()
-            assert self.has_looked.wait(20)
+            assert self.has_looked.wait(300)
         return self.seen[-1]
 
 
@@ -71,17 +69,6 @@ def test_a_task_counts_what_threads_say():
         assert advance.amounts() == Amounts("bytes", 4000, 4000)
 
 
-def test_a_task_is_told_how_far_it_is():
-    with task("preprocess", unit="bytes", done=5) as advance:
-        advance(2)
-        assert advance.amounts() == Amounts("bytes", 7)
-        advance.tell(40, total=100, num_tokens=9, notes=["1 rejected"])
-        assert advance.amounts() == Amounts("bytes", 40, 100, 9, ("1 rejected",))
-        advance()
-        advance.note("2 rejected")
-        assert advance.amounts() == Amounts("bytes", 41, 100, 9, ("2 rejected",))
-
-
 def test_a_reporter_sees_what_is_open_from_every_thread():
     watcher = Watcher()
     with reporting_to(watcher), task("outer", unit="files"):
@@ -93,11 +80,11 @@ def test_a_reporter_sees_what_is_open_from_every_thread():
         def work() -> None:
             with waiting_for("a server"):
                 is_open.set()
-                release.wait(20)
+                release.wait(300)
 
         thread = threading.Thread(target=work)
         thread.start()
-        assert is_open.wait(20)
+        assert is_open.wait(300)
         assert watcher.next() == (["outer"], ["a server"])
         release.set()
         thread.join()
@@ -122,7 +109,7 @@ def test_the_thread_ends_when_nothing_is_open():
         with task("merge", unit="bytes"):
             watcher.next()
             [thread] = threads_that_look()
-        thread.join(20)
+        thread.join(300)
         assert not thread.is_alive()
         with waiting_for("a lock"):
             assert watcher.next() == ([], ["a lock"])
@@ -155,27 +142,6 @@ def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end():
     ]
 
 
-@pytest.mark.parametrize(("seconds", "is_complete"), [(29.0, True), (80.0, False)])
-def test_what_is_short_or_fails_gets_no_last_line(seconds, is_complete):
-    log = Log()
-    merge = log.task("merge")
-    log.reporter.look([merge], [])
-    log.now += seconds
-    log.reporter.end(merge, is_complete=is_complete)
-    assert log.lines == []
-
-
-def test_tasks_within_another_are_part_of_its_line():
-    log = Log()
-    build, index = log.task("build", total=10), log.task("index", total=10)
-    log.now += 30
-    build(5)
-    index(2)
-    log.reporter.look([build, index], [])
-    log.reporter.end(index, is_complete=True)
-    assert log.lines == ["build: 50 % (5 of 10 bytes), index: 20 % (2 of 10 bytes), 0 B/s, 30 s left"]
-
-
 def test_a_wait_is_told_after_five_seconds_and_every_thirty():
     log = Log()
     wait = log.wait("an answer of `http://localhost:9`", "AWS_ENDPOINT_URL names it")
@@ -187,62 +153,6 @@ def test_a_wait_is_told_after_five_seconds_and_every_thirty():
         "! waiting for an answer of `http://localhost:9` for 5 s (attempt 1; AWS_ENDPOINT_URL names it)",
         "! waiting for an answer of `http://localhost:9` for 35 s (attempt 4; AWS_ENDPOINT_URL names it)",
         "! waiting for an answer of `http://localhost:9` for 1 min 5 s (attempt 7; AWS_ENDPOINT_URL names it)",
-    ]
-
-
-def test_many_that_wait_for_one_thing_are_one_line():
-    log = Log()
-    waits = [log.wait("a lock") for _ in range(5)]
-    log.now += 6
-    log.reporter.look([], waits)
-    assert log.lines == ["! waiting for a lock for 6 s"]
-    log.now += 1
-    log.reporter.look([], waits[3:])
-    assert len(log.lines) == 1
-
-
-def test_waits_that_are_short_each_are_no_news_however_many_there_are():
-    log = Log()
-    for second in range(40):
-        log.now = 1000.0 + second
-        waits = [log.wait("an answer")]
-        log.now += 2
-        log.reporter.look([], waits)
-    assert log.lines == []
-
-
-def test_nothing_is_waited_for_while_a_task_advances():
-    log = Log()
-    merge, wait = log.task("merge"), log.wait("an answer")
-    for second in range(12):
-        log.now = 1000.0 + second
-        merge(1)
-        log.reporter.look([merge], [wait])
-    assert log.lines == []
-    for second in range(12, 17):
-        log.now = 1000.0 + second
-        log.reporter.look([merge], [wait])
-    assert log.lines == ["! waiting for an answer for 16 s"]
-
-
-def test_a_task_that_never_began_is_no_progress():
-    lines, merge = WaitLines(), Task("merge", Amounts("bytes", 7, None))
-    wait = Wait("an answer", None)
-    assert lines.lines([merge], [wait], wait.started + 1) == []
-    assert lines.lines([merge], [wait], wait.started + 6) == ["waiting for an answer for 6 s"]
-
-
-def test_without_a_reporter_lines_are_logged(caplog):
-    reporter = progress._board.reporter
-    assert isinstance(reporter, LineReporter)
-    merge, wait = Task("merge", Amounts("bytes", 0, None)), Wait("a lock", None)
-    merge.started -= 31
-    wait.started -= 6
-    with caplog.at_level(logging.INFO, logger="tokenloom"):
-        reporter.look([merge], [wait])
-    assert [(each.levelname, each.message) for each in caplog.records] == [
-        ("INFO", "merge: 0 bytes"),
-        ("WARNING", "waiting for a lock for 6 s"),
     ]
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tokenloom.errors import ConfigError
@@ -33,16 +30,3 @@ def test_a_name_has_one_thing(name: str):
     del registry[name]
     registry[name] = 2
     assert registry[name] == 2
-
-
-def test_names_of_formats_and_tokenizers_cost_no_library():
-    script = """
-import sys
-from tokenloom.inputs.codecs import CODECS
-from tokenloom.inputs.formats import FORMATS
-from tokenloom.tokenizers.kinds import KINDS
-list(CODECS), list(FORMATS), list(KINDS)
-print([name for name in ("numpy", "pyarrow", "tokenizers") if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokenloom.errors import ConfigError
-from tokenloom.setting_types import check_local_folder, check_types
+from tokenloom.setting_types import check_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,25 +47,3 @@ def test_what_fits_passes_and_integers_of_numpy_become_int(tmp_path):
 def test_what_does_not_fit_is_named(changes, message):
     with pytest.raises(ConfigError, match=message):
         check_types(Settings(**changes))
-
-
-def test_fields_of_others_are_their_own_affair():
-    @dataclasses.dataclass
-    class Mine:
-        count: int = 1
-
-    check_types(Mine(count="many"))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("s3://bucket/cache", "expected a local folder as cache, found the address 's3://bucket/cache'"),
-        ("", "expected a local folder as cache, found an empty text"),
-    ],
-)
-def test_a_local_folder_is_no_address(path, message):
-    with pytest.raises(ConfigError, match=message):
-        check_local_folder("cache", path)
-    check_local_folder("cache", None)
-    check_local_folder("cache", "some/folder")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.adapters.frameworks import samples_of
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.indexed.origins import add_origins, runs_of_records
 from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDataset, build_catalogue, preprocess_corpus
 from tokenloom.adapters import document_batches, sample_batches
 from tokenloom.adapters.arrow import DocumentRows
 from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.errors import ConfigError
-from tokenloom.indexed.origins import OriginFile, Origins
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.tokenizers.plain import ByteTokenizer
 
@@ -35,16 +31,6 @@ def test_the_columns_of_documents(tmp_path: Path, dtype: type):
     table.validate(full=True)
     assert table.schema.field("tokens").type == pa.list_(pa.from_numpy_dtype(dtype))
     assert table.to_pydict() == {"document": [0, 1, 2, 3], "tokens": [[1, 2, 3], [4], [], [5, 6]]}
-
-
-def test_documents_of_several_sequences_say_their_lengths(tmp_path: Path):
-    corpus = [[[1], [2, 3]], [], [[], [4]]]
-    table = document_batches(write_pair(tmp_path / "a", corpus)).read_all()
-    assert table.to_pydict() == {
-        "document": [0, 1, 2],
-        "tokens": [[1, 2, 3], [], [4]],
-        "sequence_lengths": [[1, 2], [], [0, 1]],
-    }
 
 
 def test_the_tokens_are_the_mapped_file(tmp_path: Path):
@@ -66,7 +52,7 @@ def test_a_catalogue_gives_the_documents_of_all_its_parts(tmp_path: Path):
     assert tokens == [[1, 2, 3], [4], [], [5, 6], [4], [], [5, 6]]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     corpus=st.lists(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=3), max_size=8),
     batch_bytes=st.integers(1, 40),
@@ -77,11 +63,6 @@ def test_however_they_are_cut_the_documents_are_those_of_the_pair(tmp_path: Path
     table.validate(full=True)
     assert table.column("document").to_pylist() == list(range(len(corpus)))
     assert table.column("tokens").to_pylist() == [[token for each in document for token in each] for document in corpus]
-
-
-def test_an_empty_pair_has_columns_and_no_rows(tmp_path: Path):
-    table = document_batches(write_pair(tmp_path / "a", [])).read_all()
-    assert (table.num_rows, table.schema.names) == (0, ["document", "tokens"])
 
 
 def test_origins_texts_and_manifest_come_along(tmp_path: Path):
@@ -96,19 +77,6 @@ def test_origins_texts_and_manifest_come_along(tmp_path: Path):
     said = json.loads(table.schema.metadata[b"tokenloom"])
     assert said["rows"] == "documents"
     assert said["manifest"]["tokenizer"]["kind"] == "byte"
-
-
-def test_what_is_not_known_of_an_origin_is_null(tmp_path: Path):
-    prefix = write_pair(tmp_path / "a", CORPUS)
-    add_origins(
-        prefix,
-        Origins.from_runs(
-            [OriginFile(path="a.jsonl", num_bytes=9, unit="line")], runs_of_records([(0, 4), (-1, 0), (0, 7), (-1, 0)])
-        ),
-    )
-    table = document_batches(prefix).read_all()
-    assert [value is None for value in table.column("record").to_pylist()] == [False, True, False, True]
-    assert table.column("file").to_pylist() == ["a.jsonl", None, "a.jsonl", None]
 
 
 def test_roles_are_parts(tmp_path: Path):
@@ -132,25 +100,3 @@ def test_samples_are_those_of_batch(tmp_path: Path, rng: np.random.Generator):
     for ours, theirs in {"tokens": "input_ids", "labels": "labels", "loss_mask": "loss_mask"}.items():
         assert np.array_equal(np.stack(table.column(theirs).to_numpy()), batch[ours])
     assert "shifted already" in table.schema.metadata[b"tokenloom"].decode()
-
-
-def test_the_first_samples_alone_and_none(tmp_path: Path, rng: np.random.Generator):
-    dataset = samples_of(tmp_path, rng)
-    assert sample_batches(dataset, num_samples=3).read_all().num_rows == 3
-    with pytest.raises(ConfigError, match="expected samples to write, found none"):
-        sample_batches(dataset, num_samples=0)
-
-
-def test_a_dense_mask_is_left_out(tmp_path: Path, rng: np.random.Generator):
-    dataset = samples_of(tmp_path, rng, create_attention_mask=True)
-    schema = sample_batches(dataset, num_samples=1).schema
-    assert "attention_mask" not in schema.names
-    assert "attention_mask" in schema.metadata[b"tokenloom"].decode()
-
-
-def test_a_file_that_shrank_is_an_error(tmp_path: Path):
-    prefix = write_pair(tmp_path / "a", [[[1] * 5000]] * 4)
-    reader = document_batches(prefix)
-    os.truncate(f"{prefix}.bin", 2)
-    with pytest.raises(Exception, match=r"a\.bin"):
-        reader.read_all()

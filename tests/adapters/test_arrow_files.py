@@ -9,14 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.adapters.frameworks import samples_of
-from tests.adapters.libraries import library
-from tests.indexed.pairs import pair_bytes, write_pair
+from tests.indexed.pairs import write_pair
 
-from tokenloom import IndexedDataset, preprocess_corpus
 from tokenloom.adapters import document_batches, export_documents, export_samples, sample_batches
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError, OutputExistsError, StorageError
-from tokenloom.tokenizers.load import load_tokenizer
 
 
 @pytest.fixture
@@ -59,21 +55,6 @@ def test_a_folder_gets_parts_of_a_size(tmp_path: Path, prefix: str, file_format:
     assert read(report.paths).equals(document_batches(prefix).read_all())
 
 
-def test_row_groups_have_the_wanted_size(tmp_path: Path, prefix: str):
-    [path] = export_documents(prefix, tmp_path / "a.parquet", row_group_bytes=2000).paths
-    metadata = pq.read_metadata(path)
-    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    assert sum(rows) == 100
-    lengths = iter(range(100))
-    assert all(sum(next(lengths) for _ in range(count)) <= 1000 for count in rows)
-
-
-def test_a_pair_without_documents_gives_a_file_without_rows(tmp_path: Path):
-    report = export_documents(write_pair(tmp_path / "a", []), tmp_path / "out")
-    assert (report.num_rows, report.num_tokens, len(report.paths)) == (0, 0, 1)
-    assert pq.read_table(report.paths[0]).schema.names == ["document", "tokens"]
-
-
 def test_samples_in_parts(tmp_path: Path, rng: np.random.Generator):
     dataset = samples_of(tmp_path, rng)
     report = export_samples(dataset, tmp_path / "out", num_samples=30, part_bytes=4000, row_group_bytes=1024)
@@ -90,14 +71,6 @@ def test_what_is_there_is_replaced_only_when_that_is_said(tmp_path: Path, prefix
         again = export_documents(write_pair(tmp_path / "b", [[[1]]]), output, overwrite=True)
         assert (first.num_rows, read(again.paths).num_rows) == (100, 1)
     assert [name for name in names(tmp_path) if name.startswith(".") and not name.endswith(".lock")] == []
-
-
-def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path, prefix: str):
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "letter.txt").write_text("dear")
-    with pytest.raises(StorageError, match=r"it holds 'letter.txt', which is no part"):
-        export_documents(prefix, tmp_path / "home", overwrite=True)
-    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
 
 
 @pytest.mark.parametrize("name", ["out", "out.parquet"])
@@ -141,35 +114,3 @@ def test_settings_that_are_none(tmp_path: Path, prefix: str, settings: dict[str,
     with pytest.raises(ConfigError, match=message):
         export_documents(prefix, **{"output": tmp_path / "out", **settings})
     assert not (tmp_path / "out").exists()
-
-
-def test_exported_texts_of_ids_are_tokenized_to_the_same_pair(tmp_path: Path):
-    prefix = write_pair(tmp_path / "a", [[list(range(number))] for number in range(1, 50)], dtype=np.uint16)
-    [path] = export_documents(prefix, tmp_path / "out.parquet", tokenizer="null:1000").paths
-    preprocess_corpus([path], tmp_path / "b", load_tokenizer("null:1000"), CorpusSettings(), num_processes=1)
-    assert pair_bytes(tmp_path / "b_text_document") == pair_bytes(prefix)
-
-
-@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
-def test_datasets_and_polars_read_the_same(tmp_path: Path, prefix: str, file_format: str):
-    datasets, polars = library("datasets"), library("polars")
-    report = export_documents(
-        prefix, tmp_path / "out", file_format=file_format, part_bytes=4000, row_group_bytes=1024, compression=None
-    )
-    pair = IndexedDataset(prefix)
-    expected = [pair[number].tolist() for number in range(len(pair))]
-    files = [str(path) for path in report.paths]
-    loaded = datasets.load_dataset(file_format, data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
-    assert loaded["tokens"][:] == expected
-    frames = [getattr(polars, {"parquet": "read_parquet", "arrow": "read_ipc"}[file_format])(path) for path in files]
-    assert polars.concat(frames)["tokens"].to_list() == expected
-
-
-def test_datasets_and_polars_read_samples(tmp_path: Path, rng: np.random.Generator):
-    datasets, polars = library("datasets"), library("polars")
-    dataset = samples_of(tmp_path, rng)
-    [path] = export_samples(dataset, tmp_path / "out.parquet").paths
-    expected = dataset.batch(range(len(dataset)))["tokens"].tolist()
-    loaded = datasets.load_dataset("parquet", data_files=path, split="train", cache_dir=str(tmp_path / "cache"))
-    assert loaded["input_ids"][:] == expected
-    assert polars.read_parquet(path)["input_ids"].to_list() == expected

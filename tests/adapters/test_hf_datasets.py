@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,14 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.tokenizers.plain import ByteTokenizer
 
-datasets = library("datasets")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def datasets() -> Any:
+    """The library, imported when a test runs: it takes seconds."""
+    return library("datasets")
+
 
 TEXTS = ["one", "two words", "", "four"]
 
@@ -27,13 +35,13 @@ def preprocess(source: str | Path, output: Path) -> tuple[bytes, bytes]:
     return pair_bytes(f"{output}_text_document")
 
 
-def as_lines(folder: Path, texts: list[str]) -> tuple[bytes, bytes]:
+def as_lines(datasets: Any, folder: Path, texts: list[str]) -> tuple[bytes, bytes]:
     path = folder / "lines.jsonl"
     datasets.Dataset.from_dict({"text": texts}).to_json(path)
     return preprocess(path, folder / "lines")
 
 
-def test_documents_are_rows_over_the_mapped_file(tmp_path: Path):
+def test_documents_are_rows_over_the_mapped_file(datasets: Any, tmp_path: Path):
     prefix = write_pair(tmp_path / "a", [[list(range(number))] for number in range(5)], dtype=np.uint16)
     view = documents_dataset(prefix, tokenizer="null:1000")
     assert view[3] == {"document": 3, "tokens": [0, 1, 2], "text": "0 1 2"}
@@ -46,7 +54,7 @@ def test_documents_are_rows_over_the_mapped_file(tmp_path: Path):
     assert view.data.column("tokens").chunk(0).values.buffers()[1].is_mutable is False
 
 
-def test_samples_are_read_when_they_are_asked_for(tmp_path: Path, rng: np.random.Generator):
+def test_samples_are_read_when_they_are_asked_for(datasets: Any, tmp_path: Path, rng: np.random.Generator):
     dataset = samples_of(tmp_path, rng)
     view = samples_dataset(dataset)
     batch = dataset.batch(range(len(dataset)))
@@ -62,31 +70,13 @@ def test_samples_are_read_when_they_are_asked_for(tmp_path: Path, rng: np.random
     assert len(samples_dataset(dataset, num_samples=3)) == 3
 
 
-def test_a_dataset_in_memory_becomes_a_corpus(tmp_path: Path):
+def test_a_dataset_in_memory_becomes_a_corpus(datasets: Any, tmp_path: Path):
     dataset = datasets.Dataset.from_dict({"text": TEXTS})
     folder = save_for_preprocessing(dataset, tmp_path / "saved")
-    assert preprocess(folder, tmp_path / "a") == as_lines(tmp_path, TEXTS)
+    assert preprocess(folder, tmp_path / "a") == as_lines(datasets, tmp_path, TEXTS)
 
 
-def test_chosen_rows_come_in_their_order(tmp_path: Path):
-    dataset = datasets.Dataset.from_dict({"text": TEXTS}).select([3, 0])
-    folder = save_for_preprocessing(dataset, tmp_path / "saved")
-    assert preprocess(folder, tmp_path / "a") == as_lines(tmp_path, ["four", "one"])
-
-
-def test_what_is_saved_is_not_saved_again(tmp_path: Path):
-    folder = tmp_path / "saved"
-    for rows in (range(4), [1, 2]):
-        path = folder / str(len(rows))
-        path.parent.mkdir(exist_ok=True)
-        save_for_preprocessing(datasets.Dataset.from_dict({"text": TEXTS}).select(rows), path)
-        before = {each.name: each.stat().st_mtime_ns for each in path.iterdir()}
-        again = datasets.Dataset.from_dict({"text": TEXTS}).select(rows)
-        assert save_for_preprocessing(again, path) == str(path)
-        assert {each.name: each.stat().st_mtime_ns for each in path.iterdir()} == before
-
-
-def test_something_else_is_not_overwritten(tmp_path: Path):
+def test_something_else_is_not_overwritten(datasets: Any, tmp_path: Path):
     save_for_preprocessing(datasets.Dataset.from_dict({"text": TEXTS}), tmp_path / "saved")
     with pytest.raises(OutputExistsError, match="holds something other than this dataset"):
         save_for_preprocessing(datasets.Dataset.from_dict({"text": ["other"]}), tmp_path / "saved")
@@ -95,7 +85,7 @@ def test_something_else_is_not_overwritten(tmp_path: Path):
         save_for_preprocessing(datasets.Dataset.from_dict({"text": ["other"]}), tmp_path / "letter")
 
 
-def test_splits_are_named_where_one_is_wanted(tmp_path: Path):
+def test_splits_are_named_where_one_is_wanted(datasets: Any, tmp_path: Path):
     splits = datasets.DatasetDict({name: datasets.Dataset.from_dict({"text": TEXTS}) for name in ("train", "test")})
     with pytest.raises(ConfigError, match="expected one split, found a DatasetDict with 'train', 'test'") as caught:
         save_for_preprocessing(splits, tmp_path / "saved")
@@ -103,13 +93,4 @@ def test_splits_are_named_where_one_is_wanted(tmp_path: Path):
     splits.save_to_disk(tmp_path / "all")
     with pytest.raises(ConfigError, match="with the splits train, test"):
         preprocess(tmp_path / "all", tmp_path / "a")
-    assert preprocess(tmp_path / "all" / "test", tmp_path / "b") == as_lines(tmp_path, TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [({"text": TEXTS}, "dict"), (datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset(), "IterableDataset")],
-)
-def test_other_things_are_no_datasets(tmp_path: Path, given: object, found: str):
-    with pytest.raises(ConfigError, match=rf"expected a `datasets.Dataset`, found {found}"):
-        save_for_preprocessing(given, tmp_path / "saved")
+    assert preprocess(tmp_path / "all" / "test", tmp_path / "b") == as_lines(datasets, tmp_path, TEXTS)

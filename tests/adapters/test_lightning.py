@@ -9,8 +9,10 @@ import torch
 from tests.adapters.frameworks import expected_tokens, samples_of, tokens_of
 from tests.adapters.libraries import library
 
-from tokenloom import ConfigError, MegatronPretrainingSampler
+from tokenloom import MegatronPretrainingSampler
 from tokenloom.adapters import lightning_data_module
+
+pytestmark = pytest.mark.slow
 
 lightning = library("lightning.pytorch")
 BATCH_SIZE = 4
@@ -74,26 +76,6 @@ def test_each_stage_has_its_data(tmp_path, rng):
     assert asked == [1]
 
 
-def test_a_split_without_data_has_no_loader(tmp_path, rng):
-    dataset, model = samples_of(tmp_path, rng), Model()
-    make_trainer(tmp_path, max_epochs=1).fit(model, lightning_data_module((dataset, None, None), batch_size=BATCH_SIZE))
-    assert model.trained == batches_of(dataset)
-    assert model.validated == []
-
-
-def test_the_ranks_are_those_of_the_strategy(tmp_path, rng):
-    dataset = samples_of(tmp_path, rng)
-    data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
-    data.trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False)
-    kwargs = data.trainer.distributed_sampler_kwargs
-    assert kwargs == {"num_replicas": 2, "rank": 0}
-    found = []
-    for rank in range(2):
-        data.trainer = SimpleNamespace(distributed_sampler_kwargs={**kwargs, "rank": rank})
-        found.append(tokens_of(data.train_dataloader()))
-    assert [batch for pair in zip(*found, strict=True) for batch in pair] == batches_of(dataset)[: 2 * len(found[0])]
-
-
 def test_one_state_resumes_all_ranks(tmp_path, rng):
     dataset = samples_of(tmp_path, rng)
     data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
@@ -108,9 +90,3 @@ def test_one_state_resumes_all_ranks(tmp_path, rng):
     for loader, seen in zip(loaders, whole, strict=True):
         loader.load_state_dict(state)
         assert tokens_of(loader) == seen[1:]
-
-
-@pytest.mark.parametrize("datasets", [(), (None, None, None), ("one", "two")])
-def test_other_than_three_datasets_are_refused(datasets):
-    with pytest.raises(ConfigError, match="expected a dataset to train with, or train, valid and test, found "):
-        lightning_data_module(datasets, batch_size=4)

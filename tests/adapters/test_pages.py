@@ -19,6 +19,7 @@ def needs_of(page: Path) -> set[str]:
 PAGES = {str(page.relative_to(ROOT)): page for page in all_pages() if needs_of(page) and not needs_of(page) & NOT_HERE}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MUST_BE_THERE, reason="tests/docs runs the blocks that need nothing else")
 @pytest.mark.parametrize("name", PAGES)
 def test_no_block_is_left_out(name, tmp_path):

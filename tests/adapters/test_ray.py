@@ -16,7 +16,7 @@ from tests.indexed.pairs import write_pair
 from tokenloom.adapters import document_batches, ray_documents, ray_samples
 from tokenloom.errors import ConfigError
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

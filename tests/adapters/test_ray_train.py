@@ -12,7 +12,10 @@ from tests.support import StandInTokenizer, make_dataset
 from tokenloom import MegatronPretrainingSampler
 from tokenloom.adapters import ray_train_loader
 
-pytestmark = pytest.mark.skipif(not MUST_BE_THERE, reason="a run of Ray Train takes a minute: `make adapters`")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not MUST_BE_THERE, reason="a run of Ray Train takes a minute: `make adapters`"),
+]
 
 
 def read(settings):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -11,6 +9,8 @@ from tests.adapters.libraries import library
 
 from tokenloom import ConfigError
 from tokenloom.retro.embedders import as_embedder, embeddings_of, token_counts_of
+
+pytestmark = pytest.mark.slow
 
 transformers = library("transformers")
 
@@ -43,13 +43,6 @@ def test_vectors_are_means_over_the_tokens_of_a_text(folder):
         assert np.allclose(vector, states.mean(axis=0) if len(states) else 0, atol=1e-5)
     assert (embedder.name, embedder.dimension) == (f"bert:{folder}:256", 16)
     assert token_counts_of(embedder, TEXTS).tolist() == [5, 1, 0, 12]
-
-
-def test_it_travels_to_other_processes(folder):
-    embedder = as_embedder(f"bert:{folder}")
-    copy = pickle.loads(pickle.dumps(embedder))
-    assert copy.embed(TEXTS).tobytes() == embedder.embed(TEXTS).tobytes()
-    assert repr(copy) == f"BertEmbedder({folder!r})"
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.runs import run
 from tests.preprocess.corpus import write_lines
 
 from tokenloom import CorpusSettings, load_tokenizer, preprocess_corpus
@@ -32,11 +31,3 @@ def build_words(folder: Path, *more: object) -> list[object]:
     words = ["retro", "build", folder / "project", "--data", *data, "--tokenizer", "byte", "--sequence-length", 32]
     words += ["--chunk-length", 16, "--split", "80,20,0", "--train-samples", 12, "--valid-samples", 2]
     return [*words, "--index", "Flat", "--index-chunks", 20, "--neighbors", 3, "--embedder", "wordllama:64", *more]
-
-
-def built(capsys, folder: Path) -> Path:
-    """Returns the folder of a project that was built."""
-    write_data(folder)
-    status, _, errors = run(capsys, *build_words(folder))
-    assert (status, errors) == (0, "")
-    return folder / "project"

@@ -24,15 +24,6 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
 
 
-def test_a_table_that_fits_stays_as_it_is():
-    assert shortened(PLAN, ROWS, 80) == ROWS
-
-
-def test_long_names_are_shortened_in_their_middle():
-    found = shortened(PLAN, ROWS, 60)
-    assert found == [("demo-output/corpu…ain_text_document", "1,234,567", "0.75"), ("b", "12", "0.25")]
-
-
 def test_what_does_not_fit_so_becomes_blocks():
     assert shortened(PLAN, ROWS, 40) is None
     assert list(blocks(PLAN, ROWS, 40)) == [
@@ -40,20 +31,6 @@ def test_what_does_not_fit_so_becomes_blocks():
         "  tokens 1,234,567, weight 0.75",
         "b",
         "  tokens 12, weight 0.25",
-    ]
-
-
-def test_empty_cells_are_left_out_of_blocks():
-    assert list(blocks(PLAN, [("total", "", "1")], 40)) == ["total", "  weight 1"]
-
-
-def test_values_stand_behind_their_names_or_below_them():
-    rows = [("documents", "12"), ("engine chosen", "it gives the same ids as the tokenizer itself")]
-    assert list(blocks(("in.jsonl", ""), rows, 40)) == [
-        "documents: 12",
-        "engine chosen:",
-        "  it gives the same ids as the",
-        "  tokenizer itself",
     ]
 
 
@@ -70,11 +47,6 @@ def test_a_narrow_terminal_folds_no_name(columns, capsys):
     lines = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).splitlines()
     assert any("demo-output/corpu…ain_text_document   1,234,567     0.75" in line for line in lines)
     assert max(map(cell_width, lines)) <= 60
-
-
-def test_a_narrow_terminal_gets_blocks(columns, capsys):
-    print_table(("x", ""), [("engine chosen", "a " * 60)], title="t")
-    assert capsys.readouterr().out.splitlines()[:2] == ["t", "engine chosen:"]
 
 
 def test_a_program_gets_whole_lines(capsys):

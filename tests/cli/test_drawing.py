@@ -6,7 +6,6 @@ import argparse
 import io
 import sys
 
-import pytest
 from tests.inspect.drawn import sample
 
 from tokenloom.cli.drawing import add_look, look_of, print_shown, short_look, visible
@@ -52,26 +51,6 @@ def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("CLICOLOR", "0")])
-def test_a_terminal_that_wants_no_colours_gets_none(monkeypatch, name, value):
-    on_terminal(monkeypatch)
-    monkeypatch.setenv(name, value)
-    assert not look().colour
-    assert look("--color", "always").colour
-
-
-@pytest.mark.parametrize("name", ["FORCE_COLOR", "CLICOLOR_FORCE"])
-def test_a_log_that_wants_colours_gets_them(monkeypatch, name):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv(name, "0")
-    assert not look().colour
-    monkeypatch.setenv(name, "1")
-    assert look().colour
-    assert not look("--color", "never").colour
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not look().colour
-
-
 def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "50")
     assert (look().colour, look().width) == (False, 80)
@@ -79,17 +58,6 @@ def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "[without loss][BOS <s>][3 more tokens]\n[with loss][EOD <eod>]\n" in out
     assert "\x1b" not in out
-
-
-def test_a_terminal_is_never_narrower_than_words(monkeypatch):
-    on_terminal(monkeypatch, columns=1)
-    assert look().width == 20
-
-
-def test_a_width_is_a_number(capsys):
-    with pytest.raises(SystemExit):
-        look("--width", "wide")
-    assert "--width" in capsys.readouterr().err
 
 
 def test_visible_text_is_what_stdout_can_take(monkeypatch):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
 from tests.cli.runs import run
 
 from tokenloom.explanations import explanations
@@ -25,20 +22,3 @@ def test_without_a_name_all_are_listed(capsys):
     assert status == 0
     listed = [line.partition(":")[0] for line in out.splitlines() if not line.startswith(" ")]
     assert listed == list(explanations())
-
-
-@pytest.mark.parametrize("words", [(), ("ConfigError",)])
-def test_json_is_one_object(words, capsys):
-    status, out, _ = run(capsys, "explain", *words, "--json")
-    assert status == 0
-    found = json.loads(out)
-    found = found if words else found["ConfigError"]
-    assert found["name"] == "ConfigError"
-    assert found["bases"] == ["ValueError", "AssertionError"]
-    assert found["remedy"].startswith("the message names the setting")
-
-
-def test_an_unknown_name_is_refused(capsys):
-    status, _, err = run(capsys, "explain", "ConfgError")
-    assert status == 1
-    assert "hint: did you mean `ConfigError`?" in err

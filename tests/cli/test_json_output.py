@@ -49,18 +49,6 @@ def test_values_of_all_kinds(value, text):
     assert json_text(value) == text
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), np.float64("nan"), np.float32("inf")])
-def test_no_number_is_null_wherever_it_stands(number):
-    value = {"a": [number, 1.5, Shape.round], "p": Pair(Path("x"), (number, np.float64(2)))}
-    assert json.loads(json_text(value)) == {"a": [None, 1.5, "round"], "p": {"path": "x", "lengths": [None, 2.0]}}
-    assert json.loads(json_text({"a": np.array([number, 1.0])})) == {"a": [None, 1.0]}
-
-
-def test_what_json_cannot_tell_is_our_own_bug():
-    with pytest.raises(TypeError, match="expected something that JSON can tell, found object"):
-        json_text({"a": object()})
-
-
 def _leaves(parser, name=()):
     """Yields the words and the parser of each command."""
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -198,28 +186,3 @@ def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys, m
         assert found
         assert [name for name in found if not re.fullmatch("[a-z][a-z0-9_]*", name)] == []
         assert sorted(set(found) - named) == []
-
-
-def test_looking_first_prints_json_too(folder, capsys):
-    words = _words("preprocess", CASES["preprocess"], folder)
-    assert cli.main([*words, "--dry-run", "1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (document,) = found["documents"]
-    assert (document["key"], document["text"], document["num_tokens"]) == ("text", "two words", 9)
-    assert (found["num_files"], found["bad_lines"]) == (1, [])
-
-
-def test_how_well_blocks_mix_is_told_by_dataset(folder, capsys):
-    words = _words("stream", CASES["stream"], folder)
-    assert cli.main([*words, "--block-shuffle", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found["mixing"]) == [str(folder / "plain")]
-    assert 0 <= found["mixing"][str(folder / "plain")]["mean_displacement"] <= 1
-    assert (found["num_batches"], found["num_tokens"]) == (2, 2 * 8 * 8)
-
-
-def test_an_error_is_text_on_stderr_and_nothing_on_stdout(capsys):
-    assert cli.main(["info", "absent", "--json"]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")

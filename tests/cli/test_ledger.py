@@ -36,37 +36,3 @@ def test_steps_positions_and_json(path, capsys):
     assert [stage["stage"] for stage in told["stages"]] == ["main"]
     assert {source["source"] for source in told["sources"]} == {"web", "code"}
     assert told == json.loads(run(capsys, "ledger", path, "--until-position", 30, "--no-reading", "--json")[1])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--until-step", 3), "a step needs --global-batch-size"),
-        (("--until-step", 3, "--until-position", 4), "`--until-position`: cannot stand beside `--until-step`"),
-        (("--until-position", -4), "found '-4'"),
-    ],
-)
-def test_wrong_usage(path, capsys, words, message):
-    with pytest.raises(SystemExit, match="2"):
-        run(capsys, "ledger", path, *words)
-    assert message in capsys.readouterr().err
-
-
-def test_a_position_behind_the_end(path, capsys):
-    status, out, err = run(capsys, "ledger", path, "--until-position", 101)
-    assert (status, out) == (1, "")
-    assert "expected a position in [0, 100] of the run, found 101" in err
-
-
-def test_a_run_without_an_end_needs_a_position(tmp_path, capsys):
-    path = write_run(tmp_path, RUN.replace("samples = 100\n", ""))
-    with pytest.raises(SystemExit, match="2"):
-        run(capsys, "ledger", path)
-    assert "needs --until-step or --until-position" in capsys.readouterr().err
-    assert run(capsys, "ledger", path, "--until-position", 7)[0] == 0
-
-
-def test_what_does_not_balance_is_no_success(path, capsys, monkeypatch):
-    monkeypatch.setattr("tokenloom.run.audit.ledger_rows.RunLedger.balance", 3)
-    status, out, _ = run(capsys, "ledger", path)
-    assert (status, out.endswith("balance 3\n")) == (1, True)

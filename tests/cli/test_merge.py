@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 from tests.indexed.origins import add_origins
@@ -34,24 +32,10 @@ def test_datasets_are_joined_in_the_order_given(capsys, tmp_path, folder):
     assert err == ""
 
 
-def test_a_folder_is_joined_in_sorted_order(tmp_path, folder):
-    assert cli.main(["merge", "--input", folder, "--output-prefix", f"{tmp_path}/all"]) == 0
-    assert read_pair(f"{tmp_path}/all") == FIRST + SECOND
-
-
 def test_modes_are_joined(tmp_path):
     prefix = write_pair(tmp_path / "modes", FIRST, multimodal=True)
     assert cli.main(["merge", prefix, prefix, "--multimodal", "--output-prefix", f"{tmp_path}/all"]) == 0
     assert IndexedDataset(f"{tmp_path}/all", multimodal=True).sequence_modes.tolist() == [0, 1, 0, 1]
-
-
-@pytest.mark.parametrize("both", [True, False])
-def test_datasets_or_a_folder_must_be_named(capsys, tmp_path, folder, both):
-    arguments = [f"{folder}/a", "--input", folder] if both else []
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["merge", *arguments, "--output-prefix", f"{tmp_path}/all"])
-    assert caught.value.code == 2
-    assert "name either datasets or a folder with --input" in capsys.readouterr().err
 
 
 def test_a_damaged_input_is_named_and_nothing_is_written(capsys, tmp_path, folder):
@@ -61,22 +45,6 @@ def test_a_damaged_input_is_named_and_nothing_is_written(capsys, tmp_path, folde
     assert f"error: `{folder}/b.bin`: expected 12 bytes" in err
     assert "found 4" in err
     assert os.listdir(tmp_path) == ["parts"]
-
-
-def test_half_a_pair_and_a_missing_one_are_named(capsys, tmp_path, folder):
-    os.unlink(f"{folder}/b.idx")
-    assert cli.main(["merge", "--input", folder, "--output-prefix", f"{tmp_path}/all"]) == 1
-    assert "half of the pair `b`: `b.idx` is missing" in capsys.readouterr().err
-    assert cli.main(["merge", f"{folder}/a", f"{folder}/b", "--output-prefix", f"{tmp_path}/all"]) == 1
-    assert f"no file `{folder}/b.idx`" in capsys.readouterr().err
-
-
-def test_the_command_runs(tmp_path, folder):
-    output = f"{tmp_path}/all"
-    command = [sys.executable, "-m", "tokenloom.cli", "merge", "--input", folder, "--output-prefix", output]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert re.fullmatch(SUMMARY.format(output=output), done.stdout)
-    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("command", ["merge", "catalogue"])

@@ -1,23 +1,12 @@
 """Mistakes that people made at the command line, and what they are told now, to the letter.
 
 Each was tried as a new user would; most ended in silence, in a page of usage, or in words of Python.
-
-Mistakes and frictions whose tests are elsewhere:
-
-- settings that look for end-of-document tokens which the data lack: tests/datasets/test_data_match.py
-- a blend in Python that names data twice: tests/datasets/test_config.py
-- a loop over object storage that is left early, and ends in tracebacks: tests/test_interpreter_end.py
-- a progress bar that fits no terminal and leaves logs empty: tests/cli/test_progress_display.py, tests/test_progress.py
-- Ctrl-C that does not say what is done: tests/cli/test_stopping.py, tests/cli/test_waiting.py
-- an endpoint that does not answer, and silence: tests/cli/test_waiting.py
-- no version and `python -m tokenloom`: tests/cli/test_parser.py; no completion: tests/cli/test_completion.py
-- names broken at 60 columns: tests/cli/test_console.py; no colours in `show`: tests/cli/test_drawing.py
-- `--json` in few commands: tests/cli/test_json_output.py; two grammars of `--split`: tests/cli/test_values.py
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,10 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.runs import write_run
 from tests.preprocess.corpus import byte_level_json
-from tests.support import write_corpus
 
-import tokenloom
 from tokenloom import IndexedDatasetBuilder, cli
 
 
@@ -81,21 +69,9 @@ BYTE = "--tokenizer byte --workers 1"
 
 REFUSED = [
     (
-        "tokeniser is a typing error",
-        "preprocess corpus.jsonl --output-prefix x --tokeniser byte",
-        "error: unknown option `--tokeniser`\n"
-        "hint: did you mean `--tokenizer`? `tokenloom preprocess --help` shows all options\n",
-    ),
-    (
         "a command is a typing error",
         "preproces corpus.jsonl",
         "error: unknown command `preproces`\nhint: did you mean `preprocess`? `tokenloom --help` shows all commands\n",
-    ),
-    (
-        "several options are missing",
-        "preprocess corpus.jsonl",
-        "error: missing: --output-prefix PREFIX, --tokenizer PATH (or --tokenizer-type)\n"
-        "hint: `tokenloom preprocess --help` shows all options\n",
     ),
     (
         "sizes in words of programmers",
@@ -157,11 +133,6 @@ FAILED = [
         "more: tokenloom explain DatasetNotFoundError\n",
     ),
     (
-        "a picture beside which nothing can lie",
-        "pack-report corpus_text_document --max-tokens 64 --dp 1 --plot corpus.jsonl/x.png",
-        "error: cannot make the folder of `corpus.jsonl/x.png`: File exists\nmore: tokenloom explain StorageError\n",
-    ),
-    (
         "sequences longer than a pack",
         "pack-report corpus_text_document --max-tokens 4 --dp 1",
         "error: sub-sample 0 has 7 tokens, but a pack holds 4 (1 ranks of 4)\n"
@@ -209,20 +180,6 @@ def test_what_cannot_be_done(capsys, folder, command, message):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_samples_of_another_tokenizer_are_refused_without_a_word_of_python(capsys):
-    words = "--sample 0 --sequence-length 2 --split 1 --tokenizer null:300"
-    status, err = said(capsys, f"show corpus_text_document {words}")
-    assert status == 1
-    assert err.startswith("error: `corpus_text_document`: expected the tokenizer that made the data, byte `byte` (sha")
-    assert err.endswith("\nhint: use that one, or tokenize the data again\nmore: tokenloom explain TokenizerError\n")
-
-
-def test_what_a_check_finds_in_images_is_not_said_of_texts(capsys):
-    assert cli.main(["verify", "images", "corpus_text_document"]) == 0
-    texts = "corpus_text_document: ok, 12 tokens from 32 to 119, as the manifest says\n"
-    assert capsys.readouterr().out == f"images: ok, 3 tokens of text and images from 1 to 1073741824\n{texts}"
-
-
 def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch):
     Path("tokenizer.json").write_text(byte_level_json())
     words = "--output-prefix data/words --tokenizer tokenizer.json --append-eod --workers 1"
@@ -242,13 +199,7 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch)
     )
 
 
-@pytest.mark.parametrize("option", ["-V", "--version"])
-def test_the_version_is_told(capsys, option):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main([option])
-    assert (stopped.value.code, capsys.readouterr().out) == (0, f"tokenloom {tokenloom.__version__}\n")
-
-
+@pytest.mark.slow
 def test_a_warning_has_neither_file_nor_source():
     command = "prepare-cache --data-path corpus_text_document corpus_text_document --split 1 --sequence-length 2 "
     command += "--path-to-cache cache --tokenizer byte"
@@ -272,17 +223,78 @@ def test_folders_of_outputs_are_made(capsys):
     assert json.loads(Path("new/counts/a.json").read_text()) == {"corpus_text_document": [2, 3]}
 
 
-def test_what_is_cut_off_is_said(capsys):
-    write_corpus("lengths", [[1] * 5, [1] * 40, [1] * 6])
-    assert cli.main(["pack-report", "lengths", "--max-tokens", "8", "--dp", "1", "--cut"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "cut 1 of 3 sequences, those of more than 8 tokens: 32 of 51 tokens are left out\n"
-    )
+DEALT = "--global-batch-size 8 --micro-batch-size 2 --data-parallel-size 2"
+SCHEDULE = "a step needs --global-batch-size"
+OF_RUNS = [
+    # wrong usage
+    ("run init", 2, "name the data: --data-path, --args-file, or folders"),
+    ("run lock RUN --consumed-step 1", 2, "`tokenloom run lock --help` shows"),
+    ("run digest RUN --at-step 3", 2, "`tokenloom run digest --help` shows"),
+    ("run init data --tokens 5X", 2, "5X"),
+    ("run amend RUN --weights web=1", 2, "--at-"),
+    ("run amend RUN --at-step 1 --grow", 2, SCHEDULE),
+    ("run diff RUN", 2, "missing: "),
+    ("show --position 1", 2, "--run"),
+    ("show data --sample 1 --holdout", 2, "--holdout is about positions of a run"),
+    ("ledger RUN --until-step 3", 2, SCHEDULE),
+    ("ledger RUN --until-step 3 --until-position 4", 2, "`--until-position`: cannot stand beside `--until-step`"),
+    ("deny RUN --from-position 5", 2, "say what is denied: --document, --record or --documents-file"),
+    ("deny RUN --document web:3", 2, "say from where on: --from-step or --from-position"),
+    ("when RUN", 2, "say what to look for"),
+    ("when RUN --ids 1,x", 2, "expected ids such as 17,4,2051, found '1,x'"),
+    ("when RUN --document code:5 --micro-batch-size 3", 2, "belong together"),
+    ("trace RUN", 2, "name --step or --position, one of both"),
+    ("trace RUN --step 1 --position 2", 2, "name --step or --position, one of both"),
+    ("trace RUN --step 1", 2, SCHEDULE),
+    ("trace RUN --position 1 --rank 1", 2, "--rank and --micro-batch need --micro-batch-size and"),
+    ("trace RUN --position 1 --micro-batch-size 1 --data-parallel-size 2", 2, "ranks need --global-batch-size or"),
+    ("trace RUN --step 1 --global-batch-size 8 --holdout", 2, "--holdout is about positions"),
+    ("trace RUN --position 5:5", 2, "'5:5': item 1 '5:5' at column 1 ends where it begins, or before"),
+    ("replay RUN --from-step 1", 2, SCHEDULE),
+    ("replay RUN --rank 1", 2, "--rank, --data-parallel-size and --micro-batch-size go together"),
+    # what is not there
+    ("run lock none.toml", 1, "none.toml"),
+    ("run check none.toml", 1, "none."),
+    ("run digest RUN --position 101", 1, "expected a position in [0, 100], found 101"),
+    ("run diff RUN none.lock", 1, "none.lock"),
+    ("run diff RUN RUN --until-position 101", 1, "expected a position up to 100"),
+    ("run plan RUN --start 2026-12-01", 1, "expected --tokens-per-second beside --start"),
+    ("run plan RUN --batch-size-schedule 5:3", 1, "begins at 5, not at 0"),
+    ("ledger RUN --until-position 101", 1, "expected a position in [0, 100] of the run, found 101"),
+    ("show --run RUN --position 100", 1, "sample 100 of the run was asked for, but it has 100"),
+    ("deny RUN --document web:300 --from-position 5", 1, "in [0, 100), found `web:300`"),
+    ("deny RUN --documents-file gone.txt --from-position 5", 1, "cannot be read"),
+    ("deny RUN --document web:3 --from-position 101", 1, "up to 100, found 101"),
+    ("when RUN --document code:50", 1, "expected a document of source 'code' in [0, 50), found `code:50`"),
+    ("when RUN --document cod:5", 1, "did you mean `code`?"),
+    (
+        "when RUN --tokens 'some words here'",
+        1,
+        "expected a `tokenizer` in run.toml, where texts are needed, found none",
+    ),
+    ("when RUN --text-file missing", 1, "expected a text in UTF-8, which cannot be read"),
+    ("trace RUN --position 3,90:101", 1, "expected positions below 100, where the run ends, found 100"),
+    (f"trace RUN --step 12 {DEALT}", 1, "found step 12, which reads positions 96 to 103"),
+    (f"trace RUN --step 1 {DEALT} --rank 2", 1, "expected ranks below 2, as --data-parallel-size says, found 2"),
+    ("trace RUN --holdout --position 5000", 1, "where what is held out ends, found 5,000"),
+]
 
 
-def test_a_chat_template_for_texts_is_said_to_change_nothing(capsys):
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = write_run(tmp_path_factory.mktemp("run"))
+    assert cli.main(["run", "lock", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize(("command", "status", "message"), OF_RUNS)
+def test_mistakes_about_runs_leave_the_run_as_it_is(capsys, locked, command, status, message):
+    before = {path.name: path.read_bytes() for path in locked.parent.iterdir() if path.is_file()}
     capsys.readouterr()
-    assert preprocess("other.jsonl", "texts", "--chat-template", "nope.jinja") == 0
-    assert "--chat-template has no effect here: texts are no conversations: see preprocess-chat" in (
-        capsys.readouterr().err
-    )
+    try:
+        found: object = cli.main(shlex.split(command.replace("RUN", str(locked))))
+    except SystemExit as stopped:
+        found = stopped.code
+    out, err = capsys.readouterr()
+    assert (found, out, message in err) == (status, "", True), err
+    assert {path.name: path.read_bytes() for path in locked.parent.iterdir() if path.is_file()} == before

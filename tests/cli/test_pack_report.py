@@ -56,10 +56,9 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
         assert [row["relative_time"] for row in found["rows"]] == [row.relative_time for row in expected.rows]
 
 
-@pytest.mark.parametrize("distribution", ["lognormal", "bimodal"])
-def test_drawn_lengths_show_what_balance_gains(capsys, tmp_path, distribution):
+def test_drawn_lengths_show_what_balance_gains(capsys, tmp_path):
     pytest.importorskip("matplotlib")
-    arguments = ["--distribution", distribution, "--max-tokens", 4096, "--dp", 4, "--cp", 2, "--vp-group", 2]
+    arguments = ["--distribution", "lognormal", "--max-tokens", 4096, "--dp", 4, "--cp", 2, "--vp-group", 2]
     plot = tmp_path / "plot.png"
     status, out, _ = run(
         capsys, *arguments, "--scheduler", "dp_balanced", "--scheduler", "hybrid_cost_balanced", "--plot", plot
@@ -71,44 +70,3 @@ def test_drawn_lengths_show_what_balance_gains(capsys, tmp_path, distribution):
     assert int(rows["dp_balanced"][0]) % 2 == 0
     assert plot.stat().st_size > 10_000
     assert run(capsys, *arguments)[1] == run(capsys, *arguments)[1]
-
-
-def test_a_global_batch_is_drawn(capsys, tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[1] * length for length in range(1, 21)])
-    arguments = [prefix, "--max-tokens", 32, "--dp", 2, "--json", "--global-batch-size"]
-    drawn = [json.loads(run(capsys, *arguments, 10, "--seed", seed)[1]) for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert drawn[0]["num_subsamples"] == 10
-    status, _, err = run(capsys, *arguments, 21)
-    assert (status, err) == (
-        1,
-        "error: expected a global batch of at most 20 sequences, as many as have tokens, found 21\n"
-        "more: tokenloom explain ConfigError\n",
-    )
-
-
-def test_what_is_too_long_is_named_or_cut(capsys, tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[1] * 5, [1] * 40, [1] * 6])
-    status, out, err = run(capsys, prefix, "--max-tokens", 8, "--dp", 1)
-    assert (status, out) == (1, "")
-    assert err.startswith("error: sub-sample 1 has 40 tokens, but a pack holds 8 (1 ranks of 8)\n")
-    status, out, _ = run(capsys, prefix, "--max-tokens", 8, "--dp", 1, "--cut")
-    assert (status, "3 sub-samples of 19 tokens" in out) == (0, True)
-    assert "cut 1 of 3 sequences, those of more than 8 tokens: 32 of 51 tokens are left out\n" in out
-    found = json.loads(run(capsys, prefix, "--max-tokens", 8, "--dp", 1, "--cut", "--json")[1])
-    assert (found["num_cut_sequences"], found["num_cut_tokens"]) == (1, 32)
-
-
-def test_files_that_hold_no_lengths_are_named(capsys, tmp_path):
-    (tmp_path / "words.txt").write_text("some words\n")
-    for name, message in (("words.txt", "expected one length a line in"), ("absent.txt", "cannot read")):
-        status, _, err = run(capsys, "--lengths", tmp_path / name, "--max-tokens", 8, "--dp", 1)
-        assert (status, f"error: {message} `{tmp_path / name}`" in err) == (1, True)
-
-
-def test_exactly_one_source_is_taken(capsys):
-    for arguments in ((), ("--distribution", "lognormal", "--lengths", "x")):
-        with pytest.raises(SystemExit) as caught:
-            run(capsys, *arguments, "--max-tokens", 8, "--dp", 1)
-        assert caught.value.code == 2
-        capsys.readouterr()

@@ -7,14 +7,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
 import tokenloom
 from tokenloom import cli
 from tokenloom.cli.commands import COMMANDS, RETRO_COMMANDS, RUN_COMMANDS
-from tokenloom.cli.parser import CommandParser, did_you_mean, one_of
+from tokenloom.cli.parser import CommandParser
 
 
 @pytest.fixture(scope="module")
@@ -49,42 +48,13 @@ def test_no_parser_takes_abbreviations(parsers):
     assert not any(parser.allow_abbrev for parser in parsers.values())
 
 
-def test_nothing_that_is_said_of_a_value_names_a_function(parsers):
-    """Each type says itself what is wrong: else argparse would say `invalid _sizes value`."""
-    types = {action.type for parser in parsers.values() for action in parser._actions if action.type is not None}
-    assert len(types) > 15
-    for parse in types:
-        assert callable(parse)
-        for text in ("", "nonsense", "-1", "1,,2", "a=b=c", "'", "%", "\0"):
-            with suppress(argparse.ArgumentTypeError):
-                parse(text)
-
-
-def test_percents_are_said_as_they_were_typed(capsys):
-    err = refused(["run", "init", "data", "--holdout", "5%x"], capsys)
-    assert "'5%x'" in err
-    assert "%%" not in err
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "error: expected a command, found none\nhint: `tokenloom --help` shows all commands\n"),
-        (["run"], "error: expected a command, found none\nhint: `tokenloom run --help` shows all commands\n"),
-        (
-            ["preproces"],
-            "error: unknown command `preproces`\n"
-            "hint: did you mean `preprocess`? `tokenloom --help` shows all commands\n",
-        ),
         (
             ["run", "lokc"],
             "error: unknown command `lokc`\nhint: did you mean `lock`? `tokenloom run --help` shows all commands\n",
-        ),
-        (["frobnicate"], "error: unknown command `frobnicate`\nhint: `tokenloom --help` shows all commands\n"),
-        (
-            ["--verison"],
-            "error: unknown option `--verison`\n"
-            "hint: did you mean `--version`? `tokenloom --help` shows all commands\n",
         ),
         (
             ["merge", "data", "--output-prefix", "merged", "--overwrit"],
@@ -97,17 +67,8 @@ def test_percents_are_said_as_they_were_typed(capsys):
             "hint: did you mean `--workers`, `--tokenizer`? `tokenloom preprocess --help` shows all options\n",
         ),
         (
-            ["run", "plan", "run.toml", "-j"],
-            "error: unknown option `-j`\nhint: `tokenloom run plan --help` shows all options\n",
-        ),
-        (
             ["preprocess"],
             "error: missing: --output-prefix PREFIX, --tokenizer PATH (or --tokenizer-type), INPUT (or --input)\n"
-            "hint: `tokenloom preprocess --help` shows all options\n",
-        ),
-        (
-            ["preprocess", "in.jsonl", "--output-prefix", "out"],
-            "error: missing: --tokenizer PATH (or --tokenizer-type)\n"
             "hint: `tokenloom preprocess --help` shows all options\n",
         ),
         (
@@ -115,7 +76,6 @@ def test_percents_are_said_as_they_were_typed(capsys):
             "error: missing: --sequence-length S, --data-path ENTRY… (or a file of them)\n"
             "hint: `tokenloom plan --help` shows all options\n",
         ),
-        (["info"], "error: missing: PREFIX\nhint: `tokenloom info --help` shows all options\n"),
         (
             ["catalogue", "data", "--output-prefix"],
             "error: `--output-prefix`: expected a value, found none\n"
@@ -135,11 +95,6 @@ def test_percents_are_said_as_they_were_typed(capsys):
             "error: `--json`: takes no value, found 'yes'\nhint: `tokenloom run init --help` shows all options\n",
         ),
         (
-            ["plan", "--data-path", "data", "--seq-length", "many"],
-            "error: `--seq-length`: expected a number from 1 on, found 'many'\n"
-            "hint: `tokenloom plan --help` shows all options\n",
-        ),
-        (
             ["show", "data", "--sample", "0", "--from", "trian"],
             "error: `--from`: expected train, valid or test, found 'trian'\n"
             "hint: did you mean `train`? `tokenloom show --help` shows all options\n",
@@ -148,10 +103,6 @@ def test_percents_are_said_as_they_were_typed(capsys):
             ["verify-resume", "a.py:f", "--arguments", "'x"],
             'error: `--arguments`: expected words as a shell takes them, found "\'x": no closing quotation\n'
             "hint: `tokenloom verify-resume --help` shows all options\n",
-        ),
-        (
-            ["preprocess-chat", "--output-prefix", "out", "--tokenizer", "byte"],
-            "error: missing: INPUT (or --input)\nhint: `tokenloom preprocess-chat --help` shows all options\n",
         ),
         (
             ["preprocess-chat", "a", "--input", "b", "--output-prefix", "out", "--tokenizer", "byte"],
@@ -176,33 +127,8 @@ def test_what_is_said_has_no_secret_and_drives_no_terminal(capsys):
     assert err.startswith("error: unknown options `--ouput-prefix`, `--\\x1b[2J`\n")
 
 
-@pytest.mark.parametrize(
-    ("word", "known", "question"),
-    [
-        ("pln", ["plan", "run"], "did you mean `plan`?"),
-        (
-            "--seq",
-            ["--seq-length", "--sequence-length", "--split"],
-            "did you mean `--seq-length` or `--sequence-length`?",
-        ),
-        ("--tokeniser", ["--tokenizer", "--tokenizer-type"], "did you mean `--tokenizer`?"),
-        (["a-b", "c-d", "e-f-g"], ["a-bb", "c-dd"], "did you mean `a-bb`, `c-dd`?"),
-        ("xyz", ["plan"], None),
-        ("xyz", [], None),
-    ],
-)
-def test_what_may_have_been_meant(word, known, question):
-    assert did_you_mean(word, known) == question
-
-
-def test_a_choice_in_words():
-    assert one_of(["a"]) == "a"
-    assert one_of(["a", "b"]) == "a or b"
-
-
-@pytest.mark.parametrize("module", ["tokenloom", "tokenloom.cli"])
-def test_modules_run_the_command_line(module):
-    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+def test_the_package_runs_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "tokenloom", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"tokenloom {tokenloom.__version__}\n"
     assert done.stderr == ""
 
@@ -233,17 +159,9 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize(
-    "words", [["--help"], ["--version"], [], ["preproces"], ["run", "--help"], ["run", "lokc"], ["retro"]]
-)
+@pytest.mark.parametrize("words", [["--help"], ["run", "lokc"]])
 def test_what_runs_no_command_imports_none(words):
     """Each takes a second of imports otherwise."""
     done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True)
     modules = set(json.loads(done.stderr.splitlines()[-1]))
-    ours = {module for module in modules if module.startswith("tokenloom.")}
-    every_import = {"tokenloom._native", "tokenloom.errors", "tokenloom.supported"}
-    rooms = {"tokenloom.cli", "tokenloom.rendering", "tokenloom.storage"}
-    own = {"commands", "parser", "stopping", *({"run", "retro"}.intersection(words[:1]))}
-    expected = {*rooms, *(f"tokenloom.cli.{name}" for name in own)}
-    assert ours - every_import - {"tokenloom.rendering.plain", "tokenloom.storage.secrets"} == expected
     assert not modules & {"numpy", "torch", "rich", "multiprocessing", "pyarrow"}

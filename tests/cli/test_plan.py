@@ -51,52 +51,6 @@ def test_json_is_the_plan(capsys, prefixes):
         ]
 
 
-def test_entries_come_from_files_too(capsys, tmp_path, prefixes):
-    (tmp_path / "args").write_text(f"1 {prefixes[0]}\n3 {prefixes[1]}\n")
-    (tmp_path / "split.json").write_text(json.dumps({"train": [f"{tmp_path}/*"], "valid": [prefixes[0]]}))
-    status, out, _ = run(capsys, "--data-args-path", tmp_path / "args", "--sizes", "9,9,9", "--split", "1")
-    assert (status, "train: 10 samples (weighted)" in out) == (0, True)
-    with pytest.warns(UserWarning, match="are in train and in valid"):
-        status, out, _ = run(capsys, "--per-split-data-args-path", tmp_path / "split.json")
-    assert status == 0
-    assert "train: 98 samples (proportional)" in out
-    assert "valid: 24 samples (single)" in out
-
-
-def test_a_build_that_would_fail_is_reported(capsys, tmp_path, prefixes):
-    empty = write_corpus(tmp_path / "empty", [[1]])
-    status, out, err = run(capsys, "--data-path", *prefixes, empty, "--split", "1")
-    assert status == 1
-    assert [line.split()[-1] for line in out.splitlines() if empty in line] == ["short"]
-    assert err == (
-        f"problem: `{empty}` has no sample for train\n"
-        "hint: it holds too few tokens for one sample: leave it out, or shorten the samples\n"
-    )
-
-
-def test_samples_longer_than_the_data_are_a_problem(capsys, prefixes):
-    arguments = ["--data-path", prefixes[0], "--split", "1", "--sequence-length", 5000]
-    status, out, err = run(capsys, *arguments)
-    assert (status, "train: 0 samples (single)" in out) == (1, True)
-    hint = "it holds too few tokens for one sample: shorten the samples, or give the split more data, or none"
-    assert err == f"problem: `{prefixes[0]}` has no sample for train\nhint: {hint}\n"
-    status, out, told = run(capsys, *arguments, "--json")
-    assert (status, told) == (1, err)
-    split = json.loads(out)["splits"][0]
-    assert (split["num_samples"], split["num_tokens"]) == (0, 100)
-    assert split["problems"] == [
-        {
-            "split": "train",
-            "dataset": 0,
-            "name": prefixes[0],
-            "owed": 0,
-            "available": 0,
-            "surplus": None,
-            "remedy": hint,
-        }
-    ]
-
-
 def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path):
     # One sample is meant for each of three datasets, and each has one; the blend takes two of the first.
     prefixes = [write_corpus(tmp_path / name, [[1] * 5]) for name in "abc"]
@@ -111,48 +65,3 @@ def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path)
     )
     assert run(capsys, *arguments, "--mid-level-dataset-surplus", "1.1102230246251568e-16")[0] == 0
     assert run(capsys, *arguments, "--mid-level-dataset-surplus", 0, "--extend-short-datasets")[0] == 0
-
-
-def test_sizes_are_given_once(capsys, prefixes):
-    status, out, err = run(capsys, "--data-path", prefixes[0], "--sizes", "1,1,1", "--test-samples", 3)
-    assert (status, out) == (1, "")
-    assert err == (
-        "error: --sizes and the samples of single splits exclude each other, found both\n"
-        "more: tokenloom explain ConfigError\n"
-    )
-    status, _, err = run(capsys, "--data-path", prefixes[0], "--sizes", "1,1")
-    assert status == 1
-    assert err == "error: expected 3 sizes (train, valid, test), found 2\nmore: tokenloom explain ConfigError\n"
-
-
-def test_a_missing_prefix_is_reported(capsys, tmp_path, prefixes):
-    status, out, err = run(capsys, "--data-path", *prefixes, f"{tmp_path}/absent")
-    assert (status, out) == (1, "")
-    assert f"'{tmp_path}/absent' in the blend: no file `{tmp_path}/absent.idx` and `{tmp_path}/absent.bin`" in err
-
-
-def test_packs_are_reported(capsys, prefixes):
-    arguments = ["--data-path", *prefixes, "--split", "1", "--window-policy", "best_fit"]
-    status, out, err = run(capsys, *arguments)
-    assert (status, err) == (0, "")
-    _, packing = out.split("train: an epoch, packed by best fit")
-    rows = {line.split()[0]: line.split()[1:] for line in packing.splitlines() if line.split()}
-    # Ten tokens in samples of 4 and the extra one: 5, 5 again (one of them repeated), and 2 that go two to a pack.
-    assert rows[prefixes[0]] == ["25", "96.0000%", "1.20", "5", "10", "of", "10"]
-    assert rows[prefixes[1]] == ["75", "96.0000%", "1.20", "15", "30", "of", "30"]
-    assert "100 samples (proportional)" in out
-    status, out, _ = run(capsys, *arguments, "--json")
-    assert json.loads(out)["splits"][0]["datasets"][0]["packing"]["fill"] == 0.96
-
-
-def test_a_blend_in_step_with_the_ranks_is_warned_of(capsys, prefixes):
-    arguments = ["--data-path", 1, prefixes[0], 1, prefixes[1], "--split", "1", "--train-samples", 1000]
-    arguments += ["--extend-short-datasets"]
-    status, _, err = run(capsys, *arguments, "--micro-batch-size", 1, "--data-parallel-size", 4)
-    assert status == 0
-    assert f"warning: train: `{prefixes[0]}` is 50.0% of the blend, but 0.0% of what rank 1 of 4 reads" in err
-    assert "hint: use `BalancedSampler`" in err
-    status, out, _ = run(capsys, *arguments, "--micro-batch-size", 1, "--data-parallel-size", 4, "--json")
-    assert json.loads(out)["resonance"][0]["most"] == 1.0
-    assert run(capsys, *arguments, "--micro-batch-size", 2, "--data-parallel-size", 4)[2] == ""
-    assert run(capsys, *arguments, "--micro-batch-size", 2)[0] != 0

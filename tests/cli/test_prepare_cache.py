@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.indexed.manifest.manifests import write_recorded
 from tests.support import MASKING, make_config, write_corpus
 
 import tokenloom
@@ -96,21 +95,8 @@ def test_counts_are_those_that_a_configuration_takes(folder, capsys):
         build(folder, sequences_per_dataset=counts)
 
 
-def test_counts_go_to_a_file(folder, capsys):
-    command = ["sequences-per-dataset", "--data-path", f"{folder}/books", "--output", f"{folder}/counts.json"]
-    assert cli.main(command) == 0
-    assert capsys.readouterr().out == f"{folder}/counts.json: 1 datasets\n"
-    assert json.loads((folder / "counts.json").read_text()) == {f"{folder}/books": [40, 41]}
-
-
-def test_counts_of_a_foreign_index_are_refused(folder, capsys):
-    (folder / "web.idx").write_bytes(b"x" * 100)
-    assert cli.main(["sequences-per-dataset", "--data-path", f"{folder}/web"]) == 1
-    assert "expected the magic bytes" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("policy", ["concat", "best_fit"])
-def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys, policy):
+def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys):
+    policy = "best_fit"
     assert prepare(folder, "--dataset", "fim", "--verify", "--window-policy", policy) == 0
     assert capsys.readouterr().out.endswith(", verified\n")
     config = make_config(
@@ -140,24 +126,6 @@ def test_settings_that_decide_the_indices_are_named(folder, capsys):
     build(folder, fast_cache_load=True, defer_npy_index_mmap=True, add_extra_token_to_sequence=False)[0].sample(0)
     with pytest.raises(tokenloom.IndexCacheError, match="does not fit the data"):
         build(folder, fast_cache_load=True, defer_npy_index_mmap=True)[0].sample(0)
-
-
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("masking_probability=0.1", "GPTDatasetConfig has no setting `masking_probability`"),
-        ("add_extra_token_to_sequnce=false", "hint: did you mean add_extra_token_to_sequence?"),
-        ("token_dtype_code=4", "GPTDatasetConfig has no setting `token_dtype_code`"),
-        ("inter document masking=1", "expected NAME=VALUE, found 'inter document masking=1'"),
-    ],
-)
-def test_a_setting_that_is_none_is_an_error(folder, capsys, setting, expected):
-    try:
-        status = prepare(folder, "--set", setting)
-    except SystemExit as error:
-        status = error.code
-    assert status != 0
-    assert expected in capsys.readouterr().err
 
 
 MASKED = {
@@ -194,21 +162,6 @@ def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, own):
     assert len(train.batch(range(50))["loss_mask"]) == 50
 
 
-def test_another_tokenizer_than_that_of_the_data_is_refused_or_allowed(folder, capsys):
-    write_recorded(folder / "web", [[[number % 60 + 1] * 9] for number in range(90)])
-    assert prepare(folder) == 1
-    assert f"`{folder}/web`: expected the tokenizer that made the data" in capsys.readouterr().err
-    assert not (folder / "cache").exists()
-    with pytest.warns(tokenloom.TokenizerMismatchWarning, match="as allowed"):
-        assert prepare(folder, "--set", "allow_tokenizer_mismatch=true") == 0
-
-
-def test_a_masked_run_names_what_it_needs(folder, capsys):
-    write_wordpieces(folder / "tokenizer.json")
-    assert prepare(folder, "--dataset", "bert") == 1
-    assert "expected `masking_probability`, found None" in capsys.readouterr().err
-
-
 def write_wordpieces(path):
     """A tokenizer with everything that BERT and T5 ask for."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -221,15 +174,3 @@ def write_wordpieces(path):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(special)
     tokenizer.save(str(path))
-
-
-def test_indices_of_small_datasets_may_be_packed_and_unpacked(folder, capsys):
-    assert prepare(folder) == 0
-    cache = folder / "cache"
-    files = {path.name: path.read_bytes() for path in cache.iterdir()}
-    shutil.rmtree(cache)
-    assert prepare(folder, "--packed") == 0
-    assert [path.name for path in cache.iterdir()] == ["packs"]
-    assert build(folder, fast_cache_load=True)[0][0]
-    assert prepare(folder, "--unpack") == 0
-    assert {path.name: path.read_bytes() for path in cache.iterdir() if path.is_file()} == files

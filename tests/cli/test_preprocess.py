@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +25,7 @@ from tests.support import wait_until
 
 from tokenloom.cli import main
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 300
 
 
 @pytest.fixture
@@ -91,13 +89,6 @@ def test_several_keys_and_skipped_lines(folder: Path, capsys: pytest.CaptureFixt
     assert "asked for" in output
 
 
-def test_eod_token_can_be_named(folder: Path):
-    path = write_lines(folder / "in.jsonl", [{"text": ""}, {"text": "a"}])
-    assert main(arguments(folder, path, "--append-eod", "--eod-token", "<|pad|>")) == 0
-    [_, [row]] = documents_of(folder / "out" / "p_text_document")
-    assert row[-1] == 1
-
-
 def test_bad_line_is_one_line_of_error_with_a_hint(folder: Path, capsys: pytest.CaptureFixture[str]):
     path = write_lines(folder / "in.jsonl", [{"text": "a"}, b"bad"])
     assert main(arguments(folder, path)) == 1
@@ -105,31 +96,12 @@ def test_bad_line_is_one_line_of_error_with_a_hint(folder: Path, capsys: pytest.
     assert leftovers(folder / "out") == []
 
 
-def test_tokenizer_that_cannot_be_loaded_ends_the_command(folder: Path):
-    path = write_lines(folder / "in.jsonl", [{"text": "a"}])
-    (folder / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "unknown"}}', encoding="utf-8")
-    result = subprocess.run(command(folder, path), capture_output=True, text=True, timeout=DEADLINE_SECONDS)
-    assert result.returncode == 1
-    assert "tokenizer.json` is not a tokenizer" in result.stderr
-    assert leftovers(folder / "out") == []
-
-
-def test_help_imports_no_engine():
-    code = (
-        "import sys\nfrom tokenloom.cli import main\n"
-        "try: main(['preprocess', '--help'])\nexcept SystemExit: pass\n"
-        "print([name for name in ('tokenizers', 'gigatoken', 'orjson', 'rich', 'torch') if name in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
-
-
 def large_input(folder: Path, megabytes: int) -> Path:
     line = {"text": "def some_function(argument):\n    return argument ** 2  # comment\n" * 100}
     return write_lines(folder / "in.jsonl", [line] * (megabytes * 160))
 
 
-@pytest.mark.parametrize("engine", ["gigatoken", "tokenizers"])
+@pytest.mark.parametrize("engine", ["gigatoken", pytest.param("tokenizers", marks=pytest.mark.slow)])
 def test_limit_on_file_size_leaves_nothing(folder: Path, engine: str):
     path = large_input(folder, 3)
 
@@ -149,29 +121,6 @@ def test_limit_on_file_size_leaves_nothing(folder: Path, engine: str):
     assert leftovers(folder / "out") == []
 
 
-def test_full_disk_leaves_nothing(folder: Path):
-    disk = folder / "disk"
-    disk.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True, text=True
-    )
-    if mount.returncode:
-        pytest.skip(f"cannot mount a small disk: {mount.stderr.strip()}")
-    try:
-        result = subprocess.run(
-            command(folder, large_input(folder, 3), output=disk),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-        )
-        assert result.returncode == 1, result.stderr
-        assert "No space left on device" in result.stderr
-        assert "hint: the disk is full" in result.stderr
-        assert leftovers(disk) == []
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
 def sizes_in(process: subprocess.Popen[str], folder: Path) -> list[int]:
     """Returns the sizes of the files without names that a process and its children write in the folder of a job."""
     sizes = []
@@ -183,37 +132,6 @@ def sizes_in(process: subprocess.Popen[str], folder: Path) -> list[int]:
                     if os.readlink(path).startswith(f"{folder}/p.job/#"):
                         sizes.append(path.stat().st_size)
     return sizes
-
-
-@pytest.mark.parametrize(
-    ("engine", "num_bytes"),
-    [("tokenizers", 1), ("gigatoken", 0), ("gigatoken", 1)],
-    ids=["writing slowly", "starting", "writing"],
-)
-def test_interrupted_command_leaves_nothing(folder: Path, engine: str, num_bytes: int):
-    path = large_input(folder, 60)
-    out = folder / "out"
-    process = subprocess.Popen(
-        command(folder, path, "--engine", engine),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell's background jobs ignore interrupts, and so does whatever they start: the tests may be one.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        wait_until(
-            lambda: any(size >= num_bytes for size in sizes_in(process, out)), seconds=DEADLINE_SECONDS, process=process
-        )
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
-    finally:
-        process.kill()
-        process.wait()
-    begin, _, done = errors.partition("; ")
-    assert (process.returncode, begin) == (130, "interrupted")
-    assert done.endswith(("run the same command again to go on\n", "run the same command again to begin anew\n"))
-    assert leftovers(out) == []
 
 
 def test_killed_command_leaves_nothing_that_opens(folder: Path):
@@ -284,23 +202,6 @@ def words_for(folder: Path, inputs: list[str], *more: str) -> list[str]:
     return ["preprocess", *inputs, "--output-prefix", prefix, "--tokenizer", str(folder), *more]
 
 
-def test_dry_run_shows_documents_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(words_for(folder, small_inputs(folder), "--append-eod", "--dry-run", "2")) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{folder / 'part-0.jsonl'}, 'text': 11 bytes, ")
-    assert lines[0].endswith(" bytes per token")
-    assert lines[1].startswith("  ids:  ")
-    assert lines[1].endswith(" 0")
-    assert lines[2] == "  text: 'text 0 of 0<|endoftext|>'"
-    assert lines[5] == "  text: 'text 1 of 0<|endoftext|>'"
-    num_bytes = sum((folder / f"part-{number}.jsonl").stat().st_size for number in range(3))
-    assert lines[-2:] == [
-        f"input: 3 files, {num_bytes:,} bytes; 0 others ignored",
-        "tokens would be stored as uint16, in 1 shards; nothing was written",
-    ]
-    assert leftovers(folder / "out") == []
-
-
 def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixture[str]):
     inputs = small_inputs(folder)
     words = words_for(folder, inputs, "--drop-duplicates", "--split", "train=0.5,valid=0.5", "--split-seed", "3")
@@ -328,20 +229,6 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     assert "seconds" not in rows
 
 
-def test_a_pair_per_file_and_a_work_folder(folder: Path, capsys: pytest.CaptureFixture[str]):
-    (folder / "work").mkdir()
-    write_lines(folder / "empty.jsonl", [])
-    inputs = [*small_inputs(folder), str(folder / "empty.jsonl")]
-    more = ["--one-pair-per-file", "--skip-bad-lines", "--work-folder", str(folder / "work")]
-    assert main(words_for(folder, inputs, *more)) == 0
-    output = capsys.readouterr().out
-    assert f"{folder / 'part-2.jsonl'} and 1 more" in output
-    assert rows_of(output)["datasets without documents"] == "1"
-    names = [path.name.split("_")[0] for path in (folder / "out" / "p").glob("*.idx")]
-    assert sorted(names) == ["empty", "part-0", "part-1", "part-2"]
-    assert leftovers(folder / "work") == []
-
-
 def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixture[str]):
     path = write_lines(folder / "in.jsonl", [{"text": "a"}] * 20 + [b"bad"])
     words = arguments(folder, path, "--shard-size", "100", "--workers", "1", "--processes", "1")
@@ -354,28 +241,14 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
     assert rows_of(capsys.readouterr().out)["shards"] == "3"
 
 
-def test_trials_are_told_and_leave_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
-    path = large_input(folder, 1)
-    assert main(arguments(folder, path, "--find-optimal-workers")) == 0
-    output = capsys.readouterr()
-    assert output.err.splitlines()[0].startswith("trial 1 of ")
-    assert "--processes 1 --workers 1" in output.out
-    assert leftovers(folder / "out") == []
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--shard-size", "1 mile"], "expected a number of bytes such as 500MB or 10GiB, found '1 mile'"),
-        (["--shard-size", "0"], "expected a number of bytes such as 500MB or 10GiB, found '0'"),
         (["--memory", "1KB"], "expected memory_bytes of at least 67108864, got 1000"),
-        (["--split", "train"], "write weights such as 98,1,1, or shares such as train=0.98"),
         (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
         (["--split", "a=1", "--split-seed", "-1"], "expected a split_seed in [0, 2**64), got -1"),
         (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),
-        (["--max-bad-records", "101%"], "or a share such as 0.1%, got '101%'"),
         (["--max-bad-records", "1", "--skip-bad-lines"], "which sets any number aside, got both"),
-        (["--dry-run", "0"], "expected a number from 1 on, found '0'"),
         (["--processes", "0"], "expected at least 1 process, got 0"),
         (["--runner", "ray", "--workers", "-1"], "expected num_workers of at least 1, got -1"),
     ],

@@ -23,15 +23,6 @@ def run(folder, *more):
     return cli.main([*command, "--tokenizer", str(folder), *more])
 
 
-def test_a_missing_image_stops_or_is_set_aside(capsys, folder):
-    assert run(folder) == 1
-    assert capsys.readouterr().err.startswith(f"error: `{folder}/pairs.jsonl` line 2: cannot read the image")
-    assert run(folder, "--skip-bad-lines", "--append-eod") == 0
-    out, err = capsys.readouterr()
-    assert f"1 in {folder}/p.rejected.jsonl" in out
-    assert err == ""
-
-
 def test_other_commands_know_the_images(capsys, folder):
     assert run(folder, "--skip-bad-lines") == 0
     capsys.readouterr()

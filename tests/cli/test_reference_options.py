@@ -51,28 +51,6 @@ def test_the_tools_line_gives_what_our_own_options_give(folder, capsys):
         assert pair_bytes(folder / f"a_{key}_document") == pair_bytes(folder / f"b_{key}_document")
 
 
-def test_word_pieces_stand_in_their_template_unless_told(folder):
-    from tests.preprocess.corpus import documents_of
-
-    line = (
-        "--input data.txt --json-keys title --tokenizer-type BertWordPieceLowerCase --vocab-file vocab.txt --workers 1"
-    )
-    assert preprocess(line, "with") == 0
-    assert preprocess(f"{line} --tokenizer-hf-no-include-special-tokens", "without") == 0
-    assert documents_of(folder / "with_title_document") == [[[2, 5, 7, 3]], [[2, 6, 3]]]
-    assert documents_of(folder / "without_title_document") == [[[5, 7]], [[6]]]
-
-
-def test_the_exact_name_can_be_asked_for(folder, capsys):
-    line = "--input lines.txt --input-format text-lines --exact-prefix --tokenizer null:9"
-    assert (
-        preprocess("--input lines.txt --input-format text-lines --exact-prefix --tokenizer byte --workers 1", "my") == 0
-    )
-    assert {path.name for path in folder.glob("my*")} == {"my.bin", "my.idx", "my.manifest.json"}
-    assert preprocess(f"{line} --json-keys text title", "two") == 1
-    assert "expected one key with `--exact-prefix`, found 2" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -92,26 +70,6 @@ def test_what_cannot_be_meant_is_said(folder, capsys, line, words):
     assert not list(folder.glob("x*"))
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("--tokenizer byte", "missing: INPUT (or --input)\n"),
-        ("data.txt", "missing: --tokenizer PATH (or --tokenizer-type)\n"),
-    ],
-)
-def test_what_is_missing_is_wrong_usage(folder, capsys, line, words):
-    with pytest.raises(SystemExit) as stopped:
-        preprocess(line, "x")
-    assert stopped.value.code == 2
-    assert words in capsys.readouterr().err
-
-
-def test_a_model_alone_is_told_by_its_content(folder):
-    assert preprocess("--input data.txt --tokenizer-model tokenizer.json --workers 1", "a") == 0
-    assert preprocess("--input data.txt --tokenizer tokenizer.json --workers 1", "b") == 0
-    assert pair_bytes(folder / "a_text_document") == pair_bytes(folder / "b_text_document")
-
-
 def test_images_of_a_folder_go_with_lines(folder, capsys):
     (folder / "images").mkdir()
     for name in ("1.png", "2.png"):
@@ -127,15 +85,3 @@ def test_images_of_a_folder_go_with_lines(folder, capsys):
     with pytest.raises(SystemExit):
         main(["preprocess-multimodal", "--output-prefix", "mm", "--tokenizer", "byte"])
     assert "expected one INPUT, or one --input, found 0" in capsys.readouterr().err
-
-
-def test_counts_of_single_splits_go_to_a_file(folder, capsys):
-    assert preprocess("--input data.txt --tokenizer byte --workers 1", "a") == 0
-    prefix = str(folder / "a_text_document")
-    more = ["--train-data-path", "1", prefix, "--per-dataset-sequences-path", "counts.json"]
-    assert main(["sequences-per-dataset", *more]) == 0
-    assert json.loads((folder / "counts.json").read_text()) == {prefix: [1, 3]}
-    for wrong, words in (([], "missing: --data-path ENTRY…"), (["--data-path", prefix], "in one of these ways")):
-        with pytest.raises(SystemExit):
-            main(["sequences-per-dataset", *wrong, *(more if wrong else [])])
-        assert words in capsys.readouterr().err

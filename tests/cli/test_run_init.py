@@ -7,7 +7,6 @@ import json
 import pytest
 from tests.cli.runs import run, write_run
 
-from tokenloom import cli
 from tokenloom.run.settings import read_run
 
 
@@ -28,15 +27,6 @@ def test_a_blend_becomes_a_run_that_locks(folder, capsys):
     assert run(capsys, "run", "lock")[0] == 0
 
 
-def test_a_file_that_is_there_is_replaced_by_force_only(folder, capsys):
-    (folder / "run.toml").write_text("mine")
-    status, _, err = run(capsys, "run", "init", "data/web0")
-    assert status == 1
-    assert "expected no file `run.toml`, found one\nhint: give another name with --output, or --overwrite" in err
-    assert (folder / "run.toml").read_text() == "mine"
-    assert run(capsys, "run", "init", "data/web0", "--overwrite")[0] == 0
-
-
 def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     (folder / "args.sh").write_text(
         "python pretrain_gpt.py --data-path 3 data/web0 1 data/code --seq-length 16 --train-iters 10 "
@@ -53,15 +43,3 @@ def test_arguments_of_megatron_are_taken_or_named(folder, capsys):
     told = json.loads(run(capsys, "run", "init", "--args-file", "args.sh", "--force", "--json")[1])
     assert told["not_taken"] == [{"argument": "split", "reason": "documents are held out by source; see `--holdout`"}]
     assert told["others"] == ["lr", "bf16"]
-
-
-@pytest.mark.parametrize("words", [[], ["data", "--data-path", "data"], ["data", "--tokens", "5X"]])
-def test_wrong_usage(words):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["run", "init", *words])
-    assert stopped.value.code == 2
-
-
-def test_a_holdout_is_a_share(capsys):
-    assert run(capsys, "run", "init", "data/web0", "data/code", "--holdout", "1%")[0] == 0
-    assert [source.holdout for source in read_run("run.toml").sources] == [pytest.approx(0.01)] * 2

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from tests.cli.runs import RUN, run, write_run
-from tests.run.data import write_source
 
 from tokenloom.run.run import Run
 
@@ -40,37 +39,3 @@ def test_steps_and_dates(path, capsys):
     assert told["end"] == {"position": 1000, "step": 100, "seconds": 1000.0, "date": "2026-12-01T00:16:40"}
     assert told["caps"][0]["step"] == 79
     assert "end: position 1,000 (after 16.7 minutes)\n" in run(capsys, "run", "plan", path, *words[2:4])[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--start", "2026-12-01"), "expected --tokens-per-second beside --start"),
-        (("--tokens-per-second", 0), "expected --tokens-per-second above 0, found 0.0"),
-        (("--batch-size-schedule", "5:3"), "begins at 5, not at 0"),
-    ],
-)
-def test_what_makes_no_dates(path, capsys, words, message):
-    status, out, err = run(capsys, "run", "plan", path, *words)
-    assert (status, out) == (1, "")
-    assert message in err
-
-
-def test_many_sources_are_summed_up(tmp_path, capsys):
-    names = [f"a_source_with_a_very_long_name_{number}" for number in range(30)]
-    lines = ["order = 1", "seed = 1", "[sources]"]
-    for name in names:
-        write_source(str(tmp_path / "data" / name), *[40] * 5)
-        lines.append(f'{name} = "data/{name}"')
-    lines += ["[[stages]]", "sequence_length = 8", f"weights = {{ {', '.join(f'{name} = 1' for name in names)} }}"]
-    path = tmp_path / "run.toml"
-    path.write_text("\n".join(lines))
-    out = run(capsys, "run", "lock", path)[1]
-    assert "27 others 90%" in out.replace("\n    ", " ")
-    assert all(len(line) <= 80 for line in out.splitlines()[1:])
-    out = run(capsys, "run", "plan", path)[1]
-    assert "  19 others" in out
-    assert "a_source…_name_0" in out
-    assert all(len(line) <= 80 for line in out.splitlines()[1:])
-    out = run(capsys, "run", "plan", path, "--all")[1]
-    assert sum(line.startswith("  a_source") for line in out.splitlines()) == 60

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,14 +38,6 @@ def test_a_document_is_decoded(capsys, prefix, tokenizer):
     lines = out.splitlines()
     assert "".join(lines[:-3]).startswith(f"── document 2 of {prefix}, all ")
     assert lines[-3:] == ["class Second:↵", f"    ...[EOD {EOD}]", "legend: [EOD] end of document; ↵ line break"]
-    assert err == ""
-
-
-def test_without_a_tokenizer_ids_are_shown(capsys, tmp_path):
-    prefix = write_pair(tmp_path / "ids", [[[1, 2, 3]]])
-    assert cli.main(["show", prefix, "--document", "0"]) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == "1 2 3"
     assert err == ""
 
 
@@ -105,39 +95,6 @@ def test_what_cannot_be_shown_is_an_error(capsys, prefix, tokenizer, arguments, 
     assert err.startswith(text.format(prefix=prefix))
 
 
-def test_a_missing_pair_is_reported(capsys, tmp_path):
-    assert cli.main(["show", f"{tmp_path}/absent", "--document", "0"]) == 1
-    assert capsys.readouterr().err.startswith(f"error: no file `{tmp_path}/absent.idx` and `{tmp_path}/absent.bin`")
-
-
-def test_one_of_document_and_sample_is_needed(capsys, prefix):
-    for arguments in ([], ["--document", "0", "--sample", "0"]):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["show", prefix, *arguments])
-        assert caught.value.code == 2
-    capsys.readouterr()
-
-
-def test_a_terminal_of_few_characters_gets_escapes(prefix, tokenizer):
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenloom.cli", "show", prefix, "--document", "3", "--tokenizer", tokenizer],
-        capture_output=True,
-        check=True,
-        env={"PYTHONIOENCODING": "ascii"},
-    )
-    assert b"third = 'na|\\xefve \\x1b[31m ||\\u2713'" in done.stdout
-    assert done.stderr == b""
-
-
-def test_a_packed_sample_holds_whole_documents(capsys, prefix, tokenizer):
-    arguments = ["--split", "1", "--sequence-length", "64", "--window-policy", "best_fit", "--tokenizer", tokenizer]
-    assert cli.main(["show", prefix, "--sample", "0", *arguments]) == 0
-    out, _ = capsys.readouterr()
-    assert out.startswith("sample 0 of 1 (train)\n")
-    assert out.replace("\n", " ").count(", all ") == 3
-    assert re.search(r"^\[padding x \d+\]$", out, re.MULTILINE)
-
-
 @pytest.fixture
 def recorded(tmp_path, tokenizer):
     """Data whose manifest names a tokenizer that may be changed."""
@@ -172,49 +129,6 @@ def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change
     out, err = capsys.readouterr()
     assert complaint in err
     assert re.search(rf"^[\d ]+ \[EOD {re.escape(EOD)}\]$", out, re.MULTILINE)
-
-
-def test_samples_need_a_tokenizer_and_say_what_became_of_that_of_the_manifest(capsys, recorded, tmp_path):
-    (tmp_path / "tokenizer.json").write_text(byte_level_json() + " ")
-    assert cli.main(["show", recorded, "--sample", "0", "--sequence-length", "8", "--split", "1"]) == 1
-    assert capsys.readouterr().err == (
-        f"the tokenizer of the manifest cannot be used: `{tmp_path}/tokenizer.json` is not the tokenizer of the "
-        f"manifest of `{recorded}` any more\n"
-        "error: samples need a tokenizer, found none\nhint: name it with --tokenizer\n"
-        "more: tokenloom explain ConfigError\n"
-    )
-
-
-def test_samples_are_not_decoded_by_another_tokenizer(capsys, recorded, tmp_path):
-    (tmp_path / "other.json").write_text(byte_level_json() + " ")
-    command = ["show", recorded, "--sample", "0", "--sequence-length", "8", "--split", "1"]
-    assert cli.main([*command, "--tokenizer", f"{tmp_path}/other.json"]) == 1
-    assert f"`{recorded}`: expected the tokenizer that made the data" in capsys.readouterr().err
-    assert cli.main(command) == 0
-
-
-@pytest.mark.parametrize(
-    ("color", "no_color", "coloured"),
-    [("auto", "", False), ("always", "", True), ("always", "1", True), ("never", "", False)],
-)
-def test_colours_are_as_they_are_asked_for(monkeypatch, capsys, prefix, tokenizer, color, no_color, coloured):
-    monkeypatch.setenv("NO_COLOR", no_color)
-    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--color", color]) == 0
-    assert (f"\x1b[7;33m{EOD}\x1b[0m" in capsys.readouterr().out) == coloured
-
-
-def test_ids_stand_below_their_tokens(capsys, prefix, tokenizer):
-    assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--ids", "--width", "40"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 40
-    number = next(number for number, line in enumerate(lines) if "[EOD" in line)
-    assert lines[number + 1][lines[number].index("[EOD")] == "0"
-
-
-def test_of_a_document_without_an_end_lines_are_as_long_as_the_data(capsys, tmp_path):
-    prefix = write_pair(tmp_path / "ids", [[[7] * 100]])
-    assert cli.main(["show", prefix, "--document", "0", "--width", "0"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == " ".join(["7"] * 100)
 
 
 def test_json_has_an_item_per_token(capsys, prefix, tokenizer):

@@ -7,9 +7,7 @@ import re
 
 import pytest
 from tests.cli.runs import run, write_run
-from tests.run.megatrons import make
 
-from tokenloom import cli
 from tokenloom.run.run import Run
 
 
@@ -43,12 +41,6 @@ def test_pieces_hold_the_tokens_of_the_sample(path, capsys):
     }  # fmt: skip
 
 
-def test_what_is_held_out(path, capsys):
-    status, out, _ = run(capsys, "show", "--run", path, "--position", 0, "--holdout")
-    assert status == 0
-    assert re.match(r"position 0 of what is held out\nsource web, pass 0, window \d+, stage holdout, ", out)
-
-
 def test_denied_documents_are_marked(path, capsys):
     dataset = Run.open(path).dataset()
     position = next(position for position in range(10, 100) if dataset.place(position).source == "code")
@@ -60,33 +52,3 @@ def test_denied_documents_are_marked(path, capsys):
     assert f"── document {document} of code, " in out
     assert ", denied: padding ──" in out
     assert re.search(r"^\[denied: padding x \d+\]$", out, re.MULTILINE)
-
-
-def test_a_position_beyond_the_end_is_an_error(path, capsys):
-    status, out, err = run(capsys, "show", "--run", path, "--position", 100)
-    assert (status, out) == (1, "")
-    assert err == "error: sample 100 of the run was asked for, but it has 100\n"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--position", "1"], ["--run", "run.toml", "--sample", "1"], ["a", "--run", "b", "--position", "1"]],
-)
-def test_wrong_usage(words):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["show", *words])
-    assert stopped.value.code == 2
-
-
-def test_options_of_a_run_need_one(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["show", "data", "--sample", "1", "--holdout"])
-    assert "--holdout is about positions of a run" in capsys.readouterr().err
-
-
-def test_a_run_in_the_order_of_the_reference(tmp_path, capsys):
-    path = make(tmp_path)
-    status, out, err = run(capsys, "show", "--run", path, "--position", 3)
-    assert (status, err) == (0, "")
-    assert out.startswith("position 3 of the run\nsource ")
-    assert "tokens 17, with loss 16, padding 0" in out.replace("\n", " ")

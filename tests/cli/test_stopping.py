@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import signal
@@ -16,7 +15,7 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
 from tests.support import wait_until, write_corpus
 
-from tokenloom.cli.stopping import _SECONDS_OF_ONE_EVENT, say
+from tokenloom.cli.stopping import _SECONDS_OF_ONE_EVENT
 
 HOW_TO_GO_ON = (
     "(nothing was written: run the same command again to begin anew"
@@ -27,16 +26,18 @@ COMMAND = [sys.executable, "-m", "tokenloom.cli"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Text for a long run, a tokenizer, and a dataset."""
+    """Text for a long run, and a tokenizer."""
     folder = tmp_path_factory.mktemp("stopping")
     rng = np.random.default_rng(0)
     words = ["alpha ", "beta(", ") = gamma\n", "delta_1 "]
     write_lines(folder / "in.jsonl", [{"text": "".join(rng.choice(words, 300))} for _ in range(300)] * 25)
-    turns = [{"role": "user", "content": "alpha beta"}, {"role": "assistant", "content": "gamma " * 20}]
-    write_lines(folder / "chat.jsonl", [{"messages": turns}] * 30_000)
     (folder / "tokenizer.json").write_text(byte_level_json())
-    write_corpus(folder / "data", [np.arange(40) for _ in range(2000)])
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("data") / "data", [np.arange(40) for _ in range(2000)])
 
 
 def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
@@ -73,66 +74,28 @@ def has_begun(out: Path) -> bool:
     return any(path.is_file() for path in out.rglob("*"))
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "work"),
-    [
-        (signal.SIGTERM, "SIGTERM", ("--processes", "2", "--workers", "1", "--shard-size", "500KB")),
-        (signal.SIGHUP, "SIGHUP", ("--workers", "2")),
-    ],
-)
-def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path, number, name, work):
+@pytest.mark.slow
+def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path):
+    number, name = signal.SIGTERM, "SIGTERM"
+    work = ("--processes", "2", "--workers", "1", "--shard-size", "500KB")
     process = start(*preprocess_command(folder, tmp_path / "out", *work))
     try:
-        num_children = 2 if "--processes" in work else 0
         wait_until(
-            lambda: has_begun(tmp_path / "out") and len(children_of(process)) == num_children,
-            seconds=60,
+            lambda: has_begun(tmp_path / "out") and len(children_of(process)) == 2,
+            seconds=300,
             process=process,
         )
         children = children_of(process)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 128 + number
     assert re.fullmatch(rf"stopped by {name}; {HOW_TO_GO_ON}\n", errors), errors
-    deadline = time.monotonic() + 20  # one that was just being started ends once it finds its parent gone
-    while [child for child in children if is_alive(child)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    # One that was just being started ends once it finds its parent gone.
+    wait_until(lambda: not any(is_alive(child) for child in children), seconds=300)
     assert [name for name in leftovers(tmp_path / "out") if name != "p.job"] == []
-
-
-@pytest.mark.parametrize("signal_sent", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_conversations_leave_nothing(folder, tmp_path, signal_sent):
-    out = tmp_path / "out"
-    out.mkdir()
-    process = start(
-        *("preprocess-chat", folder / "chat.jsonl", "--tokenizer", folder / "tokenizer.json"),
-        *("--output-prefix", out / "c", "--chat-template", "chatml"),
-    )
-    try:
-        wait_until(lambda: any(out.iterdir()), seconds=60, process=process)
-        process.send_signal(signal_sent)
-        _, errors = process.communicate(timeout=20)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 128 + signal_sent, errors
-    assert errors.endswith("; nothing was written: run the same command again to begin anew\n")
-    assert list(out.iterdir()) == []
-
-
-def test_a_hangup_that_is_ignored_stays_so(folder, tmp_path):
-    ignored = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
-    process = start("verify", folder / "data", preexec_fn=ignored)
-    for _ in range(50):
-        process.send_signal(signal.SIGHUP)
-        time.sleep(0.01)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
-    assert output
 
 
 SLOW_CLEANUP = """
@@ -169,43 +132,33 @@ def test_signals_that_come_together_are_one():
     # On a busy machine, what is sent together may come long after each other.
     process = stopped_while_cleaning(seconds_of_one_event=100 * _SECONDS_OF_ONE_EVENT)
     process.send_signal(signal.SIGHUP)
-    output, _ = process.communicate("\n", timeout=20)
+    output, _ = process.communicate("\n", timeout=300)
     assert (process.returncode, output) == (143, "clean\n")
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once():
     process = stopped_while_cleaning(seconds_of_one_event=_SECONDS_OF_ONE_EVENT)
     time.sleep(_SECONDS_OF_ONE_EVENT + 0.2)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == -signal.SIGTERM
+    assert process.wait(timeout=300) == -signal.SIGTERM
     assert process.communicate() == ("", None)
 
 
 @pytest.mark.parametrize(
-    ("command", "status"), [("info DATA", 141), ("show DATA --document 0", 141), ("info --help", 0)]
+    ("command", "status"), [("info DATA", 141), pytest.param("info --help", 0, marks=pytest.mark.slow)]
 )
-def test_output_that_nobody_reads_ends_a_command_quietly(folder, command, status):
+def test_output_that_nobody_reads_ends_a_command_quietly(data, command, status):
     read, write = os.pipe()
     os.close(read)
-    process = start(*command.replace("DATA", str(folder / "data")).split(), stdout=write)
+    process = start(*command.replace("DATA", data).split(), stdout=write)
     os.close(write)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (status, "")
 
 
-def test_output_that_does_not_fit_the_disk_is_an_error(folder):
+def test_output_that_does_not_fit_the_disk_is_an_error(data):
     with open("/dev/full", "w") as full:
-        process = start("info", folder / "data", stdout=full)
-        _, errors = process.communicate(timeout=60)
+        process = start("info", data, stdout=full)
+        _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (1, "error: cannot write the output: No space left on device\n")
-
-
-def test_a_library_call_installs_no_handlers():
-    script = "import signal, tokenloom; print([signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.count("SIG_DFL") == 2
-
-
-def test_what_is_said_cannot_drive_a_terminal(capsys):
-    say("cannot open `a\x1b[2Jb\u202e\x9b.jsonl`:\n\tno")
-    assert capsys.readouterr().err == "cannot open `a\\x1b[2Jb\\u202e\\x9b.jsonl`:\n\tno\n"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 
-import numpy as np
 import pytest
-from tests.cli.runs import RUN, run, write_run
+from tests.cli.runs import run, write_run
 
-from tokenloom import cli
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
@@ -112,108 +110,3 @@ def test_texts_and_records_read_again(path, capsys):
         assert row["input"] == (f'{{"text": "line {row["record"]}"}}' if known else None)
     _, out, _ = run(capsys, "trace", path, "--position", 0, "--text")
     assert "\n  text | " in out
-
-
-def test_input_files_that_changed(path, capsys):
-    lines = path.parent / "raw" / "code" / "lines.jsonl"
-    assert run(capsys, "trace", path, "--position", "0:20", "--check-inputs")[0] == 0
-    lines.write_text("other\n")
-    status, _, err = run(capsys, "trace", path, "--position", "0:20", "--check-inputs")
-    assert status == 1
-    assert f"`{lines}` has 6 bytes, and had " in err
-    lines.unlink()
-    status, out, err = run(capsys, "trace", path, "--position", "0:20", "--from-input", "--json")
-    assert status == 0
-    assert err.count(f"`{lines}` is not there any more") == 1
-    assert {json.loads(line)["input"] for line in out.splitlines()} == {None}
-
-
-def test_denied_documents_are_shown_by_their_number(path, capsys):
-    (path.parent / "deny").write_text("".join(f"code:{number}\n" for number in range(1, 50)))
-    run(capsys, "run", "amend", path, "--at-position", 50, "--deny", path.parent / "deny")
-    rows = traced(capsys, path, "--position", "0:100", "--text")
-    denied = [row for row in rows if row["denied"]]
-    assert denied
-    assert {(row["source"], row["position"] >= 50, row["text"]) for row in denied} == {("code", True, None)}
-    assert all(row["record"] == row["document"] + 2 for row in denied)
-    assert "  denied: …" in run(capsys, "trace", path, "--position", "50:100")[1]
-
-
-def test_what_is_held_out(path, capsys):
-    rows = traced(capsys, path, "--position", 0, "--holdout")
-    assert {(row["source"], row["stage"]) for row in rows} == {("web", "holdout")}
-
-
-def test_positions_that_no_run_has(tmp_path, capsys):
-    path = write_run(tmp_path, RUN.replace("samples = 100\n", ""))
-    for words in (("--position", 2**63 - 1), ("--position", 2**64 - 1), ("--step", 2**63, "--global-batch-size", 8)):
-        status, _, err = run(capsys, "trace", path, *words)
-        assert status == 1
-        assert "1,152,921,504,606,846,976" in err
-
-
-def test_what_is_held_out_has_an_end(path, capsys):
-    status, _, err = run(capsys, "trace", path, "--holdout", "--position", 5000)
-    assert status == 1
-    assert "where what is held out ends, found 5,000" in err
-
-
-def test_the_order_of_the_reference(tmp_path, capsys):
-    text = RUN.replace("order = 1", 'order = "megatron"').replace("mixing_block = 8\n", "")
-    path = write_run(tmp_path, text.replace(', holdout = "5%"', ""))
-    rows = traced(capsys, path, "--step", 2, *DEALT, "--path-to-cache", tmp_path / "cache")
-    assert sorted({row["position"] for row in rows}) == list(range(16, 24))
-    assert {row["source"] for row in rows} <= {"web", "code"}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--position", "100"], "expected positions below 100, where the run ends, found 100"),
-        (["--position", "3,90:101"], "expected positions below 100, where the run ends, found 100"),
-        (
-            ["--step", "12", *DEALT],
-            "expected a step of the run, which has 100 positions, found step 12, which reads positions 96 to 103\n"
-            "hint: it has 12 whole steps, from 0 on",
-        ),
-        (["--step", "1", *DEALT, "--rank", "2"], "expected ranks below 2, as --data-parallel-size says, found 2"),
-        (["--step", "1", *DEALT, "--micro-batch", "2"], "expected micro_batch in [0, 2), as of step 1, found 2"),
-        (
-            ["--step", "1", "--global-batch-size", "8", "--micro-batch-size", "3", "--data-parallel-size", "2"],
-            "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 6, found 8",
-        ),
-        (["--position", "0", "--holdout", "--path-to-cache", "x"], "expected no `path_to_cache`"),
-    ],
-)
-def test_what_is_not_there(path, capsys, words, message):
-    status, out, err = run(capsys, "trace", path, *words)
-    assert (status, out) == (1, "")
-    assert err.startswith(f"error: {message}")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "name --step or --position, one of both"),
-        (["--step", "1", "--position", "2"], "name --step or --position, one of both"),
-        (["--step", "1"], "a step needs --global-batch-size or --batch-size-schedule"),
-        (["--position", "1", "--rank", "1"], "--rank and --micro-batch need --micro-batch-size and"),
-        (["--position", "1", "--micro-batch-size", "1"], "--micro-batch-size and --data-parallel-size belong together"),
-        (["--position", "1", *DEALT[2:]], "ranks need --global-batch-size or --batch-size-schedule"),
-        (["--step", "1", "--global-batch-size", "8", "--holdout"], "--holdout is about positions"),
-        (["--position", "5:5"], "'5:5': item 1 '5:5' at column 1 ends where it begins, or before"),
-        (["--position", "x"], "expected numbers or ranges such as 5 or 100:200, found 'x'"),
-    ],
-)
-def test_wrong_usage(path, capsys, words, message):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["trace", str(path), *map(str, words)])
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_many_positions_are_traced_in_parts(path, capsys, monkeypatch):
-    whole = traced(capsys, path, "--position", "0:100")
-    monkeypatch.setattr("tokenloom.cli.trace._AT_ONCE", 7)
-    assert traced(capsys, path, "--position", "0:100") == whole
-    assert np.unique([row["position"] for row in whole]).tolist() == list(range(100))

@@ -68,6 +68,7 @@ def test_phases_are_counted_one_by_one(folder, capsys):
     assert cached(folder, "a") == cached(folder, "b")
 
 
+@pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_megatrons_own_tokenizer_names_the_indices(folder, monkeypatch, capsys):

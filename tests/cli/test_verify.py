@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import subprocess
-import sys
 
 import pytest
 from tests.indexed.manifest.manifests import write_recorded
@@ -64,33 +62,6 @@ def test_json_has_the_problems_of_each(capsys, tmp_path, prefix):
     assert told["datasets"][0]["problems"] == [outside]
     assert told["datasets"][1]["problems"][0].startswith(f"no file `{tmp_path}/absent.idx`")
     assert told["ok"] is False
-
-
-def test_tokens_outside_the_vocabulary_are_problems(capsys, prefix):
-    assert cli.main(["verify", prefix, "--vocab-size", "15"]) == 0
-    assert cli.main(["verify", prefix, "--vocab-size", "14"]) == 1
-    assert f"`{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14" in capsys.readouterr().out
-
-
-def test_missing_modes_are_reported(capsys, prefix):
-    assert cli.main(["verify", prefix, "--multimodal"]) == 1
-    assert "open it with `multimodal=False`" in capsys.readouterr().out
-
-
-def test_markup_in_a_path_is_shown_as_it_is(capsys, tmp_path):
-    prefix = write_pair(tmp_path / "[red]a[", [])
-    assert cli.main(["verify", prefix]) == 0
-    assert capsys.readouterr().out == f"{prefix}: ok, no tokens\n"
-
-
-@pytest.mark.parametrize("sound", [True, False])
-def test_the_command_runs(prefix, sound):
-    if not sound:
-        damage_length(prefix)
-    done = subprocess.run([sys.executable, "-m", "tokenloom.cli", "verify", prefix], capture_output=True, text=True)
-    assert done.returncode == (0 if sound else 1)
-    assert ("ok, 5 tokens" if sound else "found -5 for sequence 0") in done.stdout
-    assert done.stderr == ""
 
 
 def test_a_manifest_is_compared(capsys, tmp_path):

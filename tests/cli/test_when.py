@@ -7,9 +7,7 @@ import json
 import numpy as np
 import pytest
 from tests.cli.runs import RUN, lock_of, run, write_run
-from tests.run.megatrons import make
 from tests.run.recorded import write_lines_origins
-from tests.support import write_corpus
 
 from tokenloom import cli
 from tokenloom.indexed.dataset import IndexedDataset
@@ -17,7 +15,6 @@ from tokenloom.indexed.document_hashes import write_document_hashes
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import hash_documents
-from tokenloom.run.held_out import are_held_out
 from tokenloom.run.run import Run
 
 DEALT = ("--global-batch-size", 8, "--micro-batch-size", 2, "--data-parallel-size", 2)
@@ -95,21 +92,6 @@ def test_tokens_and_the_spans_that_hold_them(path, capsys):
     assert not [row for row in rows if row["source"] == "web"]  # thirty-two tokens each
 
 
-def test_a_text_within_documents(tmp_path, capsys):
-    path = write_run(tmp_path, RUN.replace("seed = 7", 'seed = 7\ntokenizer = "byte"').replace("100", "900"))
-    texts = [f"document {number} says that its name is {number}." for number in range(60)]
-    for name in ("web0", "code"):
-        write_corpus(tmp_path / "data" / name, [list(text.encode()) for text in texts])
-    rows = asked(capsys, path, "--tokens", "its name is 7")
-    assert {(row["source"], row["document"]) for row in rows} == {("code", 7), ("web", 7)}
-    assert {(row["match"], row["num_matched"]) for row in rows} == {(texts[7].index("its name"), len("its name is 7"))}
-    assert all(row["start"] < row["match"] + 13 for row in rows)
-    assert all(row["match"] < row["start"] + row["length"] for row in rows)
-    status, _, err = run(capsys, "when", path, "--tokens", "it")
-    assert status == 1
-    assert "give more of it, or look for --ids" in err
-
-
 def test_what_was_seen_and_what_is_denied(path, tmp_path, capsys):
     assert cli.main(["run", "lock", str(path), "--consumed-samples", "300"]) == 0
     path.write_text(path.read_text() + '[[denied]]\ndocuments = ["code:7"]\nfrom = 600\n')
@@ -128,75 +110,3 @@ def test_what_was_seen_and_what_is_denied(path, tmp_path, capsys):
     ]
     assert lines[-1] == f"{len(rows)} spans"
     assert max(map(len, lines[1:])) <= 80
-
-
-def test_what_is_held_out_is_said(path, capsys):
-    held = np.flatnonzero(are_held_out(lock_of(path), 0, np.arange(100)))
-    status, out, _ = run(capsys, "when", path, "--document", f"web:{held[0]}")
-    assert status == 0
-    assert f"web:{held[0]} is held out: training never reads it\n\nnever read\n" in out
-
-
-def test_an_endless_run(tmp_path, capsys):
-    path = write_run(tmp_path, RUN.replace("samples = 100\n", ""))
-    status, _, err = run(capsys, "when", path, "--document", "code:7")
-    assert status == 1
-    assert "expected where to stop, since the last stage" in err
-    assert "give --until-position or --until-step" in err
-    rows = asked(capsys, path, "--document", "code:7", "--until-step", 50, "--global-batch-size", 4)
-    assert rows == [
-        row | {"step": row["position"] // 4}
-        for row in asked(capsys, path, "--document", "code:7", "--until-position", 200)
-    ]
-    assert max(row["position"] for row in rows) < 200
-
-
-def test_positions_that_no_run_has(tmp_path, capsys):
-    path = write_run(tmp_path, RUN.replace("samples = 100\n", ""))
-    status, _, err = run(capsys, "when", path, "--document", "web:3", "--until-position", 2**60 + 1)
-    assert status == 1
-    assert f"expected a position up to {2**60}, which no run goes beyond, found {2**60 + 1}" in err
-
-
-def test_a_text_that_cannot_be_read(path, tmp_path, capsys):
-    status, _, err = run(capsys, "when", path, "--text-file", tmp_path)
-    assert (status, err) == (
-        1,
-        f"error: `{tmp_path}`: expected a text in UTF-8, which cannot be read: Is a directory\n"
-        "more: tokenloom explain ConfigError\n",
-    )
-
-
-def test_the_reference_order(tmp_path, capsys):
-    path = make(tmp_path)
-    (tmp_path / "cache").mkdir()
-    rows = asked(capsys, path, "--document", "code:7", "--path-to-cache", tmp_path / "cache")
-    table = Run.open(path).trace(np.arange(300))
-    own = table.take((table.sources == 1) & (table.documents == 7))
-    assert [(row["position"], row["start"], row["length"]) for row in rows] == list(
-        zip(own.positions.tolist(), own.starts.tolist(), own.lengths.tolist(), strict=True)
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        ((), 2, "say what to look for"),
-        (("--document", "code:50"), 1, "expected a document of source 'code' in [0, 50), found `code:50`"),
-        (("--document", "cod:5"), 1, "did you mean `code`?"),
-        (("--record", "0007.jsonl:52"), 1, "which has 51, found 52"),
-        (("--record", "0008.jsonl:5"), 1, "expected one of the 1 input files of this run"),
-        (("--tokens", "some words here"), 1, "expected a `tokenizer` in run.toml, where texts are needed, found none"),
-        (("--ids", "1,x"), 2, "expected ids such as 17,4,2051, found '1,x'"),
-        (("--ids", "1,-4"), 1, "from 0 on, found -4"),
-        (("--text-file", "missing"), 1, "expected a text in UTF-8, which cannot be read"),
-        (("--document", "code:5", "--until-step", "3"), 2, "a step needs --global-batch-size"),
-        (("--document", "code:5", "--micro-batch-size", "3"), 2, "belong together"),
-    ],
-)
-def test_what_is_asked_wrongly(path, capsys, words, status, message):
-    try:
-        found, _, err = run(capsys, "when", path, *words)
-    except SystemExit as error:
-        found, err = error.code, capsys.readouterr().err
-    assert (found, message in err) == (status, True), err

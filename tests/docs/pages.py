@@ -80,7 +80,7 @@ def given_to(page: Path) -> list[str]:
     return [name.strip() for names in _GIVEN.findall(page.read_text(encoding="utf-8")) for name in names.split(",")]
 
 
-def run_page(page: Path, folder: Path, *, programs: Path | None = None, timeout: float = 250) -> str:
+def run_page(page: Path, folder: Path, *, programs: Path | None = None, timeout: float = 900) -> str:
     """Runs all blocks of a page.
 
     Args:

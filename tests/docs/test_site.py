@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 from docs_site import command_line, gather, names, settings, troubleshooting
 from docs_site.check import faults
-from docs_site.docstrings import as_markdown, parse, table
+from docs_site.docstrings import parse
 from tests.docs.pages import ROOT
 
 import tokenloom
@@ -32,14 +32,6 @@ def test_every_public_name_has_its_place_on_the_page_of_its_namespace(pages):
     for namespace in names.namespaces():
         page = pages[f"reference/{namespace}.md"]
         assert [name for name in names.public_names(namespace) if f"\n## {name}\n" not in page] == []
-
-
-def test_names_are_linked_to_the_line_that_defines_them(pages):
-    lines = (ROOT / "src/tokenloom/datasets/gpt.py").read_text().splitlines()
-    number = 1 + next(place for place, line in enumerate(lines) if line.startswith("class GPTDataset("))
-    link = f"[`src/tokenloom/datasets/gpt.py`](../src/tokenloom/datasets/gpt.py.md#__codelineno-0-{number})"
-    assert link in pages["reference/datasets.md"]
-    assert "````{.python linenums=1}\n" in pages["src/tokenloom/datasets/gpt.py.md"]
 
 
 def test_settings_of_a_class_are_there_with_those_of_the_classes_above():
@@ -107,11 +99,6 @@ def test_links_lead_to_pages_of_the_site(link, leads):
     assert len(waiting) == 1
 
 
-def test_links_within_a_page_and_to_elsewhere_stay():
-    text = "[a](#here) [b](https://example.org/x) ![c](mailto:x@example.org)"
-    assert gather.linked(text, "docs/page.md", [], {}) == text
-
-
 def test_a_link_to_nothing_is_an_error():
     with pytest.raises(gather.BrokenLinkError, match=r"docs/page.md: `nothing.md#x` leads to nothing"):
         gather.linked("[a](nothing.md#x)", "docs/page.md", [], {})
@@ -134,34 +121,3 @@ def test_what_is_wrong_with_a_built_site_is_found(tmp_path):
         "index.html: `gone.png` leads to nothing",
         "style.css: loads from elsewhere",
     ]
-
-
-def test_a_docstring_as_markdown():
-    doc = parse(
-        """Adds numbers: a list of
-        - one.
-
-        Args:
-            first, second: the numbers,
-                of any kind.
-
-        Returns:
-            Their sum.
-
-        Raises:
-            TypeError: they are none.
-
-        Example:
-            >>> 1 + 1
-            2
-        """
-    )
-    assert doc.items == dict.fromkeys(["first", "second"], "the numbers, of any kind.")
-    assert as_markdown(doc, level=2) == (
-        "Adds numbers: a list of\n\n- one.\n\n**Returns:** Their sum.\n\n**Example**\n\n```pycon\n>>> 1 + 1\n2\n```\n\n"
-        "**Raises**\n\n| error | when |\n| --- | --- |\n| `TypeError` | they are none. |"
-    )
-
-
-def test_a_bar_in_a_table_ends_no_cell():
-    assert table(("a", "b"), [("`x | y`", "z")]).splitlines()[2] == "| `x \\| y` | z |"

@@ -1,0 +1,16 @@
+"""A locked run for tests of commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.runs import run, write_run
+
+
+@pytest.fixture
+def path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Returns `run.toml` of a run that is locked, whose pairs have manifests."""
+    path = write_run(tmp_path, manifests=True)
+    assert run(capsys, "run", "lock", path)[0] == 0
+    return path
