@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,30 @@ def preprocess(
     skip_bad_records: bool = False,
     **options: Any,
 ) -> CorpusSummary:
-    """Calls `preprocess_corpus`, with its settings among the options."""
+    """Calls `preprocess_corpus`, with its settings among the options; in this process unless told otherwise."""
+    options.setdefault("num_processes", 1)
     chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
     if "keys" in chosen:
         chosen["keys"] = tuple(chosen["keys"])
     if skip_bad_records:
         chosen["bad_records"] = BadRecordBudget(most=None)
     return preprocess_corpus(inputs, prefix, tokenizer, CorpusSettings(**chosen), **options)
+
+
+@contextmanager
+def standard_input(data: bytes) -> Iterator[None]:
+    """Lets this process read some bytes from its standard input."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    kept = os.dup(0)
+    try:
+        os.dup2(reading, 0)
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(reading)
 
 
 def names_in(folder: str | os.PathLike[str]) -> set[str]:
@@ -114,4 +131,4 @@ def interrupt_after(num_blocks: int, *arguments: object, **options: object) -> N
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        preprocess(*arguments, **options, num_processes=1, num_workers=1, progress=interrupt)  # type: ignore[arg-type]
+        preprocess(*arguments, **options, num_workers=1, progress=interrupt)  # type: ignore[arg-type]

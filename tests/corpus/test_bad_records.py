@@ -22,7 +22,6 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import InputError, StuckRecordError, TokenizerError
 from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.leases import Silence, touched
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 
@@ -68,7 +67,7 @@ def rejected_of(prefix: Path) -> list[tuple[int, str]]:
     return [(json.loads(line)["line"], json.loads(line)["reason"]) for line in lines]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_panic_of_a_library_is_one_bad_record(tmp_path: Path, processes: int):
     lines = [{"text": "ab"}] * 5 + [{"text": "x" * 40}] + [{"text": "c"}] * 5 + [b"bad", {"text": "x" * 50}]
     path = write_lines(tmp_path / "in.jsonl", lines)
@@ -120,6 +119,7 @@ def test_a_record_of_which_processes_die_is_found(tmp_path: Path, caplog: pytest
     assert "another takes its place" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_record_that_never_ends_is_found(tmp_path: Path):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}] * 10 + [{"text": "never end"}, {"text": "b"}])
     options = {"record_timeout_seconds": 0.5, "num_processes": 1, "num_workers": 1, "skip_bad_records": True}
@@ -133,6 +133,7 @@ def test_a_record_that_never_ends_is_found(tmp_path: Path):
     assert (line, reason) == (11, "a process that tokenised it and nothing else showed no sign of life, or of an end")
 
 
+@pytest.mark.slow
 def test_a_frozen_process_loses_its_shard_to_another(tmp_path: Path):
     (tmp_path / "in.jsonl").write_text((json.dumps({"text": "word " * 40}) + "\n") * 3000)
     script = (
@@ -169,12 +170,3 @@ def test_a_shard_whose_holder_is_silent_is_done_twice(tmp_path: Path, caplog: py
         summary = preprocess_corpus([path], tmp_path / "out", ByteTokenizer(), settings)
     assert documents_of(summary.datasets[0].prefix) == [[[97]], [[98]]]
     assert "shard 0 is done by this process too: whoever works on it is silent" in caplog.text
-
-
-def test_whoever_shows_signs_of_life_is_waited_for(tmp_path: Path):
-    path = tmp_path / "held"
-    path.touch()
-    silence = Silence(str(path), 0.5)
-    with open(path, "r+b") as file, touched(file.fileno(), 0.5):
-        assert not any(silence.is_too_long() for _ in range(15))
-    assert any(silence.is_too_long() for _ in range(15))

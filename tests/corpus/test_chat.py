@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.indexed.pairs import pair_bytes
-from tests.inputs.corpora import write_arrow
+from tests.inputs.corpora import write_arrow, write_parquet
 from tests.preprocess.corpus import (
     EOD,
     byte_level_json,
@@ -23,7 +21,7 @@ from tests.preprocess.corpus import (
     word_level_json,
     write_lines,
 )
-from tests.support import StandInTokenizer
+from tests.support import StandInTokenizer, few_examples
 
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.datasets.chat_config import SFTDatasetConfig
@@ -47,6 +45,7 @@ def run(tmp_path, tokenizer, lines, name="chat.jsonl", **options):
     path = write_lines(tmp_path / name, lines)
     options.setdefault("chat_template", "chatml")
     options.setdefault("overwrite", True)
+    options.setdefault("num_processes", 1)
     return preprocess_chat(path, tmp_path / "out", tokenizer, **options)
 
 
@@ -81,14 +80,6 @@ def test_answers_are_found_token_by_token(tmp_path, tokenizer):
         if kind is PartKind.answer
     )
     assert (summary.schema, summary.template, summary.dtype) == ("messages", "chatml", "uint16")
-
-
-def test_a_line_is_a_document_of_its_conversations(tmp_path, tokenizer):
-    system = {"role": "system", "content": "s"}
-    line = {"messages": [*TALKS[0]["messages"], system, *TALKS[1]["messages"]]}
-    summary = run(tmp_path, tokenizer, [line, TALKS[2]])
-    assert [len(document) for document in documents_of(summary.prefix)] == [2, 1]
-    assert (summary.num_documents, summary.num_sequences) == (2, 3)
 
 
 def test_the_tokens_are_those_of_the_whole_text(tmp_path, tokenizer):
@@ -128,27 +119,11 @@ def test_other_schemas_come_to_the_same(tmp_path, tokenizer, record):
     assert pair_bytes(tmp_path / "out") == expected
 
 
-def test_text_needs_no_template_and_is_trained(tmp_path, tokenizer):
-    summary = run(tmp_path, tokenizer, [{"text": "abc def"}], chat_template=None)
-    assert shown(summary.prefix, tokenizer) == [[("text", f"abc def{EOD}")]]
-    assert (summary.schema, summary.template) == ("text", "none")
-
-
-def test_a_named_schema_goes_before_the_columns(tmp_path, tokenizer):
-    record = {**messages("Hi", "Ho"), "text": "abc"}
-    assert run(tmp_path, tokenizer, [record]).schema == "messages"
-    assert run(tmp_path, tokenizer, [record], schema="text").num_tokens < 10
-
-
-def test_bytes_do_not_depend_on_workers_and_compression_is_read(tmp_path, tokenizer):
-    lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(3000)]
+def test_bytes_do_not_depend_on_workers(tmp_path, tokenizer):
+    lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(300)]
     run(tmp_path, tokenizer, lines, num_workers=1)
     expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
-    run(tmp_path, tokenizer, lines, num_workers=4)
-    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
-    path = tmp_path / "chat.jsonl.gz"
-    path.write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
-    preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
+    run(tmp_path, tokenizer, lines, num_workers=4, shard_bytes=9000)
     assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
 
 
@@ -163,14 +138,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), BAD)
-def test_a_bad_line_is_an_error_with_its_number(tmp_path, tokenizer, line, reason):
-    with pytest.raises(InputError, match=rf"chat\.jsonl` line 3: .*{reason}"):
-        run(tmp_path, tokenizer, [TALKS[0], b"", line])
-    assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
-
-
 def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
+    with pytest.raises(InputError, match=rf"chat\.jsonl` line 3: {BAD[1][1]}"):
+        run(tmp_path, tokenizer, [TALKS[0], b"", BAD[1][0]])
+    assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
     summary = run(tmp_path, tokenizer, [TALKS[0], *(line for line, _ in BAD), b"", TALKS[1]], skip_bad_lines=True)
     assert (summary.num_sequences, summary.num_rejected, summary.num_blank_lines) == (2, len(BAD), 1)
     records = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
@@ -214,36 +185,17 @@ def test_a_vocabulary_at_the_edge_takes_four_bytes(tmp_path):
     assert IndexedDataset(summary.prefix)[0].tolist() == [65_499, 2, 1]
 
 
-# --- Parquet -----------------------------------------------------------------------------------------------------
-
-
-def write_parquet(path, rows):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=700)
-    return path
-
-
-def test_parquet_comes_to_the_same_as_json(tmp_path, tokenizer):
-    lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(1500)]
-    run(tmp_path, tokenizer, lines)
-    expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
-    path = write_parquet(tmp_path / "chat.parquet", lines)
-    summary = preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
-    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
-    assert summary.num_documents == 1500
-
-
-@pytest.mark.parametrize("name", ["chat.arrow", "chat.arrows", "chat.jsonl.bz2", "chat.jsonl.xz"])
+@pytest.mark.parametrize("name", ["chat.parquet", "chat.arrow", "chat.jsonl.gz"])
 def test_other_formats_come_to_the_same_as_json(tmp_path, tokenizer, name):
     lines = [messages(f"Hi {number}", "Ho" * number, "And?", "So.") for number in range(300)]
     write_lines(tmp_path / "chat.jsonl", lines)
     preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "lines", tokenizer, chat_template="chatml")
-    if ".arrow" in name:
-        write_arrow(tmp_path / name, lines, batch_rows=70, stream=name.endswith("s"))
+    if name == "chat.arrow":
+        write_arrow(tmp_path / name, lines, batch_rows=70)
+    elif name == "chat.parquet":
+        write_parquet(tmp_path / name, lines, row_group_size=70)
     else:
-        data = (tmp_path / "chat.jsonl").read_bytes()
-        (tmp_path / name).write_bytes(bz2.compress(data) if name.endswith("bz2") else lzma.compress(data))
+        (tmp_path / name).write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
     preprocess_chat(tmp_path / name, tmp_path / "other", tokenizer, chat_template="chatml", overwrite=True)
     for suffix in (".bin", ".idx", ".roles"):
         assert (tmp_path / f"other{suffix}").read_bytes() == (tmp_path / f"lines{suffix}").read_bytes()
@@ -267,17 +219,6 @@ def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):
     missing = write_parquet(tmp_path / "nulls.parquet", [messages("Hi", "Ho"), {"messages": None}])
     with pytest.raises(InputError, match="row 2: expected an array under 'messages', found null"):
         preprocess_chat(missing, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
-
-
-def test_what_is_no_parquet_is_refused(tmp_path, tokenizer):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "chat.parquet"
-    path.write_bytes(b"no parquet at all")
-    with pytest.raises(InputError, match=r"chat\.parquet` is not a Parquet file"):
-        preprocess_chat(path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True)
-
-
-# --- from text to samples ----------------------------------------------------------------------------------------
 
 
 def sft(path, tokenizer, *, sequence_length=128, **changes):
@@ -313,7 +254,7 @@ WORDS = st.text(st.sampled_from("ab é👍\n<|im_end|>"), max_size=12)
 
 
 @given(turns=st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3), pad_is_eos=st.booleans())
-@settings(max_examples=40)
+@few_examples
 def test_what_has_loss_is_what_the_assistant_says(tmp_path_factory, turns, pad_is_eos):
     tmp_path = tmp_path_factory.mktemp("chat")
     tokenizer = make_tokenizer(byte_level_json())
@@ -366,7 +307,7 @@ def test_a_conversation_without_tokens_is_a_bad_record(tmp_path):
     assert json.loads(line)["reason"] == "no token comes of the conversation or text"
 
 
-@pytest.mark.parametrize("expression", ["1 / 0", "2.0 ** 100000", "'a' * 10**12", "messages | tojson(indent=10**12)"])
+@pytest.mark.parametrize("expression", ["1 / 0", "2.0 ** 100000"])
 def test_a_template_that_fails_on_a_line_leaves_the_others(tmp_path, tokenizer, expression):
     template = jinja(tmp_path, PLAIN + "{% if messages[0].content == 'bad' %}{{ " + expression + " }}{% endif %}")
     lines = [messages("Hi", "Ho"), messages("bad", "Ho"), messages("More", "No")]
@@ -384,10 +325,6 @@ def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
         run(tmp_path, tokenizer, [TALKS[0], long], read_limits=limits)
     summary = run(tmp_path, tokenizer, [TALKS[0], long, TALKS[1]], read_limits=limits, skip_bad_lines=True)
     assert (summary.num_documents, summary.num_rejected) == (2, 1)
-    summary = run(tmp_path, tokenizer, [long, TALKS[1]], read_limits=limits, skip_bad_lines=True, schema="messages")
-    assert (summary.num_documents, summary.num_rejected) == (1, 1)
-    summary = run(tmp_path, tokenizer, [long, TALKS[1]], read_limits=limits, skip_bad_lines=True)
-    assert (summary.num_documents, summary.num_rejected) == (1, 1)
     chat = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}
     summary = run(tmp_path, tokenizer, [long, chat], read_limits=limits, skip_bad_lines=True)
     assert (summary.schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)

@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
+import itertools
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.corpus.jobs import files_of, kill_until_it_ends
+from tests.corpus.jobs import files_of, kill_until_it_ends, standard_input
 from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
+from tests.support import few_examples
 
 from tokenloom.corpus.chat import ChatSummary, preprocess_chat
-from tokenloom.errors import ConfigError, InputError, OutputExistsError, StuckRecordError
+from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.jobs.folder import JobFolder
 from tokenloom.jobs.ray_runner import RayRunner
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")
-
-
-class Deadly(HuggingFaceTokenizer):
-    """Tokenizes as others do, but for some texts, on which it does what they say."""
-
-    def __reduce__(self) -> Any:
-        return make_deadly, ()
-
-    def with_whole_offsets(self) -> Any:
-        backend = super().with_whole_offsets()
-
-        class Backend:
-            def encode_batch(self, texts: list[str], **options: Any) -> Any:
-                for text in texts:
-                    if "die" in text:
-                        ctypes.CDLL(None).abort()
-                    if "never end" in text:
-                        time.sleep(1000)
-                return backend.encode_batch(texts, **options)
-
-        return Backend()
-
-
-def make_deadly() -> Deadly:
-    return Deadly("memory/tokenizer.json", byte_level_json().encode())
 
 
 def talk(number: int) -> dict[str, Any]:
@@ -67,7 +40,7 @@ def lines_with_faults(count: int) -> list[object]:
 
 
 def run(path: Path, prefix: Path, tokenizer: HuggingFaceTokenizer, **options: Any) -> ChatSummary:
-    options = {"chat_template": "chatml", "skip_bad_lines": True, "num_workers": 1, **options}
+    options = {"chat_template": "chatml", "skip_bad_lines": True, "num_workers": 1, "num_processes": 1, **options}
     return preprocess_chat(path, prefix, tokenizer, **options)
 
 
@@ -75,8 +48,19 @@ def outputs(prefix: Path) -> list[bytes]:
     return [Path(f"{prefix}{suffix}").read_bytes() for suffix in SUFFIXES if Path(f"{prefix}{suffix}").exists()]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(count=st.integers(1, 60), shard_bytes=st.integers(1, 3000), workers=st.integers(1, 3))
+def interrupt_after(num_blocks: int, *arguments: Any, **options: Any) -> None:
+    calls = itertools.count(1)
+
+    def interrupt(_done: int, _total: int, _tokens: int) -> None:
+        if next(calls) == num_blocks:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(*arguments, progress=interrupt, **options)
+
+
+@few_examples
+@given(count=st.integers(1, 40), shard_bytes=st.integers(200, 3000), workers=st.integers(1, 3))
 def test_bytes_depend_on_neither_shards_nor_threads(tmp_path_factory, tokenizer, count, shard_bytes, workers):
     folder = tmp_path_factory.mktemp("shards")
     path = write_lines(folder / "chat.jsonl", lines_with_faults(count))
@@ -88,7 +72,7 @@ def test_bytes_depend_on_neither_shards_nor_threads(tmp_path_factory, tokenizer,
     assert not (folder / "cut.job").exists()
 
 
-@pytest.mark.parametrize("name", ["chat.jsonl", "chat.parquet"])
+@pytest.mark.parametrize("name", ["chat.jsonl", pytest.param("chat.parquet", marks=pytest.mark.slow)])
 def test_processes_make_the_same_bytes(tmp_path, tokenizer, name):
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(300))
     if name == "chat.parquet":
@@ -103,18 +87,6 @@ def test_processes_make_the_same_bytes(tmp_path, tokenizer, name):
     assert verify_dataset(str(tmp_path / "two")).problems == ()
 
 
-def test_bad_records_are_numbered_over_all_shards(tmp_path, tokenizer):
-    lines = lines_with_faults(120)
-    path = write_lines(tmp_path / "chat.jsonl", lines)
-    summary = run(path, tmp_path / "out", tokenizer, shard_bytes=500)
-    records = [json.loads(line) for line in Path(summary.rejected_path or "").read_text().splitlines()]
-    bad = [number for number, line in enumerate(lines, 1) if isinstance(line, bytes) and line]
-    assert [record["line"] for record in records] == bad
-    assert (summary.num_documents, summary.num_rejected, summary.num_blank_lines) == (120, len(bad), 1)
-    with pytest.raises(InputError, match=rf"chat\.jsonl` line {bad[0]}: not JSON"):
-        run(path, tmp_path / "strict", tokenizer, shard_bytes=500, skip_bad_lines=False)
-
-
 def test_the_schema_is_that_of_the_beginning_in_all_shards(tmp_path, tokenizer):
     lines = [talk(1)] * 10 + [{"text": "plain"}] * 10
     path = write_lines(tmp_path / "chat.jsonl", lines)
@@ -125,16 +97,7 @@ def test_the_schema_is_that_of_the_beginning_in_all_shards(tmp_path, tokenizer):
 def test_an_interrupted_job_goes_on(tmp_path, tokenizer):
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(200))
     run(path, tmp_path / "whole", tokenizer)
-    calls = 0
-
-    def interrupt(_done: int, _total: int, _tokens: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 12:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(path, tmp_path / "out", tokenizer, shard_bytes=2000, progress=interrupt)
+    interrupt_after(12, path, tmp_path / "out", tokenizer, shard_bytes=2000)
     done = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "out.job").glob("*.roles")}
     assert len(done) >= 2
     with pytest.raises(ConfigError, match=r"other settings: chat_template .*; schema was 'messages', and is 'text'"):
@@ -144,21 +107,17 @@ def test_an_interrupted_job_goes_on(tmp_path, tokenizer):
     assert not (tmp_path / "out.job").exists()
 
 
-@pytest.mark.parametrize("damage", [".roles", ".bin"])
-def test_a_part_that_was_damaged_is_done_again(tmp_path, tokenizer, damage, monkeypatch, caplog):
+def test_a_part_that_was_damaged_is_done_again(tmp_path, tokenizer, caplog):
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(60))
     run(path, tmp_path / "whole", tokenizer)
-    remove = JobFolder.remove
-    monkeypatch.setattr(JobFolder, "remove", lambda self: None)
-    run(path, tmp_path / "out", tokenizer, shard_bytes=2000)
-    monkeypatch.setattr(JobFolder, "remove", remove)
-    part = sorted((tmp_path / "out.job").glob(f"*_0{damage}"))[0]
+    interrupt_after(4, path, tmp_path / "out", tokenizer, shard_bytes=2000)
+    part = sorted((tmp_path / "out.job").glob("*_0.roles"))[0]
     data = bytearray(part.read_bytes())
     data[-1] ^= 1
     part.write_bytes(data)
-    report = part.with_name(part.name.replace(f"_0{damage}", ".json"))  # as another machine would have written it
+    report = part.with_name(part.name.replace("_0.roles", ".json"))  # as another machine would have written it
     report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "another"}))
-    run(path, tmp_path / "out", tokenizer, shard_bytes=2000, overwrite=True)
+    run(path, tmp_path / "out", tokenizer, shard_bytes=2000)
     assert any("is done again" in message for message in caplog.messages)
     assert outputs(tmp_path / "out") == outputs(tmp_path / "whole")
 
@@ -183,38 +142,19 @@ def test_what_is_finished_is_left_alone_unless_it_is_to_be_replaced(tmp_path, to
     assert (tmp_path / "out.rejected.jsonl").exists()
 
 
-def test_a_record_of_which_processes_die_is_found(tmp_path):
-    path = write_lines(tmp_path / "chat.jsonl", [talk(1)] * 8 + [{"text": "die"}, {"text": "fine"}])
-    options = {"engine": "tokenizers", "num_processes": 2, "schema": "text"}
-    write_lines(path, [{"text": "good"}] * 8 + [{"text": "die"}, {"text": "fine"}])
-    summary = run(path, tmp_path / "out", make_deadly(), shard_bytes=60, **options)
-    assert (summary.num_documents, summary.num_rejected) == (9, 1)
-    [record] = [json.loads(line) for line in Path(summary.rejected_path or "").read_text().splitlines()]
-    assert (record["line"], record["reason"]) == (9, "a process that tokenised it and nothing else died (signal 6)")
-
-
-def test_a_record_that_never_ends_is_found_by_the_second_attempt(tmp_path):
-    path = write_lines(tmp_path / "chat.jsonl", [{"text": "good"}] * 5 + [{"text": "never end"}])
-    options = {"engine": "tokenizers", "record_timeout_seconds": 0.5}
-    with pytest.raises(StuckRecordError, match=r"chat\.jsonl` from line 1 on takes longer than 0\.5 seconds"):
-        run(path, tmp_path / "out", make_deadly(), **options)
-    summary = run(path, tmp_path / "out", make_deadly(), **options)  # as its hint says
-    assert (summary.num_documents, summary.num_rejected) == (5, 1)
-
-
 def test_standard_input_is_read_once(tmp_path):
-    (tmp_path / "tokenizer.json").write_text(byte_level_json())
-    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(2000))
-    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-chat", "-", "--output-prefix", str(tmp_path / "out")]
-    command += ["--tokenizer", str(tmp_path / "tokenizer.json"), "--chat-template", "chatml", "--skip-bad-lines"]
-    subprocess.run(command, input=path.read_bytes(), check=True, capture_output=True)
-    run(path, tmp_path / "whole", make_tokenizer(byte_level_json()))
+    path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(100))
+    tokenizer = make_tokenizer(byte_level_json())
+    with standard_input(path.read_bytes()):
+        run(Path("-"), tmp_path / "out", tokenizer)
+    run(path, tmp_path / "whole", tokenizer)
     for suffix in (".bin", ".idx", ".roles"):
         assert (tmp_path / f"out{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
     with pytest.raises(ConfigError, match="expected inputs that all machines can read, got a stream"):
-        preprocess_chat("-", tmp_path / "ray", make_tokenizer(byte_level_json()), runner=RayRunner(), schema="text")
+        preprocess_chat("-", tmp_path / "ray", tokenizer, runner=RayRunner(), schema="text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [("--processes", "1"), ("--processes", "2", "--work-folder", "{folder}/work")])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work):
     (tmp_path / "tokenizer.json").write_text(byte_level_json())

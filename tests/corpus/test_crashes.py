@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.corpus.jobs import files_of, names_in, preprocess
-from tests.preprocess.corpus import byte_level_json, leftovers, write_lines
+from tests.preprocess.corpus import byte_level_json, write_lines
 
 from tokenloom.tokenizers.load import load_tokenizer
 
@@ -77,6 +76,12 @@ def kill_after_changes(process: subprocess.Popen[bytes], folder: Path, num_chang
     return True
 
 
+def run_forked_jobs(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.corpus.forked_jobs", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(corpus: Path, tmp_path: Path, processes: int, seed: int):
     rng = np.random.default_rng(seed)
@@ -104,6 +109,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(corpus: Path, tmp_pa
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
     process = start(arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1))
     assert process.stdout is not None
@@ -112,44 +118,19 @@ def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
         assert process.poll() is None
         time.sleep(0.01)
     os.kill(int(found[0]), signal.SIGKILL)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate()
     assert process.returncode == 0, output.decode()
     assert b"died (signal 9); another takes its place" in output
     assert files_of(tmp_path) == files_of(corpus / "expected")
 
 
-def is_writing(process: int, folder: Path) -> bool:
-    """Whether a process has a file open that has no name yet and will be in a folder."""
-    with contextlib.suppress(OSError):
-        return any(os.readlink(path).startswith(f"{folder}/#") for path in Path(f"/proc/{process}/fd").iterdir())
+def is_ours(process: str) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may go between the two calls that read it
+        return b"tokenloom.jobs.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
     return False
 
 
-def test_a_shard_that_kills_again_and_again_is_named(corpus: Path, tmp_path: Path):
-    big = tmp_path / "big.jsonl"
-    big.write_bytes((corpus / "a.jsonl").read_bytes() * 60)
-    command = arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1, "--engine", "tokenizers")
-    command[4:6] = [str(big)]
-    command[command.index(str(SHARD_BYTES))] = str(big.stat().st_size // 2 + 1)
-    process = start(command)
-    key, killed = "", set()
-    while process.poll() is None:
-        for path in (tmp_path / "out.job").glob(f"{key or '[0-9a-f]*'}.lock"):  # which names who works on the shard
-            owner = path.read_text().split()
-            if len(owner) == 2 and int(owner[1]) not in killed and is_writing(int(owner[1]), tmp_path / "out.job"):
-                key, child = path.name[:24], int(owner[1])
-                os.kill(child, signal.SIGKILL)
-                killed.add(child)
-            break
-        time.sleep(0.005)
-    output, _ = process.communicate()
-    assert process.returncode == 1
-    assert len(killed) == 3
-    pattern = rf"error: a process that worked on shard [01] \(from `{big}` on\) died \(signal 9\), as did 2 before it"
-    assert re.search(pattern, output.decode())
-    assert "hint: was it for want of memory?" in output.decode()
-
-
+@pytest.mark.slow
 def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):
     process = start(arguments(corpus, tmp_path / "out", "--processes", 2, "--workers", 1))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -158,44 +139,22 @@ def test_children_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()  # ends when no child holds the pipe any more
-    assert not any(map(_is_ours, found))
+    assert not any(map(is_ours, found))
 
 
+@pytest.mark.slow
 def test_any_number_may_come_and_be_killed_at_any_time(tmp_path: Path, seed: int):
-    command = [sys.executable, "-m", "tests.corpus.share_everywhere", str(tmp_path), str(seed)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    result = run_forked_jobs("share", tmp_path, seed)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def _is_ours(process: str) -> bool:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may go between the two calls that read it
-        return b"tokenloom.jobs.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
-    return False
-
-
-def test_commands_that_share_a_folder_share_the_work(corpus: Path, tmp_path: Path):
-    command = arguments(corpus, tmp_path / "out", "--processes", 1, "--workers", 1)
-    processes = [start(command) for _ in range(3)]
-    outputs = [process.communicate(timeout=120)[0].decode() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0], outputs
-    assert files_of(tmp_path) == files_of(corpus / "expected")
-    assert leftovers(tmp_path) == sorted({*files_of(tmp_path), "out_text_document.manifest.json"})
-
-
-def test_a_job_that_is_done_is_not_done_again(corpus: Path, tmp_path: Path):
-    command = arguments(corpus, tmp_path / "out")
-    subprocess.run(command, check=True, capture_output=True)
-    before = {name: os.stat(tmp_path / name).st_mtime_ns for name in leftovers(tmp_path)}
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "all of it was done before" in output
-    assert {name: os.stat(tmp_path / name).st_mtime_ns for name in leftovers(tmp_path)} == before
-
-
+@pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options", [{"shard_bytes": 300, "drop_duplicates": True}, {}], ids=["parts are copied", "the part is linked"]
 )
-def test_killed_at_any_step_of_the_assembly_it_ends_with_the_same_bytes(tmp_path: Path, options: dict[str, object]):
-    command = [sys.executable, "-m", "tests.corpus.kill_everywhere", str(tmp_path), json.dumps(options)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+def test_killed_at_any_step_of_the_assembly_it_ends_with_the_same_bytes(
+    tmp_path: Path, options: dict[str, object], stride: int
+):
+    result = run_forked_jobs("kill", tmp_path, json.dumps(options), stride)
     assert result.returncode == 0, result.stderr
-    assert int(result.stdout) > 20
+    assert int(result.stdout) > 20 // stride

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenloom.corpus.image_folder import write_image_records
-from tokenloom.errors import InputError, OutputExistsError, StorageError
+from tokenloom.errors import OutputExistsError
 
 
 @pytest.fixture
@@ -33,15 +33,3 @@ def test_images_go_with_records_by_name(folder: Path):
     with pytest.raises(OutputExistsError):
         write(folder, image_key="path")
     assert write(folder, image_key="path", overwrite=True) == 2
-
-
-def test_what_cannot_be_paired_is_said(folder: Path):
-    (folder / "images" / "c.png").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"has 2 records, and `.*images` 3 images"):
-        write(folder)
-    for line, words in (("[1]", "line 4 of .*expected an object, found list"), ("{", "line 4 of .* is not JSON")):
-        (folder / "in.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n\n' + line)
-        with pytest.raises(InputError, match=words):
-            write(folder)
-    with pytest.raises(StorageError, match="nowhere"):
-        write_image_records(str(folder / "in.jsonl"), str(folder / "nowhere"), str(folder / "out"))

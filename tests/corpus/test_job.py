@@ -5,37 +5,36 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import corpus_of, interrupt_after, preprocess
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     build_by_hand,
-    byte_level_json,
     documents_of,
     leftovers,
     write_lines,
 )
+from tests.support import few_examples
 
+from tokenloom.corpus.progress import CorpusProgress
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.text import plan_corpus
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.jobs.folder import JobFolder
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few_examples
 @given(
     documents=st.lists(st.one_of(st.text(max_size=60), st.sampled_from(["", "same"])), min_size=1, max_size=40),
     num_files=st.integers(1, 4),
-    shard_bytes=st.integers(1, 600),
+    shard_bytes=st.integers(20, 600),
     workers=st.integers(1, 3),
     block_bytes=st.integers(1, 300),
 )
@@ -51,7 +50,6 @@ def test_bytes_depend_on_neither_shards_nor_threads_nor_files(
         append_eod=True,
         shard_bytes=shard_bytes,
         num_workers=workers,
-        num_processes=1,
         block_bytes=block_bytes,
     )
     assert pair_bytes(folder / "out_text_document") == build_by_hand(
@@ -187,7 +185,8 @@ def test_splits_share_the_documents_out(tmp_path: Path, tokenizer):
     assert all(part == sorted(part, key=documents.index) for part in texts.values())
     assert 40 <= len(texts["valid"]) <= 120
     # A document stays where it is, whatever comes before it.
-    [one] = corpus_of(tmp_path / "..", documents[::-1][:100], num_files=1)
+    (tmp_path / "fewer").mkdir()
+    [one] = corpus_of(tmp_path / "fewer", documents[::-1][:100], num_files=1)
     preprocess(one, tmp_path / "less", tokenizer, shares=shares, append_eod=True)
     data = IndexedDataset(str(tmp_path / "less_valid_text_document"))
     found = [tokenizer.detokenize(data[number][:-1]) for number in range(len(data))]
@@ -211,13 +210,6 @@ def test_a_pair_per_file(tmp_path: Path, tokenizer):
         preprocess([*paths, twin], tmp_path / "pairs2", tokenizer, one_pair_per_file=True)
 
 
-def test_a_folder_that_was_left_empty_goes_away(tmp_path: Path, words):
-    path = write_lines(tmp_path / "in.jsonl", [b"bad"])
-    with pytest.raises(InputError):
-        preprocess(path, tmp_path / "out", words)
-    assert leftovers(tmp_path, path) == []
-
-
 def test_one_process_at_a_time_works_on_a_shard(tmp_path: Path, words):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20)
     plan = plan_corpus([path], tmp_path / "out", words, CorpusSettings(shard_bytes=100))
@@ -234,32 +226,42 @@ def test_one_process_at_a_time_works_on_a_shard(tmp_path: Path, words):
     assert not (tmp_path / "out.job").exists()
 
 
-def test_whoever_was_in_a_folder_that_is_gone_is_told_though_another_is_in_its_place(tmp_path: Path, words):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20)
-    plan = plan_corpus([path], tmp_path / "out", words, CorpusSettings(shard_bytes=100))
-    early, late = (JobFolder(str(tmp_path / "out.job"), plan) for _ in range(2))
-    with early.joined():
-        early.remove()
-        with late.joined(), late.lock("assembly.lock") as held:
-            assert held is not None
-        with late.joined(), pytest.raises(FolderGoneError), early.lock("assembly.lock"):
-            pass
-    assert not (tmp_path / "out.job").exists()
-
-
 def test_a_disk_that_is_full_in_the_end_leaves_no_dataset(tmp_path: Path, tokenizer):
     path = write_lines(tmp_path / "in.jsonl", [{"text": "some text " * 50}] * 100)
-    (tmp_path / "tokenizer.json").write_text(byte_level_json())
-    command = [sys.executable, "-m", "tokenloom.cli", "preprocess", str(path), "--shard-size", "10000"]
-    command += ["--output-prefix", str(tmp_path / "out"), "--tokenizer", str(tmp_path / "tokenizer.json")]
-    limit = (20_000, 20_000)
-    full = subprocess.run(
-        command, capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    )
-    assert full.returncode == 1
-    assert "File too large" in full.stderr
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            preprocess(path, tmp_path / "out", tokenizer, shard_bytes=10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.glob("out_*"))
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "of them done before" in done.stdout
+    assert preprocess(path, tmp_path / "out", tokenizer, shard_bytes=10_000).num_shards_reused > 3
     expected = build_by_hand(tmp_path / "hand", tokenizer, ["some text " * 50] * 100, eod=None)
     assert pair_bytes(tmp_path / "out_text_document") == expected
+
+
+def test_progress_tells_bytes_and_tokens(tmp_path: Path, tokenizer):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": f"document {number}"} for number in range(100)])
+    seen: list[CorpusProgress] = []
+    summary = preprocess(path, tmp_path / "out", tokenizer, block_bytes=300, progress=seen.append)
+    assert len(seen) > 5
+    assert [at.counts.num_tokens for at in seen] == sorted(at.counts.num_tokens for at in seen)
+    last = seen[-1]
+    assert last.counts.num_file_bytes == last.total_file_bytes == last.counts.num_text_bytes == path.stat().st_size
+    assert (last.counts.num_tokens, last.counts.num_documents) == (summary.num_tokens, 100)
+    assert (last.num_shards_done, last.num_shards) == (1, 1)
+
+
+@pytest.mark.parametrize(("text", "most", "share", "shown"), [("3", 3, 1.0, "3"), ("0.5%", None, 0.005, "0.5 %")])
+def test_budgets_are_counts_or_shares(text, most, share, shown):
+    assert str(BadRecordBudget.parse(text)) == shown
+    assert BadRecordBudget.parse(text) == BadRecordBudget(most=most, most_share=share)
+
+
+def test_what_is_no_budget_is_refused():
+    for text in ("-1", "101%", "many", ""):
+        with pytest.raises(
+            ConfigError, match=r"expected a number of bad records such as 100, or a share such as 0\.1%"
+        ):
+            BadRecordBudget.parse(text)

@@ -58,34 +58,6 @@ def test_where_nobody_works_no_time_is_told(folder: Path):
     assert (found.is_alive, found.tokens_per_second, found.seconds_left) == (False, None, None)
 
 
-def test_processes_of_this_machine_are_looked_for(folder: Path):
-    add_lock(folder, "assembly", boot_id(), os.getpid(), touched=0)
-    found = job_state(str(folder), now=NOW)
-    assert (found.is_alive, found.is_assembling) == (True, True)
-    assert (found.began, found.ended, found.tokens_per_second) == (None, None, None)
-
-
-def test_a_damaged_report_is_a_shard_that_is_done_again(folder: Path):
-    (folder / f"{key_of(1)}.json").write_text("{")
-    (folder / f"{key_of(2)}.lock").write_text("nonsense")
-    found = job_state(str(folder), now=NOW)
-    assert (found.num_shards_done, found.num_unreadable, found.workers) == (0, 1, ())
-
-
-def test_reports_are_read_once(folder: Path):
-    known = {}
-    write_report(folder, 1, written=NOW)
-    job_state(str(folder), now=NOW, known=known)
-    (folder / f"{key_of(1)}.json").write_text("{")
-    assert job_state(str(folder), now=NOW, known=known).num_shards_done == 1
-
-
-def test_folders_of_older_versions_do_not_tell_the_number_of_shards(folder: Path):
-    (folder / "job.json").write_text(json.dumps({"settings": {}, "inputs": ""}))
-    found = job_state(str(folder), now=NOW)
-    assert (found.num_shards, found.num_files) == (None, 0)
-
-
 def test_a_folder_that_is_gone_is_named(folder: Path):
     (folder / "job.json").unlink()
     with pytest.raises(DatasetNotFoundError, match=r"folder of a job.*\nhint: the job is done"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from tests.corpus.jobs import files_of, interrupt_after, preprocess
 from tests.corpus.records import BYTES, check
 from tests.preprocess.corpus import leftovers, write_lines
 
-from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.origins import read_origins
 
 
@@ -48,43 +45,6 @@ def test_an_interrupted_job_ends_with_the_same_bytes(tmp_path: Path):
     check(tmp_path / "out" / "p_text_document")
 
 
-def reports_of(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in sorted(folder.glob("*.json")):
-        if path.name != "job.json":
-            yield path, json.loads(path.read_bytes())
-
-
-def test_shards_of_a_version_without_lists_of_records_are_done_again_where_one_is_missed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    paths = [*mixed(tmp_path), write_lines(tmp_path / "good.jsonl", [{"text": "a"}] * 40)]
-    interrupt_after(11, [paths[3], *paths[:3]], tmp_path / "out", BYTES, **OPTIONS)
-    missing = 0
-    for path, report in reports_of(tmp_path / "out.job"):
-        if report.pop("records_crc32", None) is not None:
-            path.with_suffix(".records").unlink()
-            path.write_text(json.dumps(report))
-            missing += 1
-    assert 0 < missing < len(list(reports_of(tmp_path / "out.job")))
-    with caplog.at_level(logging.WARNING):
-        preprocess([paths[3], *paths[:3]], tmp_path / "out", BYTES, **OPTIONS)
-    told = [record.getMessage() for record in caplog.records]
-    assert sum("is done again: which of its records gave no document was not noted" in text for text in told) == missing
-    check(tmp_path / "out_text_document")
-
-
-def test_without_origins_such_shards_are_of_use(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    paths = mixed(tmp_path)
-    interrupt_after(4, paths, tmp_path / "out", BYTES, **OPTIONS)
-    for path, report in reports_of(tmp_path / "out.job"):
-        report.pop("records_crc32", None)
-        path.write_text(json.dumps(report))
-    with caplog.at_level(logging.WARNING):
-        preprocess(paths, tmp_path / "out", BYTES, **OPTIONS, origins=False)
-    assert not caplog.records
-    assert read_origins(str(tmp_path / "out_text_document")) is None
-
-
 def test_a_damaged_list_of_records_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     paths = mixed(tmp_path)
     interrupt_after(4, paths, tmp_path / "out", BYTES, **OPTIONS)
@@ -106,10 +66,10 @@ def test_a_job_that_began_without_origins_goes_on_with_them(tmp_path: Path):
 
 
 def test_what_was_made_without_origins_stays_as_it_is_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    [path, *_] = mixed(tmp_path)
+    path, *_ = paths = mixed(tmp_path)
     options = {"skip_bad_records": True}
     preprocess(path, tmp_path / "out", BYTES, **options, origins=False)
-    assert leftovers(tmp_path, *mixed_names(tmp_path)) == [
+    assert leftovers(tmp_path, *paths) == [
         "out.rejected.jsonl",
         *(f"out_text_document.{name}" for name in ("bin", "idx", "manifest.json")),
     ]
@@ -121,25 +81,3 @@ def test_what_was_made_without_origins_stays_as_it_is_and_is_told(tmp_path: Path
     check(tmp_path / "out_text_document")
     preprocess(path, tmp_path / "out", BYTES, **options, origins=False, restart=True, overwrite=True)
     assert read_origins(str(tmp_path / "out_text_document")) is None
-
-
-def mixed_names(folder: Path) -> list[Path]:
-    return [folder / f"part-{number}.jsonl" for number in range(3)]
-
-
-def test_lost_origins_are_made_again(tmp_path: Path):
-    [path, *_] = mixed(tmp_path)
-    preprocess(path, tmp_path / "out", BYTES, skip_bad_records=True)
-    before = (tmp_path / "out_text_document.origins").read_bytes()
-    (tmp_path / "out_text_document.origins").unlink()
-    assert not preprocess(path, tmp_path / "out", BYTES, skip_bad_records=True).was_complete
-    assert (tmp_path / "out_text_document.origins").read_bytes() == before
-
-
-def test_hashes_are_another_job(tmp_path: Path):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}])
-    preprocess(path, tmp_path / "out", BYTES)
-    with pytest.raises(OutputExistsError):
-        preprocess(path, tmp_path / "out", BYTES, document_hashes=True)
-    preprocess(path, tmp_path / "out", BYTES, document_hashes=True, overwrite=True)
-    assert preprocess(path, tmp_path / "out", BYTES, document_hashes=True).was_complete

@@ -18,7 +18,7 @@ from tests.inputs.corpora import (
     write_parquet,
 )
 
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.cut import Shard, cut_inputs, whole_file
 from tokenloom.inputs.detect import inspect_input
@@ -79,11 +79,6 @@ def test_parquet_is_cut_between_row_groups(tmp_path: Path):
     ]
     empty = write_parquet(tmp_path / "b.parquet", pytest.importorskip("pyarrow").table({"text": ["a"]}).slice(0, 0))
     assert documents(parse_file(empty)) == []
-
-
-def test_shards_must_have_a_size():
-    with pytest.raises(ConfigError, match="expected shard_bytes of at least 1, got 0"):
-        cut_inputs([], shard_bytes=0)
 
 
 def test_a_footer_that_is_cut_is_found_before_the_run(tmp_path: Path):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import bz2
 import gzip
 import itertools
+import json
 import lzma
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
-from tests.inputs.corpora import bad, documents, parse_slices
-from tests.inputs.measuring import measured
+from tests.inputs.corpora import bad, documents, parse_file, parse_slices, write_arrow
 
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.reading import open_slice
 
 
 def repeated(open_file: Callable[[Path], Any], path: Path, piece: bytes, num_bytes: int) -> Path:
@@ -34,19 +39,13 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPENERS)
 def test_a_line_that_a_compressed_file_repeats_for_ever_is_one_bad_record(tmp_path: Path, name: str):
     path = repeated(OPENERS[name], tmp_path / name, bytes(1 << 20), 64 << 20)
     num_documents, _, reasons, grown = measured(path, input_format="jsonl")
     reason = "longer than 8388608 bytes, which `max_record_bytes` allows; only its beginning is kept"
     assert (num_documents, reasons) == (0, [reason])
-    assert grown < 40 << 20
-
-
-def test_blank_lines_cost_next_to_nothing(tmp_path: Path):
-    path = repeated(OPENERS["a.jsonl.zst"], tmp_path / "a.jsonl.zst", b"\n" * (1 << 20), 16 << 20)
-    num_documents, num_blank, reasons, grown = measured(path, input_format="jsonl")
-    assert (num_documents, num_blank, reasons) == (0, 16 << 20, [])
     assert grown < 40 << 20
 
 
@@ -59,9 +58,70 @@ def test_slices_read_a_line_that_is_longer_than_them_once(tmp_path: Path):
     parsed = parse_slices(slices, block_bytes=10_000, max_record_bytes=20_000)
     assert documents(parsed) == [["a"], ["b"]]
     assert [line for line, _ in bad(parsed)] == [2]
-    from tokenloom.inputs.reading import open_slice
-
     reader = open_slice(slices[0], block_bytes=10_000, max_record_bytes=20_000)
     list(reader.blocks())
     assert reader.num_text_bytes < 600_000  # not the rest of the line, which other slices pass over
     reader.close()
+
+
+BIG = "x" * (1 << 20)
+DICTIONARY = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array([BIG]))
+
+
+def test_a_row_of_lists_that_stands_for_too_much_is_a_bad_row(tmp_path: Path):
+    rows = pa.ListArray.from_arrays(pa.array([0, 1, 999, 1000], pa.int32()), DICTIONARY)
+    path = write_arrow(tmp_path / "a.arrow", pa.table({"text": rows}))
+    parsed = parse_file(path, max_record_bytes=2 << 20)
+    assert [len(texts) for texts in documents(parsed)] == [1, 1]
+    assert [line for line, _ in bad(parsed)] == [2]
+    [line] = [line for block in parsed for line in block.bad_lines]
+    assert line.data.startswith(b'{"text": ["xxxx')
+    assert len(line.data) == 1024
+
+
+@pytest.mark.slow
+def test_long_rows_that_follow_many_short_ones_are_decoded_few_at_a_time(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    rows = ["a"] * 200_000 + ["x" * (1 << 20)] * 200
+    options = {"use_dictionary": False, "row_group_size": 1 << 20, "write_batch_size": 16}  # of a page at least
+    pq.write_table(pa.table({"text": rows}), path, compression="zstd", **options)
+    num_documents, _, reasons, grown = measured(path)
+    assert (num_documents, reasons) == (len(rows), [])
+    assert grown < 250 << 20
+
+
+MEASURE = """
+import json, re, sys
+from contextlib import closing
+from pathlib import Path
+import pyarrow.compute, pyarrow.parquet, zstandard
+from tokenloom.inputs.cut import whole_file
+from tokenloom.inputs.detect import inspect_input
+from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.parsing import parse_block
+
+def most_kilobytes():  # of this program; what `getrusage` tells begins with the program that started it
+    return int(re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1])
+
+
+path, input_format, most_blocks = sys.argv[1], sys.argv[2] or None, int(sys.argv[3])
+before = most_kilobytes()
+num_documents = num_blank = 0
+bad = []
+slice_ = whole_file(inspect_input(path, input_format=input_format))
+with closing(open_slice(slice_, block_bytes=1 << 20, keys=["text"], max_record_bytes=8 << 20)) as reader:
+    for number, block in zip(range(most_blocks), reader.blocks()):
+        parsed = parse_block(block, ["text"])
+        num_documents += parsed.num_documents
+        num_blank += parsed.num_blank_lines
+        bad += [line.reason for line in parsed.bad_lines]
+grown = most_kilobytes() - before
+print(json.dumps([num_documents, num_blank, bad, grown << 10]))
+"""
+
+
+def measured(path: Path, *, input_format: str = "", most_blocks: int = 1 << 30) -> tuple[int, int, list[str], int]:
+    """Returns documents, blank lines, reasons of bad records, and by how many bytes the process grew."""
+    command = [sys.executable, "-c", MEASURE, str(path), input_format, str(most_blocks)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return tuple(json.loads(done.stdout))

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.inputs.corpora import (
+    bad,
+    documents,
+    json_lines,
+    parse_file,
+)
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.formats.text_lines import TextLineBlock
-from tokenloom.inputs.left_out import none_left_out
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
@@ -19,19 +23,6 @@ def parse(*lines: bytes, keys=("text",), first_line: int = 1):
 
 def texts(parsed, index: int = 0) -> list[str]:
     return list(parsed.columns[index].texts)
-
-
-def test_each_line_is_a_document():
-    parsed = parse(b'{"text": "a"}', b'{"id": 1, "text": "b\\n"}')
-    assert texts(parsed) == ["a", "b\n"]
-    assert (parsed.num_documents, parsed.num_blank_lines, parsed.bad_lines) == (2, 0, [])
-    assert parsed.columns[0].document_ends is None
-
-
-def test_lists_are_documents_of_several_texts():
-    parsed = parse(b'{"text": ["a", "b"]}', b'{"text": "c"}', b'{"text": []}', b'{"text": ["d", ""]}')
-    assert texts(parsed) == ["a", "b", "c", "d", ""]
-    assert parsed.columns[0].document_ends.tolist() == [2, 3, 3, 5]
 
 
 def is_native(parsed) -> bool:
@@ -74,41 +65,12 @@ def test_a_key_that_is_no_utf8_is_not_found():
     assert bad_line.reason == "no key '\\ud800'; found 'text'"
 
 
-@pytest.mark.parametrize(("data", "native"), [(b"a\n \xc3\xa9\r\nb", True), (b"a\n\nb\n", False), (b"\xe9\na", False)])
-def test_lines_of_text_become_no_strings_unless_one_is_unusual(data: bytes, native: bool):
-    parsed = parse_block(TextLineBlock(path="lines", data=data, first_record=1), ("text",))
-    good = [line for line in data.removesuffix(b"\n").split(b"\n") if line and line != b"\xe9"]
-    assert (is_native(parsed), texts(parsed)) == (native, [line.decode() for line in good])
-    assert (parsed.num_blank_lines, len(parsed.bad_lines)) == (data.count(b"\n\n"), data.count(b"\xe9"))
-
-
 def test_keys_stay_together():
     parsed = parse(b'{"a": "1", "b": "2"}', b'{"a": "3"}', b'{"b": "4", "a": ["5"]}', keys=("a", "b"))
     assert texts(parsed, 0) == ["1", "5"]
     assert texts(parsed, 1) == ["2", "4"]
     assert [line.line for line in parsed.bad_lines] == [2]
     assert parsed.left_out.tolist() == [[1, 1]]
-
-
-def test_a_format_that_counts_blank_lines_and_does_not_name_them_is_read_record_by_record():
-    class Counting(JsonLineBlock):
-        def texts(self, keys):
-            return replace(super().texts(keys) or parse_block(block, keys), left_out=none_left_out())
-
-    block = JsonLineBlock(path="lines", data=b'{"text": "a"}\n\n{"text": "b"}\n', first_record=1)
-    counting = Counting(path="lines", data=block.data, first_record=1)
-    parsed = parse_block(counting, ("text",))
-    assert (texts(parsed), parsed.left_out.tolist()) == (["a", "b"], [[1, 1]])
-
-
-def test_blank_lines_are_counted():
-    parsed = parse(b"", b'{"text": "a"}', b"  \t", b"\r")
-    assert (texts(parsed), parsed.num_blank_lines) == (["a"], 3)
-    assert parsed.left_out.tolist() == [[0, 1], [2, 2]]
-
-
-def test_windows_line_ends_are_white_space():
-    assert texts(parse(b'{"text": "a"}\r', b'{"text": "b"}\r')) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +129,19 @@ def test_line_that_is_too_long_is_bad():
     assert "longer than 268435456 bytes" in parsed.bad_lines[0].reason
 
 
-def test_careful_and_fast_parsing_agree():
-    lines = [json.dumps({"text": f"text {number} é"}).encode() for number in range(50)]
-    fast, careful = parse(*lines), parse(b"", *lines)
-    assert careful.num_blank_lines == 1
-    assert texts(fast) == texts(careful)
-    assert (fast.left_out.tolist(), careful.left_out.tolist()) == ([], [[0, 1]])
+def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    records = [
+        {"meta": {"text": "inner", "a.b": {"c": "x"}}},
+        {"meta": {"text": "inner"}, "meta.text": "literal"},
+        {"meta": "no object"},
+        {"meta": None},
+    ]
+    path.write_bytes(json_lines(records))
+    parsed = parse_file(path, ["meta.text"])
+    assert documents(parsed) == [["inner"], ["literal"]]
+    assert bad(parsed) == [(3, "no key 'meta.text'; found 'meta'"), (4, "no key 'meta.text'; found 'meta'")]
+    assert documents(parse_file(path, ["meta.text", "meta"])) == []
+    path.write_bytes(json_lines([{"meta": {"text": "a"}, "id": "1"}] * 3))
+    parsed = parse_file(path, ["meta.text", "id"])
+    assert [documents(parsed, number) for number in (0, 1)] == [[["a"]] * 3, [["1"]] * 3]

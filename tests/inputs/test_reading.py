@@ -14,14 +14,13 @@ from tests.inputs.corpora import (
     documents,
     json_lines,
     open_whole,
-    parse_file,
     parse_slices,
     write_arrow,
     write_parquet,
 )
 
-from tokenloom.errors import ConfigError, InputError
-from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.errors import InputError
+from tokenloom.inputs import InputSlice
 from tokenloom.inputs.cut import cut_inputs, whole_file
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.find import find_inputs
@@ -41,7 +40,7 @@ def write_any(path: Path) -> Path:
     return path
 
 
-NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl.bz2", "a.jsonl.xz", "a.parquet", "a.arrow"]
+NAMES = ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"]
 
 
 # Files that change.
@@ -92,16 +91,6 @@ def test_a_file_that_is_another_one_now_is_refused(tmp_path: Path, name: str, ch
 # Text without keys.
 
 
-@pytest.mark.parametrize("input_format", ["text-lines", "text-files"])
-def test_text_has_one_key(tmp_path: Path, input_format: str):
-    (tmp_path / "a.txt").write_bytes(b"a\n")
-    with pytest.raises(ConfigError, match=r"expected the key 'text' for `.*/a\.txt`, which is text, got \['body'\]"):
-        parse_file(tmp_path / "a.txt", ["body"], input_format=input_format)
-
-
-# Nested keys.
-
-
 # Standard input and pipes.
 
 PROGRAM = """
@@ -121,7 +110,7 @@ reader.close()
 
 @pytest.mark.parametrize(
     ("name", "input_format"),
-    [("a.jsonl", "jsonl"), ("a.jsonl.zst", "jsonl"), ("a.jsonl.gz", "jsonl"), ("a.arrows", "arrow")],
+    [pytest.param("a.jsonl.zst", "jsonl", marks=pytest.mark.slow), ("a.arrows", "arrow")],
 )
 def test_standard_input_is_read_to_its_end(tmp_path: Path, name: str, input_format: str):
     path = tmp_path / name
@@ -142,7 +131,7 @@ def test_objects_are_read_like_files(bucket, tmp_path: Path, name: str):
     assert documents(parse_slices(slices, block_bytes=700)) == [[row["text"]] for row in ROWS]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_an_object_that_is_replaced_is_refused(bucket, tmp_path: Path, name: str):
     data = write_any(tmp_path / name).read_bytes()
     slice_ = whole_file(inspect_input(bucket.put(name, data)))
@@ -189,20 +178,3 @@ def test_progress_reaches_the_size_of_the_slice(tmp_path: Path, name: str):
     reader.close()
     reader.close()
     assert reader.position == reader.num_bytes
-
-
-def test_a_block_may_grow_between_blocks(tmp_path: Path):
-    for name in NAMES:
-        with closing(open_whole(write_any(tmp_path / name), keys=["text"], block_bytes=100)) as reader:
-            blocks = reader.blocks()
-            first = next(blocks).num_text_bytes
-            reader.block_bytes = 2000
-            assert max(block.num_text_bytes for block in blocks) > 5 * first
-
-
-def test_what_is_planned_travels(tmp_path: Path):
-    import pickle
-
-    for shard in cut_inputs(find_inputs([str(write_any(tmp_path / "a.parquet"))]).files, shard_bytes=1000):
-        assert pickle.loads(pickle.dumps(shard)) == shard
-        assert isinstance(shard[0].file, InputFile)

@@ -89,10 +89,3 @@ def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path: Path):
     (tmp_path / "lines.jsonl").write_text("%FORTUNE\none\n")
     with pytest.raises(ConfigError, match=r"expected JSON lines in `.*lines.jsonl`, found Fortunes by its first bytes"):
         inspect_input(str(tmp_path / "lines.jsonl"))
-
-
-def test_it_is_gone_with_its_object():
-    with pytest.raises(
-        ConfigError, match="out of jsonl, text-lines, text-files, parquet, arrow, csv, tsv, got 'fortunes'"
-    ):
-        CorpusSettings(input_format="fortunes")

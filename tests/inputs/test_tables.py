@@ -18,6 +18,9 @@ from tests.inputs.corpora import (
 )
 
 from tokenloom.errors import InputError
+from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.tables import TableBlock
+from tokenloom.inputs.utf8_texts import Utf8Texts
 
 WRITERS = {"a.parquet": write_parquet, "a.arrow": write_arrow}
 
@@ -59,22 +62,6 @@ def test_rows_come_to_what_json_comes_to(
     ]
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array(["a", "bc", ""]),
-        pa.array(["a", "bc", ""], type=pa.large_string()),
-        pa.array(["a", "bc", ""]).dictionary_encode(),
-        pa.array([["a"], ["b", "c"], []], type=pa.large_list(pa.large_string())),
-    ],
-)
-@pytest.mark.parametrize("name", WRITERS)
-def test_every_kind_of_text_is_read(tmp_path: Path, name: str, column: pa.Array):
-    path = WRITERS[name](tmp_path / name, pa.table({"text": column}))
-    expected = [value if isinstance(value, list) else [value] for value in column.to_pylist()]
-    assert documents(parse_file(path)) == documents(parse_file(path, block_bytes=1)) == expected
-
-
 BAD_COLUMNS = [
     (pa.array([1, 2]), "found a number"),
     (pa.array([True, False]), "found a boolean"),
@@ -87,9 +74,8 @@ BAD_COLUMNS = [
 
 
 @pytest.mark.parametrize(("column", "found"), BAD_COLUMNS)
-@pytest.mark.parametrize("name", WRITERS)
-def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path: Path, name: str, column: pa.Array, found: str):
-    path = WRITERS[name](tmp_path / name, pa.table({"text": column}))
+def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path: Path, column: pa.Array, found: str):
+    path = write_parquet(tmp_path / "a.parquet", pa.table({"text": column}))
     parsed = parse_file(path)
     reason = f"expected a string or an array of strings under 'text', {found}"
     assert bad(parsed) == [(1, reason), (2, reason)]
@@ -106,15 +92,7 @@ def test_a_null_object_on_the_way_has_no_key(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_key_that_holds_the_dot_wins(tmp_path: Path, name: str):
-    table = pa.table({"meta": [{"text": "inner"}], "meta.text": ["literal"], "x.y": ["dot"]})
-    path = WRITERS[name](tmp_path / name, table)
-    parsed = parse_file(path, ["meta.text", "x.y"])
-    assert [documents(parsed, number) for number in range(2)] == [[["literal"]], [["dot"]]]
-
-
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("key", ["content", "meta.content", "text.more", "meta.text.more"])
+@pytest.mark.parametrize("key", ["content", "meta.text.more"])
 def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str, key: str):
     path = WRITERS[name](tmp_path / name, [{"text": "a", "meta": {"text": "b"}}])
     with pytest.raises(InputError) as caught:
@@ -135,14 +113,6 @@ def test_only_the_columns_of_the_keys_are_read(tmp_path: Path, name: str):
 
 def not_utf8(*values: bytes) -> pa.Array:
     return pa.array(values, type=pa.binary()).view(pa.string())
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_text_that_is_not_utf8_is_a_bad_row(tmp_path: Path, name: str):
-    path = WRITERS[name](tmp_path / name, pa.table({"text": not_utf8(b"good", b"caf\xe9", b"too")}))
-    parsed = parse_file(path)
-    assert documents(parsed) == [["good"], ["too"]]
-    assert bad(parsed) == [(2, "not UTF-8: byte 0xe9 at column 4")]
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -173,3 +143,31 @@ def test_blocks_gather_small_batches_and_cut_large_ones(tmp_path: Path):
     reader.block_bytes = 2000
     assert first.num_text_bytes <= 1000
     assert {block.first_record for block in blocks} >= {1 + first.batches[0].num_rows}
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.string_view()]
+)
+@pytest.mark.parametrize("batches", [[(0, 6)], [(0, 1), (1, 0), (4, 2)]])
+def test_columns_of_strings_are_read_where_they_are(kind: pa.DataType, batches: list[tuple[int, int]]):
+    values = ["né", "", "字", "a 👍", "", "b"]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values = [values, [], ["c"], [""], ["字", "d"], []]
+    whole = pa.record_batch({"text": pa.array(values, type=kind)})
+    block = TableBlock(path="table", first_record=1, batches=tuple(whole.slice(*batch) for batch in batches))
+    parsed = parse_block(block, ["text"])
+    expected = [value for start, count in batches for value in values[start : start + count]]
+    assert documents([parsed]) == [value if isinstance(value, list) else [value] for value in expected]
+    assert isinstance(parsed.columns[0].texts, list if kind == pa.string_view() else Utf8Texts)
+
+
+@pytest.mark.parametrize("wrong", [b"\xff", b"\xed\xa0\x80", b"\xe5\xad"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong: bytes, kind: pa.DataType):
+    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
+    column = pa.array([b"a", wrong, b"b"], type=binary).view(kind)
+    parsed = parse_block(
+        TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),)), ["text"]
+    )
+    assert documents([parsed]) == [["a"], ["b"]]
+    assert bad([parsed]) == [(2, f"not UTF-8: byte 0x{wrong[0]:02x} at column 1")]

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
@@ -136,6 +137,20 @@ def make_tiktoken(**changes: Any) -> TiktokenTokenizer:
     """Returns the tokenizer without a file."""
     description = TiktokenDescription(**{"pattern": "cl100k", "special_tokens": TIKTOKEN_SPECIALS, **changes})
     return TiktokenTokenizer("memory/ranks.tiktoken", tiktoken_file(), description)
+
+
+@functools.cache
+def tokenizer_of(kind: str) -> TextTokenizer:
+    """Returns a tokenizer of a kind, made once; `unigram` is the other kind of SentencePiece."""
+    makers: dict[str, Callable[[], TextTokenizer]] = {
+        "huggingface": lambda: make_tokenizer(byte_level_json()),
+        "sentencepiece": make_sentencepiece,
+        "unigram": lambda: make_sentencepiece("unigram"),
+        "tiktoken": make_tiktoken,
+        "byte": ByteTokenizer,
+        "null": lambda: NullTokenizer(5000),
+    }
+    return makers[kind]()
 
 
 def write_lines(path: Path, lines: Iterable[object]) -> Path:

@@ -79,16 +79,6 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path):
         parts_of(FORGETFUL, TWO_TURNS, tmp_path)
 
 
-def test_a_file_beside_the_tokenizer_goes_before_its_configuration(tmp_path):
-    (tmp_path / "chat_template.jinja").write_text(MARKED)
-    assert parts_of(None, TWO_TURNS, tmp_path, {"chat_template": CHATML})[0][0] == "<user>Hi<assistant>"
-
-
-def test_the_default_of_several_templates_is_taken(tmp_path):
-    named = [{"name": "tool_use", "template": CHATML}, {"name": "default", "template": MARKED}]
-    assert parts_of(None, TWO_TURNS, tmp_path, {"chat_template": named})[0][0] == "<user>Hi<assistant>"
-
-
 def test_a_tokenizer_without_a_template_says_so(tmp_path):
     with pytest.raises(TokenizerError, match="has no chat template") as caught:
         parts_of(None, TWO_TURNS, tmp_path)
@@ -109,12 +99,6 @@ def test_what_is_no_template_is_refused(tmp_path, template, text):
         parts_of(template, TWO_TURNS, tmp_path)
 
 
-def test_json_is_not_escaped_for_html(tmp_path):
-    template = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
-    parts = parts_of(template, talk(("user", "<é>"), ("assistant", "&")), tmp_path)
-    assert "".join(text for text, _ in parts).startswith('{"role": "user", "content": "<é>"}')
-
-
 def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match="`jinja2` is not installed") as caught:
@@ -133,14 +117,4 @@ def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
 )
 def test_markers_that_do_not_pair_are_a_reason(tmp_path, template):
     with pytest.raises(UnusableLineError, match="marks what is generated inside of what is, or without an end"):
-        parts_of(template, TWO_TURNS, tmp_path)
-
-
-def test_lone_surrogates_of_a_template_count_as_question_marks(tmp_path):
-    assert parts_of("{{ '\\ud800!' }}", TWO_TURNS, tmp_path) == [("?!", False)]
-
-
-@pytest.mark.parametrize("template", ["{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{{ 'a' | nothing }}"])
-def test_what_the_compiler_cannot_take_is_refused(tmp_path, template):
-    with pytest.raises(TokenizerError, match="is not a Jinja template: "):
         parts_of(template, TWO_TURNS, tmp_path)

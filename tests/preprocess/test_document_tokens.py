@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.errors import ConfigError, MissingTokenError
+from tokenloom.errors import MissingTokenError
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 
@@ -26,21 +26,6 @@ def add(policy: DocumentTokens, documents: list[list[list[int]]]) -> tuple[list[
     assert (made.dtype, new_lengths.dtype) == (np.uint16, np.int32)
     cut = [row.tolist() for row in np.split(made, np.cumsum(new_lengths)[:-1])] if len(new_lengths) else []
     return [cut[stop - len(document) : stop] for document, stop in zip(documents, ends, strict=True)], num_doubled
-
-
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        (POLICIES[0], [[[1, 2], [3]], [], [[4]]]),
-        (POLICIES[1], [[[1, 2], [3, EOD]], [], [[4, EOD]]]),
-        (POLICIES[2], [[[BOS, 1, 2], [3]], [], [[BOS, 4]]]),
-        (POLICIES[3], [[[BOS, 1, 2], [3, EOD]], [], [[BOS, 4, EOD]]]),
-    ],
-)
-def test_tokens_stand_at_the_ends_of_documents_with_tokens(policy: DocumentTokens, expected: list):
-    assert add(policy, [[[1, 2], [3]], [], [[4]]]) == (expected, 0)
-    assert add(policy, []) == ([], 0)
-    assert add(policy, [[], []]) == ([[], []], 0)
 
 
 def test_doubled_tokens_are_counted_and_kept():
@@ -76,8 +61,3 @@ def test_ids_come_from_the_tokenizer():
     assert DocumentTokens(bos=0, eod=None).num_added == 1
     with pytest.raises(MissingTokenError, match="tokenizer `null:5` has no token for `bos`"):
         DocumentTokens.of(NullTokenizer(5), prepend_bos=True)
-
-
-def test_negative_ids_are_refused():
-    with pytest.raises(ConfigError, match="expected an id of at least 0 for `eod`, got -1"):
-        DocumentTokens(eod=-1)

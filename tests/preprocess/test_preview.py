@@ -4,7 +4,6 @@ from tests.preprocess.corpus import EOD, byte_level_json, make_sentencepiece, ma
 
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.preview import DocumentPreview, preview_documents
-from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 
@@ -32,9 +31,3 @@ def test_doubled_tokens_and_lost_characters_are_told():
     assert (plain.is_doubled, doubled.is_doubled, doubled.text) == (False, True, f"a{EOD}{EOD}")
     exact, lossy = preview_documents(["two words", "two  words "], make_sentencepiece())
     assert (exact.is_exact, lossy.is_exact, lossy.text) == (True, False, "two words")
-
-
-def test_sentences_are_sequences():
-    [shown] = preview_documents([["One. Two.", "Three."]], ByteTokenizer(), splitter=SentenceSplitter())
-    assert (shown.num_sequences, shown.text) == (3, "One.Two.Three.")
-    assert preview_documents([], ByteTokenizer()) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,10 +10,9 @@ from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_
 
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
-from tokenloom.errors import OutputExistsError, StorageError
-from tokenloom.indexed.layout import idx_path
+from tokenloom.errors import StorageError
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest
+from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs import InputFile
@@ -44,13 +41,6 @@ def test_json_lines_are_accounted_for(tmp_path: Path, words):
         assert manifest.engine == "tokenizers"
         report = verify_dataset(prefix)
         assert (report.problems, report.has_manifest) == ((), True)
-
-
-def test_without_an_end_of_documents_none_is_recorded(tmp_path: Path, words):
-    preprocess(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
-    manifest = read_manifest(f"{tmp_path}/out_text_document")
-    assert manifest.tokenizer.eod is None
-    assert (manifest.options["key"], manifest.options["append_eod"]) == ("text", False)
 
 
 def test_conversations_are_accounted_for(tmp_path: Path):
@@ -87,17 +77,6 @@ def test_pairs_of_text_and_image_are_accounted_for(tmp_path: Path, words, from_f
         assert verify_dataset(f"{tmp_path}/out", multimodal=multimodal).problems == ()
 
 
-def test_a_run_that_fails_leaves_no_manifest(tmp_path: Path, words):
-    path = write_lines(tmp_path / "in.jsonl", [{"a": "alpha", "b": "beta"}])
-    Path(idx_path(f"{tmp_path}/out_b_document")).mkdir()
-    with pytest.raises(OutputExistsError):
-        preprocess(path, tmp_path / "out", words, keys=["a", "b"])
-    with pytest.raises(StorageError, match="is a folder"):
-        preprocess(path, tmp_path / "out", words, keys=["a", "b"], overwrite=True)
-    assert not [found for found in tmp_path.iterdir() if found.name.startswith("out_a_")]
-    assert not Path(manifest_path(f"{tmp_path}/out_b_document")).exists()
-
-
 def test_inputs_of_every_kind_are_recorded(tmp_path: Path, bucket):
     assert input_record("-") == InputRecord(path="-", num_bytes=0)
     address = bucket.put("text", b"12345")
@@ -108,9 +87,3 @@ def test_inputs_of_every_kind_are_recorded(tmp_path: Path, bucket):
         input_record(f"{tmp_path}/nowhere")
     file = InputFile(path="a", format="jsonl", compression="gzip", num_bytes=3, version="9")
     assert input_records([file]) == (InputRecord(path="a", num_bytes=3, version="9"),)
-
-
-def test_a_manifest_moves_with_its_pair_and_reads_as_json(tmp_path: Path, words):
-    preprocess(write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}]), tmp_path / "out", words)
-    shutil.move(manifest_path(f"{tmp_path}/out_text_document"), tmp_path / "copy.json")
-    assert json.loads((tmp_path / "copy.json").read_text())["format"] == "tokenloom manifest"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tokenloom.errors import ConfigError
 from tokenloom.inputs.parsing import UnusableLineError
 from tokenloom.preprocess.schemas import detect_schema, read_record
 
@@ -34,11 +33,6 @@ def test_columns_tell_the_schema(columns, schema):
     assert detect_schema(columns) == schema
 
 
-def test_unknown_columns_are_named():
-    with pytest.raises(ConfigError, match=r"expected columns of one of the schemas messages, .* found body, title"):
-        detect_schema(["title", "body"])
-
-
 def test_a_system_turn_opens_a_conversation():
     assert roles_of([USER, ASSISTANT]) == [["user", "assistant"]]
     assert roles_of([SYSTEM, USER, ASSISTANT, USER, ASSISTANT, SYSTEM, USER, ASSISTANT]) == [
@@ -53,22 +47,17 @@ def test_a_system_turn_opens_a_conversation():
     ("messages", "reason"),
     [
         ([], "the conversation under 'messages' is empty"),
-        ("hello", "expected an array under 'messages', found a string"),
         (None, "expected an array under 'messages', found null"),
         (["hello"], "message 1: expected an object, found a string"),
         ([USER, {"role": "narrator", "content": "x"}], "message 2: expected a role out of system, .* found 'narrator'"),
-        ([USER, {"content": "x"}], "message 2: expected a role out of .* found None"),
         ([USER, {"role": ["user"], "content": "x"}], r"message 2: expected a role out of .* found \['user'\]"),
         (
             [USER, {"role": "assistant", "content": 7}],
             r"message 2 \(assistant\): expected text as content, found a num",
         ),
-        ([USER, {"role": "assistant"}], r"message 2 \(assistant\): expected text as content, found null"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "parts of type 'text', found 'image_url' as part 1"),
-        ([{"role": "user", "content": ["x"]}], "expected parts of type 'text', found a string as part 1"),
         ([ASSISTANT, USER], "message 1: expected a user turn before the assistant's"),
         ([SYSTEM, ASSISTANT], "message 2: expected a user turn before the assistant's"),
-        ([USER, ASSISTANT, SYSTEM, ASSISTANT], "message 4: expected a user turn before the assistant's"),
         ([SYSTEM, SYSTEM, USER, ASSISTANT], "message 1: a conversation without an assistant turn has nothing to train"),
         ([USER, ASSISTANT, SYSTEM, USER], "messages 3 to 4: a conversation without an assistant turn"),
     ],

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import nupunkt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,10 +22,6 @@ words = st.sampled_from(
 )
 spaces = st.sampled_from([" ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u2028", ""])
 prose = st.lists(st.one_of(words, spaces, st.text(max_size=8)), max_size=40).map("".join)
-
-
-def test_sentences_stand_without_white_space():
-    assert SentenceSplitter().split(TEXT) == SENTENCES
 
 
 def test_white_space_stays_behind_its_sentence():
@@ -52,12 +45,6 @@ def test_sentences_are_those_of_the_library(text: str):
     assert SentenceSplitter().split(text) == [each.strip() for each in nupunkt.sent_tokenize(text) if each.strip()]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\n\t"])
-def test_texts_without_sentences(text: str):
-    assert SentenceSplitter().split(text) == []
-    assert SentenceSplitter(keep_newlines=True).split(text) == ([text] if text else [])
-
-
 def test_words_without_end_are_split_at_their_ends_only():
     long = "x.)" * 100_000  # the library alone would take minutes
     text = f"Before. {long} after it. {'y' * 5000}. Next."
@@ -79,8 +66,3 @@ def test_texts_of_documents_are_split_one_by_one():
     assert (split.texts, split.document_ends.tolist()) == (["Rain falls.", "Snow melts.", "e", "F."], [0, 3, 3, 4, 4])
     nothing = split_texts(Texts(texts=[]), SentenceSplitter())
     assert (nothing.texts, nothing.document_ends.tolist()) == ([], [])
-
-
-def test_a_copy_by_pickle_splits_the_same():
-    copy = pickle.loads(pickle.dumps(SentenceSplitter(keep_newlines=True)))
-    assert copy.split(TEXT) == SentenceSplitter(keep_newlines=True).split(TEXT)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer
 
-from tokenloom.preprocess import spans
-from tokenloom.preprocess.spans import SpanEncoder, token_bytes
+from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.tokenizers.engines import choose_engine
 
 PARTS = st.lists(st.lists(st.text(st.sampled_from("ab é👍\n\t1한"), max_size=8) | st.just(EOD), max_size=5), max_size=4)
@@ -58,16 +56,3 @@ def test_a_tokenizer_that_normalises_is_asked_for_offsets(monkeypatch):
     found, expected = encoder.encode(texts, number=1), slow.encode(texts, number=1)
     assert found.tokens.tolist() == expected.tokens.tolist()
     assert found.part_stops.tolist() == expected.part_stops.tolist()
-
-
-def test_only_byte_level_tokens_spell_bytes(tokenizer):
-    assert token_bytes(make_tokenizer(word_level_json())) is None
-    lengths = token_bytes(tokenizer)
-    for text in ("def first():\n\treturn 1", "Größe 한국 👍🏽", EOD):
-        ids = tokenizer.tokenize(text)
-        assert int(lengths[ids].sum()) == len(text.encode())
-
-
-def test_the_fast_way_is_taken_where_it_can_be(tokenizer, encoders, monkeypatch):
-    monkeypatch.setattr(spans.SpanEncoder, "_by_offsets", None)
-    assert np.array_equal(encoders["gigatoken"].encode([["a", "b"]], number=1).lengths, [len(tokenizer.tokenize("ab"))])

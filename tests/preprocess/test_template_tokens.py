@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
 
@@ -12,7 +11,6 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import TokenizerError
 from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.tokenizers.plain import ByteTokenizer
-from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
 def templated(*pieces: str) -> str:
@@ -31,16 +29,6 @@ def templated(*pieces: str) -> str:
     special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in ids.items()}
     whole["post_processor"] = {"type": "TemplateProcessing", "single": rows, "pair": pair, "special_tokens": special}
     return json.dumps(whole)
-
-
-def test_tokens_stand_around_each_text():
-    encoded = Encoded(np.array([1, 2, 3], dtype=np.uint32), np.array([2, 0, 1]))
-    found = TemplateTokens((8,), (9, 7)).add(encoded)
-    assert found.tokens.tolist() == [8, 1, 2, 9, 7, 8, 9, 7, 8, 3, 9, 7]
-    assert (found.lengths.tolist(), found.tokens.dtype) == ([5, 3, 4], np.dtype(np.uint32))
-    assert TemplateTokens().add(encoded) is encoded
-    nothing = Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
-    assert TemplateTokens((8,), ()).add(nothing).tokens.tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,3 @@ def test_messages_know_it(folder: Path):
     with pytest.raises(ConfigError, match=r"no `special_tokens` for .* of the kind 'words'"):
         load_tokenizer(folder / "list.words", pattern="r50k")
     assert load_tokenizer(folder / "list.words", kind="words", eod_token="not").eod == 3
-
-
-def test_it_is_gone_with_its_object():
-    with pytest.raises(
-        ConfigError, match="out of auto, huggingface, sentencepiece, tiktoken, byte, null, gpt2, wordpiece, got 'words'"
-    ):
-        load_tokenizer("list.words", kind="words")

@@ -6,7 +6,6 @@ import pytest
 from tests.preprocess.corpus import byte_level_json
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers import local_names
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.local_names import local_file
 
@@ -52,26 +51,6 @@ def test_other_names_are_none(hub, name):
     assert local_file(name) is None
 
 
-def test_a_model_without_its_snapshot_or_tokenizer_is_none(hub):
-    keep(hub, "gpt2", revision="another")
-    keep(hub, "mine/model", file="config.json")
-    assert (local_file("gpt2"), local_file("mine/model")) == (None, None)
-
-
-def test_a_file_of_that_name_goes_before(hub, tmp_path, monkeypatch):
-    keep(hub, "gpt2")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gpt2").write_text(byte_level_json())
-    assert load_tokenizer("gpt2").path == "gpt2"
-
-
-@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_the_variables_of_the_hub_count(hub, tmp_path, monkeypatch, variable):
-    path = keep(tmp_path / "elsewhere", "gpt2")
-    monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
-    assert local_file("gpt2") == path
-
-
 def test_rank_files_of_tiktoken_are_found(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert local_file("cl100k_base") is None
@@ -90,11 +69,3 @@ def test_what_is_not_there_is_said(hub, tmp_path, monkeypatch):
     with pytest.raises(TokenizerError) as caught:
         load_tokenizer("tokenizer.json")
     assert caught.value.hint.endswith("nothing is downloaded")
-
-
-def test_the_cache_is_in_the_home_folder(hub, monkeypatch):
-    monkeypatch.delenv("HF_HOME")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert local_names.where_sought("gpt2") == (
-        "no tokenizer of that name lies in `/home/me/.cache/huggingface/hub` either"
-    )

@@ -6,14 +6,13 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tiktoken
-from tests.preprocess.corpus import EOD, byte_level_json, sentencepiece_model, tiktoken_file
-from tests.support import StandInTokenizer, write_corpus
+from tests.preprocess.corpus import EOD, byte_level_json, tiktoken_file
+from tests.support import StandInTokenizer
 from tokenizers import Tokenizer
 
-from tokenloom import IndexedDataset, load, load_tokenizer, preprocess_corpus
+from tokenloom import load, load_tokenizer, preprocess_corpus
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.tokenizers.load import as_tokenizer
 
@@ -99,14 +98,6 @@ def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
     assert found.tokenize(TEXT) == expected.tokenize(TEXT)
 
 
-def test_a_processor_of_sentencepiece_is_that_of_its_file(tmp_path):
-    path = tmp_path / "ours.model"
-    path.write_bytes(sentencepiece_model())
-    expected = load_tokenizer(path)
-    found = load_tokenizer(expected.backend)
-    assert (found.sha256, found.tokenize(TEXT)) == (expected.sha256, expected.tokenize(TEXT))
-
-
 def test_one_of_ours_is_returned_as_it_is(file):
     tokenizer = load_tokenizer(file)
     assert load_tokenizer(tokenizer) is tokenizer
@@ -149,15 +140,3 @@ def test_what_is_no_tokenizer_is_refused(given):
     )
     with pytest.raises(ConfigError):
         load_tokenizer(given)
-
-
-def test_files_and_objects_do_not_mix():
-    with pytest.raises(ConfigError, match="expected no `kind`, `pattern` and `special_tokens` beside a Tokenizer"):
-        load_tokenizer(Tokenizer.from_str(byte_level_json()), kind="huggingface")
-
-
-def test_a_tokenizer_is_taken_by_configurations(tmp_path, file):
-    prefix = write_corpus(tmp_path / "corpus", [np.arange(30)])
-    dataset = load(prefix, sequence_length=8, tokenizer=Tokenizer.from_file(str(file)))
-    assert dataset.config.tokenizer.vocab_size == 1000
-    assert len(IndexedDataset(Path(prefix))) == 1

@@ -23,18 +23,6 @@ def test_bytes_are_ids():
     assert tokenizer.tokens_to_ids(["<eod>", "a", "é", "ab", ""]) == [256, 97, None, None, None]
 
 
-def test_special_tokens_of_bytes_are_never_made_from_text():
-    assert max(ByteTokenizer().tokenize("<eod><bos><pad>")) < 256
-
-
-def test_roles_of_bytes_can_be_named():
-    assert ByteTokenizer(eod_token="<pad>").eod == 258
-    with pytest.raises(
-        TokenizerError, match=r"tokenizer `byte` has no token '</s>' for `eod`\nhint: .*<eod>, <bos>, <pad>"
-    ):
-        ByteTokenizer(eod_token="</s>")
-
-
 def test_integers_are_ids():
     tokenizer = NullTokenizer(50)
     assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.path) == (51, 50, "null:50")
@@ -71,9 +59,3 @@ def test_all_ids_survive_the_round_trip(ids: list[int]):
     tokenizer = NullTokenizer(2**31 - 2)
     assert tokenizer.tokenize(tokenizer.detokenize(ids)) == ids
     assert tokenizer.encode_texts([tokenizer.detokenize(ids)]).tokens.dtype == np.int64
-
-
-@pytest.mark.parametrize("num_ids", [0, -1, 2**31 - 1])
-def test_sizes_that_cannot_be_stored_are_refused(num_ids: int):
-    with pytest.raises(TokenizerError, match=f"expected a null tokenizer of 1 to 2147483646 ids, found {num_ids}"):
-        NullTokenizer(num_ids)

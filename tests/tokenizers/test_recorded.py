@@ -19,10 +19,6 @@ def made_by(tmp_path) -> TokenizerIdentity:
     return identity_of(tokenizer, eod=SpecialToken(id=tokenizer.eod, text="<|endoftext|>"))
 
 
-def test_it_is_found_where_the_manifest_says(made_by):
-    assert recorded_tokenizer(made_by, prefix="corpus").sha256 == made_by.sha256
-
-
 def test_it_is_found_beside_the_data(made_by, tmp_path, monkeypatch):
     relative = TokenizerIdentity(kind="huggingface", sha256=made_by.sha256, path="tokenizer.json", vocab_size=1000)
     monkeypatch.chdir("/")

@@ -140,6 +140,7 @@ def test_lists_for_tiktoken_that_are_none_are_refused(files, file, words):
         load_reference_tokenizer(options("TikTokenizer", tokenizer_model=files[file]))
 
 
+@pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("pattern", ["v1", "v2"])
@@ -155,6 +156,7 @@ def test_tiktoken_gives_the_references_ids(files, pattern):
     assert (ours.vocab_size, ours.eod, ours.bos, ours.pad) == (265, theirs.eod, theirs.bos_id, theirs.pad_id)
 
 
+@pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_other_types_give_the_references_ids(files):

@@ -50,32 +50,7 @@ def test_control_symbols_are_text_and_user_symbols_are_ids(sides):
     assert tokenizer.special_tokens == {"<|user|>": user, "<extra_id_1>": user + 1, "<extra_id_0>": user + 2}
 
 
-def test_control_symbols_are_spelled_out(sides):
-    tokenizer, library = sides
-    words = library.encode("two words")
-    assert tokenizer.detokenize([1, *words, 2, 2, *words, user := library.piece_to_id("<|user|>")]) == (
-        f"<s>two words</s></s>{library.decode([*words, user])}"
-    )
-
-
-def test_tokens_are_looked_up(sides):
-    tokenizer, _ = sides
-    assert tokenizer.tokens_to_ids(["<unk>", "</s>", "no such piece at all", "<|user|>"]) == [0, 2, None, 5]
-
-
-def test_roles_can_be_named():
-    tokenizer = make_sentencepiece(eod_token="<cls>", bos_token="<|user|>")
-    assert (tokenizer.eod, tokenizer.eos, tokenizer.bos) == (4, 2, 5)
-    with pytest.raises(TokenizerError, match="has no token '<end>' for `eod`"):
-        make_sentencepiece(eod_token="<end>")
-
-
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x0a\xff\xff\xff\xff\x0f"])
 def test_what_is_no_model_is_named(data: bytes):
     with pytest.raises(TokenizerError, match=r"`x\.model` is not a SentencePiece model"):
         SentencePieceTokenizer("x.model", data)
-
-
-def test_truncated_model_is_named():
-    with pytest.raises(TokenizerError, match=r"`x\.model` is not a SentencePiece model"):
-        SentencePieceTokenizer("x.model", sentencepiece_model()[:-100])

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import json
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer, sources
+from tests.preprocess.corpus import (
+    sources,
+    tokenizer_of,
+)
 
-from tokenloom.errors import MissingTokenError, TokenizerError
+from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers.engine_checks import hard_texts
 from tokenloom.tokenizers.kinds import KINDS
-from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-TOKENIZERS: dict[str, TextTokenizer] = {
-    "huggingface": make_tokenizer(byte_level_json()),
-    "sentencepiece": make_sentencepiece(),
-    "unigram": make_sentencepiece("unigram"),
-    "tiktoken": make_tiktoken(),
-    "byte": ByteTokenizer(),
-    "null": NullTokenizer(5000),
-}
 LOSSLESS = ("huggingface", "tiktoken", "byte")
-OF_TEXT = [name for name in TOKENIZERS if name != "null"]
+OF_TEXT = ("huggingface", "sentencepiece", "unigram", "tiktoken", "byte")
 
-every = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
-every_of_text = pytest.mark.parametrize("tokenizer", [TOKENIZERS[name] for name in OF_TEXT], ids=OF_TEXT)
+every = pytest.mark.parametrize("tokenizer", [*OF_TEXT, "null"], indirect=True)
+every_of_text = pytest.mark.parametrize("tokenizer", OF_TEXT, indirect=True)
+
+
+@pytest.fixture
+def tokenizer(request: pytest.FixtureRequest) -> TextTokenizer:
+    return tokenizer_of(request.param)
 
 
 def texts_for(tokenizer: TextTokenizer) -> list[str]:
@@ -68,26 +66,11 @@ def test_a_copy_by_pickle_is_the_same(tokenizer: TextTokenizer):
 
 
 @every
-def test_threads_do_not_disturb_each_other(tokenizer: TextTokenizer):
-    texts = texts_for(tokenizer)
-    expected = [tokenizer.tokenize(text) for text in texts]
-    with ThreadPoolExecutor(4) as executor:
-        assert list(executor.map(tokenizer.tokenize, texts)) == expected
-        batches = list(executor.map(tokenizer.encode_texts, [texts] * 4))
-    assert all(batch.tokens.tolist() == batches[0].tokens.tolist() for batch in batches)
-
-
-@every
 def test_identity_is_json_and_roles_are_ids(tokenizer: TextTokenizer):
     assert json.loads(json.dumps(tokenizer.unique_identifiers))["sha256"] == tokenizer.sha256
     assert tokenizer.kind in KINDS
     assert 0 <= tokenizer.eod < tokenizer.vocab_size
     assert len(tokenizer.sha256) == 64
-
-
-def test_fingerprints_differ():
-    assert len({tokenizer.sha256 for tokenizer in TOKENIZERS.values()}) == len(TOKENIZERS)
-    assert NullTokenizer(50).sha256 != NullTokenizer(51).sha256
 
 
 @every_of_text
@@ -98,23 +81,15 @@ def test_lone_surrogates_count_as_question_marks(tokenizer: TextTokenizer):
 @pytest.mark.parametrize("name", LOSSLESS)
 @given(text=st.text(max_size=80))
 def test_every_text_survives_the_round_trip(name: str, text: str):
-    tokenizer = TOKENIZERS[name]
+    tokenizer = tokenizer_of(name)
     assert tokenizer.detokenize(tokenizer.tokenize(text)) == text
 
 
 @pytest.mark.parametrize("name", ["sentencepiece", "unigram", "tiktoken", "byte", "null"])
 @pytest.mark.parametrize("number", [-1, 10**6])
 def test_ids_of_another_tokenizer_are_told(name: str, number: int):
-    tokenizer = TOKENIZERS[name]
+    tokenizer = tokenizer_of(name)
     with pytest.raises(
         TokenizerError, match=rf"expected ids in \[0, {tokenizer.vocab_size}\), found {number} at index 1"
     ):
         tokenizer.detokenize([0, number])
-
-
-@pytest.mark.parametrize("name", ["tiktoken", "null"])
-def test_missing_role_is_named(name: str):
-    with pytest.raises(MissingTokenError, match="has no token for `bos`\nhint: name it with `bos_token`"):
-        _ = TOKENIZERS[name].bos
-    with pytest.raises(NotImplementedError, match=r"has no token for `pad`$"):
-        _ = TOKENIZERS[name].pad

@@ -10,10 +10,11 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, make_tiktoken, sources, tiktoken_file
+from tiktoken_ext import openai_public
 
-from tokenloom.errors import RefusedTextError, TokenizerError
+from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers.engine_checks import hard_texts
-from tokenloom.tokenizers.tiktoken_patterns import PATTERNS
+from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
 
 
@@ -49,14 +50,6 @@ def test_ids_of_any_text_are_those_of_the_library(pattern: str, parts: list[str]
     assert ours(pattern).tokenize(text) == library(pattern).encode(text, allowed_special="all")
 
 
-def test_special_tokens_become_their_ids():
-    tokenizer = make_tiktoken()
-    assert tokenizer.tokenize(f"{EOD}<|end|><|endof|>") == [1000, 1003, 1001]
-    assert list(tokenizer.special_tokens.items()) == [(EOD, 1000), ("<|endof|>", 1001), ("<|end|>", 1003)]
-    assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.eos) == (1004, 1000, 1000)
-    assert make_tiktoken(special_tokens={}).tokenize(EOD)[0] < 1000
-
-
 def test_roles_are_described():
     tokenizer = make_tiktoken(eod_token="<|end|>", bos_token="<|endof|>", pad_token=EOD)
     assert (tokenizer.eod, tokenizer.bos, tokenizer.pad) == (1003, 1001, 1000)
@@ -64,11 +57,6 @@ def test_roles_are_described():
         TokenizerError, match=r"has no token '</s>' for `bos`\nhint: its special tokens are <\|endoftext"
     ):
         make_tiktoken(bos_token="</s>")
-
-
-def test_tokens_are_looked_up():
-    tokenizer = make_tiktoken()
-    assert tokenizer.tokens_to_ids([EOD, "a", "no such token at all", "\ud800"]) == [1000, 255 - 97, None, 255 - 63]
 
 
 def test_fingerprint_is_that_of_what_ids_depend_on():
@@ -114,26 +102,6 @@ def test_damaged_ranks_are_named(edit, message: str):
         TiktokenTokenizer("x", data, TiktokenDescription(pattern="cl100k", special_tokens={}))
 
 
-@pytest.mark.parametrize(
-    "special_tokens", [{"<a>": 5}, {"<a>": -1}, {"<a>": 1000, "<b>": 1000}, {"<a>": 1.5}, {"": 1000}]
-)
-def test_special_tokens_that_cannot_be_are_named(special_tokens: dict):
-    with pytest.raises(TokenizerError, match=r"special token .* cannot have the id"):
-        make_tiktoken(special_tokens=special_tokens)
-
-
-def test_text_on_which_the_library_panics_is_named():
-    tokenizer = make_tiktoken(pattern=r"\w+|(?=!)")
-    assert tokenizer.detokenize(tokenizer.tokenize("fine")) == "fine"
-    with pytest.raises(RefusedTextError, match=r"cannot encode the text of 4 characters that begins 'oh !': Panic"):
-        tokenizer.tokenize("oh !")
-
-
-def test_unused_id_is_named():
-    with pytest.raises(TokenizerError, match="one of the ids is not used by any token"):
-        make_tiktoken().detokenize([1002])
-
-
 @pytest.mark.parametrize("suffix", [".json", ".toml"])
 def test_description_beside_the_file(tmp_path: Path, suffix: str):
     path = str(tmp_path / "ranks.tiktoken")
@@ -160,3 +128,20 @@ def test_description_that_is_none_is_named(tmp_path: Path, text: str, message: s
     (tmp_path / "ranks.json").write_text(text, encoding="utf-8")
     with pytest.raises(TokenizerError, match=message):
         read_description(str(tmp_path / "ranks"), b"")
+
+
+def test_pattern_that_is_none_is_named():
+    with pytest.raises(
+        TokenizerError, match=r"the pattern '\(' is not one of tiktoken's.*\nhint: .*r50k, p50k, cl100k, o200k"
+    ):
+        make_tiktoken(pattern="(")
+
+
+@pytest.mark.parametrize("encoding", PUBLISHED.values(), ids=lambda encoding: encoding.name)
+def test_published_encodings_are_those_of_the_library(encoding, monkeypatch: pytest.MonkeyPatch):
+    hashes = []
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda _, expected_hash: hashes.append(expected_hash))
+    expected = openai_public.ENCODING_CONSTRUCTORS[encoding.name]()
+    assert PUBLISHED[hashes[0]] == encoding
+    assert (PATTERNS[encoding.pattern], encoding.special_tokens) == (expected["pat_str"], expected["special_tokens"])
+    assert GIGATOKEN_SCHEMES[PATTERNS[encoding.pattern]] in ("gpt2", "gpt4", "o200k")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inputs.corpora import bad, documents
 
-from tokenloom.inputs.formats import jsonl
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.inputs.parsing import parse_block, parse_carefully
 from tokenloom.inputs.records import records_of
@@ -34,12 +33,6 @@ def test_json_too_deep_or_with_too_many_values_is_a_bad_line(line: bytes, reason
     assert why.startswith(f"not JSON that can be read: {reason}")
     [_, record] = records_of(found, loads=json.loads)
     assert str(record.value) == why
-
-
-def test_signs_within_strings_are_no_values():
-    text = '[{:,\\"' * 1_000_000
-    data = json.dumps({"text": [text]}).encode() + b"\n"
-    assert documents([parse_block(JsonLineBlock(path="lines", first_record=1, data=data), ["text"])]) == [[text]]
 
 
 def test_many_blank_lines_change_no_document_and_no_number():
@@ -79,15 +72,12 @@ def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd: s
     assert (parsed.num_blank_lines, parsed.left_out.tolist()) == (careful.num_blank_lines, careful.left_out.tolist())
 
 
-lines_of_json = st.one_of(st.text(max_size=5).map(lambda text: json.dumps({"text": text})), st.sampled_from(ODD))
+lines_of_json = st.one_of(st.text(max_size=5).map(lambda text: json.dumps({"text": text * 200})), st.sampled_from(ODD))
 
 
-@given(st.lists(lines_of_json, min_size=1, max_size=9), st.integers(0, 2))
-def test_unusual_lines_anywhere_change_nothing(lines: list[str], most_unusual: int):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "_BYTES_PER_UNUSUAL", max(1, len("\n".join(lines).encode()) // max(1, most_unusual)))
-        parsed = parse_block(block(lines), ["text"])
-    careful = parse_carefully(block(lines), ["text"])
+@given(st.lists(lines_of_json, min_size=1, max_size=9))
+def test_unusual_lines_anywhere_change_nothing(lines: list[str]):
+    parsed, careful = parse_block(block(lines), ["text"]), parse_carefully(block(lines), ["text"])
     assert documents([parsed]) == documents([careful])
     assert (bad([parsed]), parsed.num_blank_lines) == (bad([careful]), careful.num_blank_lines)
     assert parsed.left_out.tolist() == careful.left_out.tolist()

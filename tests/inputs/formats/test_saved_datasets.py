@@ -65,11 +65,3 @@ def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path: Path):
     state.write_text("{")
     with pytest.raises(InputError, match=r"`.*state\.json` is not JSON"):
         find_inputs([str(tmp_path)])
-
-
-def test_a_saved_dataset_may_lie_in_a_store(datasets, bucket, tmp_path: Path):
-    save(datasets, tmp_path, num_shards=2)
-    for path in tmp_path.iterdir():
-        bucket.put(f"hf/{path.name}", path.read_bytes())
-    found = find_inputs([bucket.url("hf/")])
-    assert [file.path for file in found.files] == [bucket.url(f"hf/data-0000{each}-of-00002.arrow") for each in (0, 1)]

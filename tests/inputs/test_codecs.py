@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.inputs.corpora import documents, parse_file
 
-from tokenloom.errors import InputError
 from tokenloom.inputs.codecs import CODECS
 from tokenloom.inputs.codecs.members import Decoder, MemberCodec
 from tokenloom.inputs.detect import inspect_input, split_suffix
@@ -62,16 +61,3 @@ def test_a_compression_is_added_by_one_object(tmp_path: Path, name: str):
     assert split_suffix("a.txt.zz") == ("a.txt", "zlib")
     assert [file.path for file in find_inputs([str(tmp_path)]).files] == [str(path)]
     assert documents(parse_file(path)) == [["one"], *[["two"]] * 3000, ["three"]]
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (zlib.compress(LINES[0]) + zlib.compress(LINES[1])[:-4], "the zlib data ends too early"),
-        (zlib.compress(LINES[0]) + b"not a member", "expected zlib data, but it is damaged"),
-    ],
-)
-def test_members_are_read_to_the_end_or_refused(tmp_path: Path, data: bytes, message: str):
-    (tmp_path / "lines.jsonl.zz").write_bytes(data)
-    with pytest.raises(InputError, match=message):
-        parse_file(tmp_path / "lines.jsonl.zz")
