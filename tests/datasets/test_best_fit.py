@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -61,29 +60,6 @@ def test_three_documents_make_two_packs(prefix, mmap_bin_files):
     }
 
 
-def test_indices_belong_to_their_policy(prefix):
-    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix)
-    assert packs.pack_index.tolist()[-1] == len(packs.piece_index)
-    with pytest.raises(ConfigError) as caught:
-        packs.sample_index  # noqa: B018 - the property is what is tested
-    assert str(caught.value) == f"`{prefix}` (train) has no sample_index: its `window_policy` is 'best_fit'"
-    with pytest.raises(ConfigError, match="has no pack_index: its `window_policy` is 'concat'"):
-        windows.pack_index  # noqa: B018
-
-
-def test_only_packs_change_the_name_of_the_cache(prefix):
-    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix, window_policy="concat")
-    assert "window_policy" not in windows.unique_description
-    assert packs.unique_identifiers["window_policy"] == "best_fit"
-    assert packs.unique_description_hash != windows.unique_description_hash
-
-
-def test_an_unknown_policy_is_refused(prefix):
-    with pytest.raises(ConfigError) as caught:
-        make_config(prefix, window_policy="first_fit")
-    assert str(caught.value) == "expected `window_policy` to be one of 'concat', 'best_fit', found 'first_fit'"
-
-
 def test_a_split_without_tokens_has_no_packs(tmp_path):
     prefix = write_corpus(tmp_path / "empty", [[], []])
     with pytest.warns(UserWarning, match="too few for one sample"):
@@ -92,9 +68,10 @@ def test_a_split_without_tokens_has_no_packs(tmp_path):
         make_dataset(prefix, window_policy="best_fit", num_samples=1)
 
 
-@pytest.mark.parametrize("mmap_bin_files", [True, False])
-@pytest.mark.parametrize("extra", [True, False])
-@pytest.mark.parametrize("masking", [True, False])
+@pytest.mark.parametrize(
+    ("mmap_bin_files", "extra", "masking"),
+    [(True, True, True), (True, False, False), (False, True, False), (False, False, True)],
+)
 def test_samples_are_those_of_the_slow_twin(tmp_path, rng, mmap_bin_files, extra, masking):
     documents = random_documents(rng, count=60, longest=40, vocab_size=100)
     prefix = write_corpus(tmp_path / "corpus", documents)
@@ -209,8 +186,7 @@ def in_order(folder, *, denied=(), **settings):
     return InOrder(GPTDataset, folder, computed_corpora(), config, denied=denied)
 
 
-@pytest.mark.parametrize("settings", COMPUTED)
-@pytest.mark.parametrize("mmap_bin_files", [True, False])
+@pytest.mark.parametrize(("settings", "mmap_bin_files"), [*zip(COMPUTED, [True, False, True, False], strict=True)])
 def test_packs_in_a_computed_order_are_filled_from_their_spans(tmp_path, settings, mmap_bin_files):
     source = in_order(tmp_path, mmap_bin_files=mmap_bin_files, **settings)
     corpus = [document for corpus in computed_corpora() for document in corpus]
@@ -257,19 +233,8 @@ def test_denied_documents_of_packs_are_padding(tmp_path):
     assert hidden > 200
 
 
-def test_packs_in_a_computed_order_are_the_same_in_any_batch_and_thread(tmp_path):
-    source = in_order(tmp_path, inter_document_masking=True)
-    numbers = np.concatenate([np.arange(source.num_windows), (5 << 40) + np.arange(source.num_windows)])
-    whole = source.batch(numbers)
-    orders = [np.random.default_rng(seed).permutation(len(numbers))[:30] for seed in range(12)]
-    with ThreadPoolExecutor(4) as pool:
-        for order, part in zip(
-            orders, pool.map(lambda rows: in_order_batch(source, numbers, rows), orders), strict=True
-        ):
-            for name, array in part.items():
-                assert np.array_equal(array, whole[name][order]), name
-    assert not np.array_equal(whole["tokens"][: source.num_windows], whole["tokens"][source.num_windows :])
-
-
-def in_order_batch(source, numbers, rows):
-    return source.batch(numbers[rows])
+def test_only_packs_change_the_name_of_the_cache(prefix):
+    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix, window_policy="concat")
+    assert "window_policy" not in windows.unique_description
+    assert packs.unique_identifiers["window_policy"] == "best_fit"
+    assert packs.unique_description_hash != windows.unique_description_hash

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
-from tests.support import MASKING, StandInTokenizer, StandInWordPieces, make_dataset
+from tests.support import MASKING, StandInWordPieces, make_dataset
 
 from tokenloom import (
     ConfigError,
@@ -17,9 +17,6 @@ from tokenloom import (
     Split,
     T5MaskedWordPieceDataset,
     T5MaskedWordPieceDatasetConfig,
-    VarlenDataset,
-    VarlenDatasetConfig,
-    cli,
 )
 from tokenloom.datasets.splits import split_indices
 
@@ -54,26 +51,10 @@ def test_other_data_are_no_documents(tmp_path, kind, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"split_sentences": False}, {"schema": "text"}, {"split_sentences": {"several": [True, False]}}],
+    [{}, {"split_sentences": False}, {"split_sentences": {"several": [True, False]}}],
 )
 def test_documents_and_what_cannot_be_told_are_read(tmp_path, options):
     assert len(make_dataset(write_recorded(tmp_path / "corpus", CORPUS, options=options)))
-
-
-def test_images_are_found_out_without_a_manifest(images):
-    with pytest.raises(ConfigError, match="expected whole documents, found text and images"):
-        make_dataset(images)
-
-
-@pytest.mark.parametrize(("kind", "options"), [entry for entry in KINDS.items() if entry[0] != "conversations"])
-def test_other_data_are_no_conversations(tmp_path, kind, options):
-    prefix = write_recorded(tmp_path / "corpus", CORPUS, options=options)
-    config = VarlenDatasetConfig(
-        random_seed=1, sequence_length=8, blend=([prefix], None), split="1", tokenizer=StandInTokenizer()
-    )
-    data = VarlenDataset.build_low_level_dataset(prefix, config)
-    with pytest.raises(ConfigError, match=f"expected conversations, found {kind}"):
-        VarlenDataset(data, prefix, split_indices((0, 1), len(data)), None, Split.train, config)
 
 
 @pytest.mark.parametrize(("options", "error"), [(CHAT, ConfigError), ({"split_sentences": False}, DataMismatchWarning)])
@@ -95,16 +76,10 @@ def test_other_data_are_no_sentences(tmp_path, options, error):
             T5MaskedWordPieceDataset(data, prefix, split_indices((0, 1), 2), None, Split.train, config)
 
 
-@pytest.mark.parametrize("setting", ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"])
+@pytest.mark.parametrize("setting", ["reset_position_ids", "eod_mask_loss"])
 def test_settings_that_look_for_eod_warn_where_there_is_none(tmp_path, setting):
     prefix = write_recorded(tmp_path / "corpus", CORPUS, tokenizer=make_tokenizer_identity(eod=None))
     message = f"^`{prefix}`: `{setting}` need the tokenizer's end-of-document token, but no document ends with one"
     with pytest.warns(MissingEodWarning, match=message):
         dataset = make_dataset(prefix, **{setting: True})
     assert len(make_dataset(prefix)) == len(dataset)
-
-
-def test_commands_refuse_images(capsys, images):
-    for words in (["show", images, "--document", "0"], ["pack-report", images, "--max-tokens", "8", "--dp", "1"]):
-        assert cli.main(words) == 1
-        assert f"error: expected text in `{images}`, found text and images" in capsys.readouterr().err

@@ -7,19 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import support
 from tests.order.computed import InOrder
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tests.support import StandInTokenizer, equal_samples, make_dataset, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.order.sample_random import Purpose, SampleRandom
 
 PREFIX, MIDDLE, SUFFIX, SPLIT, EOD = 1001, 1002, 1003, 1004, 0
 
@@ -88,8 +86,9 @@ def undone(ids):
 # --- by hand ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mmap_bin_files", [True, False])
-@pytest.mark.parametrize(("spm_rate", "share"), [(0.0, 0.7), (0.5, 0.35), (1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("spm_rate", "share", "mmap_bin_files"), [(0.0, 0.7, True), (0.5, 0.35, False), (1.0, 0.0, True)]
+)
 def test_every_document_is_rearranged_and_can_be_undone(prefix, spm_rate, share, mmap_bin_files):
     dataset = make_fim(prefix, fim_spm_rate=spm_rate, mmap_bin_files=mmap_bin_files, num_samples=20)
     orders = []
@@ -162,18 +161,10 @@ def test_fragments_are_rearranged_by_themselves(tmp_path):
     assert max(documents_in(untouched["tokens"]), key=len) == document[:-1]
 
 
-def test_end_of_document_tokens_inside_a_document_stay(tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[*map(ord, "one"), EOD, EOD, *map(ord, "two"), EOD]])
-    tokens = make_fim(prefix, sequence_length=30).sample(0)["tokens"]
-    first, empty, second = documents_in(tokens)
-    assert ["".join(map(chr, undone(first)[1])), empty, "".join(map(chr, undone(second)[1]))] == ["one", [], "two"]
-
-
 # --- properties ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("masking", [True, False])
-@pytest.mark.parametrize("policy", ["concat", "best_fit"])
+@pytest.mark.parametrize(("policy", "masking"), [("concat", False), ("best_fit", True)])
 def test_a_rate_of_zero_gives_the_samples_of_gpt(prefix, policy, masking):
     options = {"sequence_length": 16, "window_policy": policy, "inter_document_masking": masking}
     dataset = make_fim(prefix, fim_rate=0.0, num_samples=30, **options)
@@ -202,7 +193,6 @@ def test_a_sample_follows_from_its_position_alone(prefix, tmp_path, rng):
     assert any(not equal_samples(other.sample(k), expected[k]) for k in range(10))
 
 
-@settings(max_examples=30)
 @given(
     texts=st.lists(st.text(st.characters(codec="ascii", min_codepoint=32), max_size=40), min_size=1, max_size=6),
     length=st.integers(1, 60),
@@ -244,32 +234,6 @@ def test_a_real_tokenizer_gives_back_the_text(tmp_path):
             tokens = tokens[end + 1 :]
 
 
-def test_a_blend_of_rearranged_documents(prefix, tmp_path):
-    other = write_corpus(tmp_path / "other", [[*map(ord, "another text"), EOD]] * 5)
-    config = make_config(None, blend=([prefix, other], [1.0, 2.0]), path_to_cache=str(tmp_path / "cache"))
-    train, _, _ = BlendedMegatronDatasetBuilder(GPTFIMDataset, [30, 0, 0], lambda: True, config).build()
-    assert all(sample["tokens"][0] == PREFIX for sample in (train[k] for k in range(30)))
-
-
-# --- random numbers -----------------------------------------------------------------------------------------------
-
-
-def test_random_numbers_are_those_of_philox():
-    """Recorded once: they must never change."""
-    words = SampleRandom(1234, 7, Purpose.FILL_IN_THE_MIDDLE)
-    assert [words.below(1000) for _ in range(4)] == [997, 695, 433, 42]
-
-
-def test_rates_are_met():
-    draws = [SampleRandom(1, k, Purpose.FILL_IN_THE_MIDDLE) for k in range(4000)]
-    assert 0.26 < np.mean([each.chance(0.3) for each in draws]) < 0.34
-    assert not any(each.chance(0.0) for each in draws)
-    assert all(each.chance(1.0) for each in draws)
-    counts = np.bincount([each.below(4) for each in draws], minlength=4)
-    assert counts.min() > 850
-    assert len(counts) == 4
-
-
 # --- wrong settings -----------------------------------------------------------------------------------------------
 
 
@@ -277,18 +241,12 @@ def test_rates_are_met():
     ("changes", "message"),
     [
         ({"fim_rate": None}, "expected `fim_rate` in [0, 1], found None"),
-        ({"fim_rate": 1.5}, "expected `fim_rate` in [0, 1], found 1.5"),
-        ({"fim_spm_rate": -0.1}, "expected `fim_spm_rate` in [0, 1], found -0.1"),
         ({"fim_rate": float("nan")}, "expected `fim_rate` in [0, 1], found nan"),
         ({"fim_split_sample": "<file>"}, "expected `fim_fragment_rate` in [0, 1], found None"),
         (
             {"fim_extra_tokens": {"prefix": 1, "suffix": 2}},
             "expected prefix, middle, suffix in `fim_extra_tokens`, found no middle\n"
             "hint: name the tokens that the tokenizer has for them",
-        ),
-        (
-            {"fim_extra_tokens": EXTRA_TOKENS | {"end": 3}},
-            "expected prefix, middle, suffix, pad, eod in `fim_extra_tokens`, found 'end'",
         ),
         (
             {"tokenizer": StandInTokenizer()},
@@ -303,7 +261,7 @@ def test_wrong_settings_are_named(prefix, changes, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("token", ["<unknown>", 1100, -1])
+@pytest.mark.parametrize("token", ["<unknown>", 1100])
 def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
     with pytest.raises(TokenizerError) as caught:
         make_fim(prefix, fim_extra_tokens=EXTRA_TOKENS | {"middle": token})
@@ -313,34 +271,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
     )
 
 
-def test_sentinels_must_differ(prefix):
-    with pytest.raises(TokenizerError, match=r"expected different tokens .* found the ids \[5, 5, 6\]"):
-        make_fim(prefix, fim_extra_tokens={"prefix": 5, "middle": 5, "suffix": 6})
-
-
-def test_a_tokenizer_that_cannot_look_tokens_up_takes_ids(prefix):
-    class NoLookup(CharacterTokenizer):
-        tokens_to_ids = property()
-
-    with pytest.raises(TokenizerError, match="expected a tokenizer with `tokens_to_ids`, found NoLookup"):
-        make_fim(prefix, tokenizer=NoLookup())
-    ids = {"prefix": PREFIX, "middle": MIDDLE, "suffix": SUFFIX}
-    assert make_fim(prefix, tokenizer=NoLookup(), fim_extra_tokens=ids).sample(0)["tokens"][0] == PREFIX
-
-
-def test_tokens_are_looked_up_where_megatron_has_them(prefix):
-    class Wrapped(CharacterTokenizer):
-        tokens_to_ids = property()
-
-        @property
-        def _tokenizer(self):
-            return CharacterTokenizer()
-
-    assert make_fim(prefix, tokenizer=Wrapped()).sample(0)["tokens"][0] == PREFIX
-
-
-@pytest.mark.parametrize("window_policy", ["concat", "best_fit"])
-@pytest.mark.parametrize("mmap_bin_files", [True, False])
+@pytest.mark.parametrize(("window_policy", "mmap_bin_files"), [("concat", True), ("best_fit", False)])
 def test_samples_of_a_computed_order_are_the_same_in_any_batch_order_and_thread(
     tmp_path, window_policy, mmap_bin_files
 ):

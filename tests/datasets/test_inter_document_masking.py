@@ -22,7 +22,7 @@ def test_all_recorded_cases_are_there():
     assert len(CASES) == 12
 
 
-@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("mapped", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
     recorded = json.loads(str(GOLDEN[f"{case}_settings"]))

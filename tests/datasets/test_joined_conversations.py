@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
@@ -20,12 +20,12 @@ from tests.datasets.conversations import (
 from tests.datasets.conversations import settings as config_settings
 from tests.reference import chat as reference
 from tests.reference.pack_walks import packs_of_walk
-from tests.support import StandInTokenizer, equal_samples, write_corpus
+from tests.support import equal_samples, write_corpus
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.varlen import VarlenDataset
-from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError, UntrainableWarning
+from tokenloom.errors import ConfigError, DatasetNotFoundError, UntrainableWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, Key, count_packs_of, make_source_documents, sample_numbers
@@ -108,7 +108,6 @@ def expected_sample(kind, talks, *, length, multiple, train_on="answers"):
     walk=st.integers(0, 5),
     mmap=st.booleans(),
 )
-@settings(max_examples=40)
 def test_samples_are_those_of_the_twin(kind, pairs, length, context, train_on, walk, mmap) -> None:
     with tempfile.TemporaryDirectory() as folder:
         prefixes = [write_conversations(f"{folder}/{number}", talks) for number, talks in enumerate(pairs)]
@@ -269,23 +268,3 @@ def test_what_has_no_answer_is_refused(talks) -> None:
         InOrder(SFTDataset, talks[0], sequence_length=10, context_parallel_size=2)
     with pytest.raises(ConfigError, match="longer than a sample of 4"):
         InOrder(SFTDataset, talks[0], sequence_length=4, long_conversations="error")
-
-
-def test_another_tokenizer_is_refused(tmp_path) -> None:
-    prefix = write_conversations(
-        tmp_path / "chat", [conversation((PROMPT, [1]), (ANSWER, [2, 3]))], tokenizer_sha256="ab" * 32
-    )
-    tokenizer = StandInTokenizer(pad=7)
-    tokenizer.sha256 = "cd" * 32
-    source = InOrder(SFTDataset, [prefix], tokenizer=tokenizer)
-    with pytest.raises(TokenizerError, match="made with another tokenizer: expected abab"):
-        source.dataset.sample(0)
-
-
-def test_pairs_are_opened_when_they_are_read(talks) -> None:
-    source = InOrder(SFTDataset, talks[0], sequence_length=16)
-    assert source.pairs.num_open == 0
-    source.dataset.sample(0)
-    assert source.pairs.num_open == 1
-    assert source.dataset.remote_paths == []
-    source.dataset.will_need([0])

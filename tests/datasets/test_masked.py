@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import re
 import tempfile
@@ -11,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.masked import (
     ALL_WORDS,
@@ -20,31 +18,22 @@ from tests.datasets.masked import (
     CLS,
     KINDS,
     NOTHING_IS_MASKED,
-    SENTENCES,
     SEP,
     make_config,
     make_dataset,
     sample_of,
 )
 from tests.reference import masked as reference
-from tests.support import StandInWordPieces, equal_samples, write_corpus, write_sentences
+from tests.support import StandInWordPieces, equal_samples, write_sentences
 
 import tokenloom
 from tokenloom import (
     BlendedMegatronDatasetBuilder,
-    CacheNotWrittenWarning,
     ConfigError,
-    IgnoredSettingWarning,
     IndexCacheError,
-    MegatronPretrainingSampler,
     ShortDatasetWarning,
-    ThreadLoader,
     TokenizerError,
-    build_dataloader,
 )
-
-SENTINELS = [6, 7, 8, 9]
-
 
 # --- what samples hold ------------------------------------------------------------------------------------------------
 
@@ -90,7 +79,6 @@ def options_of(drawn):
 
 
 @given(DOCUMENTS, SETTINGS, st.sampled_from(list(KINDS)), st.booleans(), st.sampled_from([None, 0, 110]))
-@settings(max_examples=150)
 def test_samples_are_what_their_twins_make(documents, drawn, kind, head, pad):
     documents.append([[106, 107], [108]])
     options = options_of(drawn) | ({"classification_head": head} if kind == "bert" else {"sequence_length_decoder": 90})
@@ -136,8 +124,7 @@ def test_types_are_those_of_the_reference(prefix, kind):
     )
 
 
-@both
-@pytest.mark.parametrize("mmap_bin_files", [True, False])
+@pytest.mark.parametrize(("kind", "mmap_bin_files"), [("bert", True), ("t5", False)])
 def test_a_sample_is_the_same_alone_in_a_batch_from_the_end_in_a_thread_and_after_a_pickle(
     corpus, kind, mmap_bin_files
 ):
@@ -165,43 +152,6 @@ def test_a_position_of_none_gives_a_sample_without_loss(corpus, kind):
     assert not batch["loss_mask"][0].any()
     assert batch["loss_mask"][1].any()
     assert not dataset[None]["loss_mask"].any()
-
-
-@both
-def test_positions_that_do_not_exist_are_index_errors(prefix, kind):
-    dataset = make_dataset(kind, prefix)
-    with pytest.raises(IndexError, match=f"sample {len(dataset)} of .* was asked for, but it has {len(dataset)}"):
-        dataset[len(dataset)]
-
-
-@both
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_data_loader_yields_batches_of_tensors(corpus, kind, num_workers):
-    dataset = make_dataset(kind, corpus, num_samples=64)
-    sampler = MegatronPretrainingSampler(32, 0, 8, data_parallel_rank=0, data_parallel_size=1)
-    for number, batch in enumerate(build_dataloader(dataset, sampler, num_workers=num_workers)):
-        expected = dataset.batch(range(8 * number, 8 * number + 8))
-        assert equal_samples({name: tensor.numpy() for name, tensor in batch.items()}, expected)
-    assert number == 3
-
-
-@both
-def test_threads_that_read_ahead_yield_the_same_batches(corpus, kind):
-    dataset = make_dataset(kind, corpus, num_samples=64)
-    sampler = MegatronPretrainingSampler(64, 0, 8, data_parallel_rank=0, data_parallel_size=1)
-    batches = list(ThreadLoader(dataset, sampler, num_threads=3))
-    assert len(batches) == 8
-    for number, batch in enumerate(batches):
-        expected = dataset.batch(range(8 * number, 8 * number + 8))
-        assert equal_samples({name: tensor.numpy() for name, tensor in batch.items()}, expected)
-
-
-@both
-def test_the_loader_of_torch_collates_single_samples(corpus, kind):
-    dataset = make_dataset(kind, corpus)
-    for batch in torch.utils.data.DataLoader(dataset, batch_size=4):
-        assert equal_samples({n: t.numpy() for n, t in batch.items()}, dataset.batch(range(len(batch["truncated"]))))
-        break
 
 
 @both
@@ -263,38 +213,6 @@ def test_a_cached_index_that_cannot_be_right_is_built_again(corpus, kind, tmp_pa
 
 
 @both
-def test_an_empty_batch_has_no_rows(corpus, kind):
-    assert {len(array) for array in make_dataset(kind, corpus).batch([]).values()} == {0}
-
-
-@both
-def test_a_cached_index_of_other_data_is_built_again(tmp_path, kind, rng, caplog):
-    cache = str(tmp_path / "cache")
-    for count in (30, 40):
-        documents = [[rng.integers(10, 100, size=6) for _ in range(int(rng.integers(1, 9)))] for _ in range(count)]
-        prefix = write_sentences(tmp_path / "corpus", documents)
-        dataset = make_dataset(kind, prefix, path_to_cache=cache, indices=range(20))
-        assert dataset.sample_index[:, 1].max() == dataset.dataset.document_indices[20]
-    assert "cached index is rebuilt" in caplog.text
-
-
-@both
-def test_deferred_loading_without_a_cache_is_an_error(corpus, kind, tmp_path):
-    dataset = make_dataset(kind, corpus, path_to_cache=str(tmp_path / "none"), defer_npy_index_mmap=True)
-    with pytest.raises(IndexCacheError, match="no file"):
-        len(dataset)
-
-
-@both
-def test_indices_stay_in_memory_where_the_default_folder_cannot_be_written(tmp_path, kind):
-    prefix = write_sentences(tmp_path / "corpus", SENTENCES)
-    (tmp_path / "corpus").write_text("in the way of the folder")
-    with pytest.warns(CacheNotWrittenWarning):
-        dataset = make_dataset(kind, prefix)
-    assert len(dataset) == 3
-
-
-@both
 def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
     dataset = make_dataset(kind, corpus)
     damaged = copy.copy(dataset)
@@ -308,18 +226,8 @@ def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
             damaged[0]
 
 
-def test_samples_do_not_depend_on_the_order_of_the_vocabulary(corpus):
-    shuffled = StandInWordPieces()
-    shuffled.inv_vocab = dict(reversed(shuffled.inv_vocab.items()))
-    first, second = (
-        make_dataset("bert", corpus, masking_probability=0.9, tokenizer=tokenizer, path_to_cache=None)
-        for tokenizer in (StandInWordPieces(), shuffled)
-    )
-    assert equal_samples(first.batch(range(20)), second.batch(range(20)))
-
-
-@pytest.mark.parametrize("vocab_size", [65_499, 65_500, 65_535, 65_536])
-@both
+@pytest.mark.parametrize("vocab_size", [65_499, 65_500, 65_536])
+@pytest.mark.parametrize("kind", ["bert"])
 def test_vocabularies_around_sixteen_bits(tmp_path, kind, vocab_size):
     dtype = tokenloom.DType.optimal_dtype(vocab_size)
     prefix = write_sentences(tmp_path / "corpus", [[[vocab_size - 1, 10]]], dtype=dtype)
@@ -331,36 +239,21 @@ def test_vocabularies_around_sixteen_bits(tmp_path, kind, vocab_size):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "role"), [("bert", "cls"), ("bert", "sep"), ("bert", "mask"), ("t5", "bos"), ("t5", "eos")]
-)
+@pytest.mark.parametrize(("kind", "role"), [("bert", "mask"), ("t5", "eos")])
 def test_a_tokenizer_without_a_token_that_is_needed(prefix, kind, role):
     with pytest.raises(ConfigError, match=f"expected a tokenizer with `{role}`, found none on StandInWordPieces"):
         make_config(kind, prefix, tokenizer=StandInWordPieces(**{role: None}))
 
 
-def test_a_tokenizer_without_a_vocabulary(prefix):
-    tokenizer = StandInWordPieces()
-    tokenizer.inv_vocab = {}
-    with pytest.raises(ConfigError, match="expected a tokenizer with `inv_vocab`, found none on StandInWordPieces"):
-        make_config("bert", prefix, tokenizer=tokenizer)
-    tokenizer.inv_vocab = {-1: "x"}
-    with pytest.raises(ConfigError, match="expected ids of at least 0 in `inv_vocab` of StandInWordPieces, found -1"):
-        make_config("bert", prefix, tokenizer=tokenizer)
-
-
-@both
+@pytest.mark.parametrize("kind", ["bert"])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"tokenizer": None}, "expected `tokenizer`, found none"),
         ({"masking_probability": None}, "expected `masking_probability`, found None"),
         ({"masking_probability": 0.0}, r"expected masking_probability in \(0, 1\), found 0.0"),
-        ({"masking_probability": 1.0}, "found 1.0"),
-        ({"masking_probability": float("nan")}, "found nan"),
         ({"short_sequence_probability": 1.1}, r"expected short_sequence_probability in \[0, 1\], found 1.1"),
         ({"masking_max_ngram": 0}, "expected masking_max_ngram of at least 1, found 0"),
-        ({"masking_do_full_word": None}, "expected `masking_do_full_word`, found None"),
         (
             {"masking_do_permutation": True, "masking_use_geometric_distribution": True},
             "`masking_use_geometric_distribution` and `masking_do_permutation` exclude each other",
@@ -380,12 +273,6 @@ def test_settings_of_one_kind_that_make_no_sense(prefix):
         with pytest.raises(ConfigError, match=f"expected sequence_length_decoder of at least 1, found {length}"):
             make_config("t5", prefix, sequence_length_decoder=length)
     assert make_config("t5", prefix).sequence_length_encoder == 12
-
-
-def test_a_setting_without_effect_is_warned_of(prefix):
-    changes = {"masking_use_geometric_distribution": True, "masking_use_longer_ngrams": True}
-    with pytest.warns(IgnoredSettingWarning, match="`masking_use_longer_ngrams` has no effect"):
-        make_config("bert", prefix, **changes)
 
 
 @both
@@ -422,24 +309,21 @@ def test_documents_must_be_consecutive_and_exist(prefix, kind):
 
 
 @both
-def test_samples_cannot_be_made_up(kind):
-    config = make_config(kind, None, blend=None, split=None)
-    with pytest.raises(ConfigError, match="expected data in `blend` or `blend_per_split`, found none"):
-        BlendedMegatronDatasetBuilder(KINDS[kind][0], [1, 1, 1], lambda: True, config).build()
+def test_a_cached_index_of_other_data_is_built_again(tmp_path, kind, rng, caplog):
+    cache = str(tmp_path / "cache")
+    for count in (30, 40):
+        documents = [[rng.integers(10, 100, size=6) for _ in range(int(rng.integers(1, 9)))] for _ in range(count)]
+        prefix = write_sentences(tmp_path / "corpus", documents)
+        dataset = make_dataset(kind, prefix, path_to_cache=cache, indices=range(20))
+        assert dataset.sample_index[:, 1].max() == dataset.dataset.document_indices[20]
+    assert "cached index is rebuilt" in caplog.text
 
 
-@both
-def test_tokens_must_be_integers(tmp_path, kind):
-    prefix = write_corpus(tmp_path / "corpus", [[1.0, 2.0]], dtype=np.float32)
-    with pytest.raises(ConfigError, match="expected tokens of an integer dtype, found float32"):
-        make_dataset(kind, prefix)
-
-
-def test_indices_under_the_default_folder_have_the_names_of_the_reference(prefix):
-    make_dataset("t5", prefix)
-    folder = f"{prefix}/cache/T5MaskedWordPieceDataset_indices"
-    assert sorted(name.split("-")[2] for name in os.listdir(folder)) == [
-        "description.txt",
-        "identity.json",
-        "sample_index.npy",
-    ]
+def test_samples_do_not_depend_on_the_order_of_the_vocabulary(corpus):
+    shuffled = StandInWordPieces()
+    shuffled.inv_vocab = dict(reversed(shuffled.inv_vocab.items()))
+    first, second = (
+        make_dataset("bert", corpus, masking_probability=0.9, tokenizer=tokenizer, path_to_cache=None)
+        for tokenizer in (StandInWordPieces(), shuffled)
+    )
+    assert equal_samples(first.batch(range(20)), second.batch(range(20)))

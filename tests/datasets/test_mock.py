@@ -9,8 +9,11 @@ import pytest
 from tests.support import StandInTokenizer, equal_samples, make_config
 
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
+from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.samplers import MegatronPretrainingSampler
 
 DATA = MockGPTLowLevelDataset(StandInTokenizer(vocab_size=100))
 
@@ -56,15 +59,51 @@ def test_nothing_is_cached_unless_a_folder_is_named(tmp_path, monkeypatch):
     assert equal_samples(cached.batch(range(200)), dataset.batch(range(200)))
 
 
-def test_made_up_data_can_be_pickled():
-    dataset = make_mock(inter_document_masking=True)
-    assert equal_samples(pickle.loads(pickle.dumps(dataset)).batch([3, 5]), dataset.batch([3, 5]))
+# --- text with images -----------------------------------------------------------------------------------------------
 
 
-def test_a_config_that_names_data_is_refused():
-    config = make_config("prefix")
+def make_settings(**changes):
+    settings = {"random_seed": 1234, "sequence_length": 16, "image_h": 4, "image_w": 6}
+    return make_config(None, kind=MultimodalDatasetConfig, **(settings | changes))
+
+
+def make_images(**changes):
+    return MockMultimodalDataset(DATA, None, np.arange(9, dtype=np.int32), 40, Split.train, make_settings(**changes))
+
+
+def test_a_sample_is_text_and_an_image():
+    dataset = make_images()
+    plain = make_config(None, random_seed=1234, sequence_length=16)
+    text = MockGPTDataset(DATA, None, np.arange(9, dtype=np.int32), 40, Split.train, plain).sample(3)
+    sample = dataset.sample(3)
+    image = sample.pop("image")
+    assert equal_samples(sample, text)
+    assert (image.shape, image.dtype, image.any()) == ((3, 4, 6), np.float32, np.False_)
+    assert list(dataset[3])[-1] == "image"
+    assert dataset[3]["image"].shape == (3, 4, 6)
+    batch = dataset.batch([3, 5])
+    assert batch["image"].shape == (2, 3, 4, 6)
+    assert equal_samples(pickle.loads(pickle.dumps(dataset)).batch([3, 5]), batch)
+    batch["image"][0] = 1  # the caller's own
+    assert not dataset.sample(3)["image"].any()
+
+
+def doubled(sample):
+    return {"image": sample["image"] + 1, "twice": sample["tokens"] * 2}
+
+
+def test_samples_are_preprocessed():
+    dataset = make_images(preprocess_func=doubled)
+    assert list(dataset[3]) == ["image", "twice"]
+    sampler = MegatronPretrainingSampler(40, 0, 4, data_parallel_rank=0, data_parallel_size=1)
+    batch = next(iter(build_dataloader(dataset, sampler)))
+    assert batch["image"].tolist() == np.ones((4, 3, 4, 6)).tolist()
+    assert batch["twice"].tolist() == (make_images().batch(range(4))["tokens"] * 2).tolist()
+
+
+@pytest.mark.parametrize("name", ["image_h", "image_w"])
+@pytest.mark.parametrize("pixels", [None, 0])
+def test_an_image_has_a_size(name, pixels):
     with pytest.raises(ConfigError) as caught:
-        MockGPTDataset(DATA, None, np.arange(5), None, Split.train, config)
-    assert str(caught.value) == (
-        "expected a config without `blend` for made-up data, found one that names data\nhint: use GPTDataset"
-    )
+        make_settings(**{name: pixels})
+    assert str(caught.value) == f"expected `{name}` of at least 1, found {pixels!r}"

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from tests.support import EOD, StandInTokenizer, make_config, make_dataset, random_documents, write_corpus
 
-from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.testing.datasets import check_dataset
 
 DOCUMENTS = [[1, 2, 3, EOD], [4, 5, EOD], [], [6, 7, 8, 10, 11, EOD]]
 
@@ -81,25 +77,6 @@ def test_a_text_that_is_too_short_is_filled_up(prefix, pad, filler):
     assert texts.batch([0])["text"].tolist() == [texts[0]["text"].tolist()]
 
 
-def test_tokens_that_are_not_mapped_are_read(prefix):
-    texts, mapped = make_texts(prefix, sequence_length=3), make_texts(prefix, sequence_length=3)
-    texts.dataset = IndexedDataset(prefix, mmap=False)
-    positions = range(len(texts))
-    assert texts.batch(positions)["text"].tolist() == mapped.batch(positions)["text"].tolist()
-
-
-def test_every_way_to_texts_gives_the_same(prefix):
-    assert "`batch` gives the samples, stacked" in check_dataset(make_texts(prefix), num_workers=0).passed
-    report = check_dataset(make_texts(prefix, return_document_ids=True), num_workers=0)
-    assert "`__getitems__` gives the samples" in report.passed
-
-
-def test_a_loader_of_torch_gives_tensors(prefix):
-    (batch,) = torch.utils.data.DataLoader(make_texts(prefix, sequence_length=3), batch_size=4)
-    assert batch["text"].shape == (4, 4)
-    assert batch["text"].dtype == torch.int64
-
-
 def test_a_query_of_a_users_own_is_asked(prefix):
     class Reversed(MultiSplitGPTDataset):
         def _query_document_sample_shuffle_indices(self, idx):
@@ -113,16 +90,6 @@ def test_a_query_of_a_users_own_is_asked(prefix):
     assert texts[0]["document_ids"].tolist() == [1, 0]
     documents, offsets = texts.documents_of([0, 0])
     assert (documents.tolist(), offsets.tolist()) == ([1, 0, 1, 0], [0, 2, 4])
-
-
-def test_an_item_of_a_users_own_is_asked(prefix):
-    class Doubled(MultiSplitGPTDataset):
-        def __getitem__(self, idx):
-            return {"text": super().__getitem__(idx)["text"] * 2}
-
-    texts = Doubled(IndexedDataset(prefix), prefix, np.arange(2), None, Split.train, make_settings(prefix))
-    for found in (texts.batch([0])["text"], texts.texts([0]), [texts.sample(0)["text"]]):
-        assert [row.tolist() for row in found] == [[2, 4, 6, 18, 8]]
 
 
 @pytest.mark.parametrize(
@@ -139,29 +106,10 @@ def test_a_split_has_the_documents_that_both_give_it(split, preprocessing, matri
     assert settings.split_matrix == matrix
 
 
-def test_the_preparing_split_is_part_of_the_key(prefix):
-    texts = make_texts(prefix, split_preprocessing=(1, 0, 0))
-    assert list(texts.unique_identifiers)[-1] == "split_preprocessing"
-    assert texts.unique_identifiers["split_preprocessing"] == "1,0,0"
-    assert texts.config.preprocessing_matrix == [(0, 1.0), None, None]
-    assert make_texts(prefix, return_document_ids=True).unique_description == texts.unique_description
-
-
-def test_blends_number_their_data_sets(tmp_path):
-    prefixes = [write_corpus(tmp_path / name, DOCUMENTS) for name in ("one", "two")]
-    settings = make_settings(blend=(prefixes, [1.0, 1.0]), split="1,0,0")
-    (blend, _, _) = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, [4, 0, 0], lambda: True, settings).build()
-    assert isinstance(blend, BlendedDataset)
-    sample = blend[1]
-    assert list(sample) == ["dataset_id", "text"]
-    assert blend.batch([1, 0])["text"][0].tolist() == sample["text"].tolist()
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"return_document_ids": None}, "expected `return_document_ids`, found None"),
-        ({"split_preprocessing": None}, "expected `split_preprocessing`, found None"),
         ({"split_preprocessing": "x"}, "split"),
         ({"blend_per_split": [None, None, ["a"]], "split": None}, "expected `split`, .*, found `blend_per_split`"),
     ],
@@ -184,3 +132,18 @@ def test_what_a_text_cannot_say_is_refused(prefix):
         make_texts(prefix, return_document_ids=True).batch([0])
     with pytest.raises(IndexError, match="was asked for"):
         texts[99]
+
+
+def test_tokens_that_are_not_mapped_are_read(prefix):
+    texts, mapped = make_texts(prefix, sequence_length=3), make_texts(prefix, sequence_length=3)
+    texts.dataset = IndexedDataset(prefix, mmap=False)
+    positions = range(len(texts))
+    assert texts.batch(positions)["text"].tolist() == mapped.batch(positions)["text"].tolist()
+
+
+def test_the_preparing_split_is_part_of_the_key(prefix):
+    texts = make_texts(prefix, split_preprocessing=(1, 0, 0))
+    assert list(texts.unique_identifiers)[-1] == "split_preprocessing"
+    assert texts.unique_identifiers["split_preprocessing"] == "1,0,0"
+    assert texts.config.preprocessing_matrix == [(0, 1.0), None, None]
+    assert make_texts(prefix, return_document_ids=True).unique_description == texts.unique_description

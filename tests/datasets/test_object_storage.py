@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import shutil
 
 import numpy as np
@@ -18,7 +16,6 @@ from tokenloom import (
     DatasetNotFoundError,
     IndexedDataset,
     ObjectStorageSettings,
-    ReplacedObjectError,
     SFTDataset,
     SFTDatasetConfig,
     VarlenDataset,
@@ -27,7 +24,6 @@ from tokenloom import (
     loader_statistics,
     verify_dataset,
 )
-from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.indexed.roles import read_roles
 
 STORAGE = ObjectStorageSettings(block_bytes=1 << 13, concurrency=8, timeout_seconds=10, deadline_seconds=60)
@@ -50,7 +46,7 @@ def build(cls, config_class, prefix: str, tmp_path, *, num_samples: int | None =
     return BlendedMegatronDatasetBuilder(cls, [num_samples, None, None], lambda: True, config).build()[0]
 
 
-@pytest.mark.parametrize(("num_workers", "context"), [(0, None), (2, "spawn")])
+@pytest.mark.parametrize(("num_workers", "context"), [(0, None), pytest.param(2, "spawn", marks=pytest.mark.slow)])
 def test_packed_batches_are_those_of_local_files(bucket, prefix, tmp_path, num_workers, context):
     url = bucket.put_pair(prefix, "data/chat")
     here = build(SFTDataset, SFTDatasetConfig, prefix, tmp_path, num_samples=40)
@@ -76,14 +72,6 @@ def test_single_conversations_are_those_of_local_files(bucket, prefix, tmp_path)
     assert there.lengths().tolist() == here.lengths().tolist()
 
 
-def test_an_ordinary_pair_in_a_bucket_is_text(bucket, prefix, tmp_path):
-    os.unlink(f"{prefix}.roles")
-    url = bucket.put_pair(prefix, "data/chat")
-    here = build(VarlenDataset, VarlenDatasetConfig, prefix, tmp_path)
-    there = pickle.loads(pickle.dumps(build(VarlenDataset, VarlenDatasetConfig, url, tmp_path)))
-    assert_same([there.sample(k) for k in range(5)], [here.sample(k) for k in range(5)])
-
-
 def test_roles_of_a_bucket_are_checked(bucket, prefix, tmp_path):
     url = bucket.put_pair(prefix, "data/chat")
     assert verify_dataset(url).ok
@@ -103,26 +91,3 @@ def test_roles_of_a_bucket_are_checked(bucket, prefix, tmp_path):
     bucket.put("data/other.roles", roles)
     with pytest.raises(DatasetFormatError, match=r"other\.roles` was written for another pair"):
         read_roles(IndexedDataset(other))
-
-
-def test_all_processes_read_the_roles_that_were_opened_first(bucket, prefix, tmp_path):
-    url = bucket.put_pair(prefix, "data/chat")
-    config = SFTDatasetConfig(**settings(url, object_storage=STORAGE))
-    data = SFTLowLevelDataset(url, config)
-    state = pickle.dumps(data)
-    assert pickle.loads(state).roles.of(3) == data.roles.of(3)
-    with open(f"{prefix}.roles", "rb") as stream:
-        bucket.put("data/chat.roles", stream.read()[:-1] + b"\x00")
-    assert pickle.loads(state).roles.of(89) == data.roles.of(89)  # out of the local copy of that version
-    assert SFTLowLevelDataset(url, config).roles.of(89)[-1][2] == PROMPT  # and now that one is gone
-    with pytest.raises(ReplacedObjectError):
-        pickle.loads(state)
-
-
-def test_indices_of_remote_conversations_go_into_the_local_folder_where_none_is_named(bucket, prefix, tmp_path):
-    url, sizes = bucket.put_pair(prefix, "data/chat"), [None, None, None]
-    kept = {"object_storage": ObjectStorageSettings(cache_path=str(tmp_path / "kept")), "sequence_length": 512}
-    config = SFTDatasetConfig(**settings(url, **kept))
-    there = BlendedMegatronDatasetBuilder(SFTDataset, sizes, lambda: True, config).build()[0]
-    assert list((tmp_path / "kept").glob(f"objects-{os.geteuid()}/indices/*-SFTDataset-train-description.txt"))
-    assert len(there) == len(build(SFTDataset, SFTDatasetConfig, prefix, tmp_path))

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import make_dataset, random_documents, write_corpus
 
@@ -67,7 +67,6 @@ def test_memory_that_a_view_or_a_tensor_refers_to_is_not_used_again():
     assert tensor.tolist() == [2, 2]
 
 
-@settings(max_examples=50, deadline=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 8, 16]), st.booleans()), max_size=40))
 def test_arrays_that_live_at_the_same_time_share_nothing(steps):
     alive: dict[int, tuple[int, np.ndarray]] = {}
@@ -81,6 +80,7 @@ def test_arrays_that_live_at_the_same_time_share_nothing(steps):
             assert (array == value).all()
 
 
+@pytest.mark.slow
 def test_no_more_than_a_few_dropped_arrays_are_kept():
     gc.collect()  # what goes meanwhile would count against what comes
     before = resident_bytes()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
@@ -29,7 +29,6 @@ from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import (
-    AmbiguousPadWarning,
     ConfigError,
     DatasetNotFoundError,
     IndexCacheError,
@@ -131,21 +130,6 @@ def test_a_prompt_longer_than_the_sample_is_reported_not_nan(tmp_path):
         make_sft(prefix, sequence_length=4, untrainable_conversations="error")
 
 
-def test_samples_without_any_conversation_to_train_are_an_error(tmp_path):
-    prefix = write_conversations(tmp_path / "chat", [conversation((PROMPT, [1, 2]))])
-    with pytest.raises(ConfigError, match="3 samples were asked for, but there is no conversation to train on"):
-        make_sft(prefix, num_samples=3, quiet=True)
-    assert len(make_sft(prefix, quiet=True)) == 0
-    assert len(make_sft(prefix, num_samples=0, quiet=True)) == 0
-
-
-def test_no_samples_can_be_asked_for(tmp_path):
-    dataset = make_sft(write_conversations(tmp_path / "chat", [FIRST, SECOND]), num_samples=0)
-    assert len(dataset) == 0
-    assert dataset.ledger().balance == (0, 0, 0, 0)
-    assert dataset.verify_indices() == []
-
-
 def test_more_samples_begin_with_the_same_ones(tmp_path, rng):
     talks = [conversation((PROMPT, [1] * int(n)), (ANSWER, [2, 9])) for n in rng.integers(1, 5, size=40)]
     prefix = write_conversations(tmp_path / "chat", talks)
@@ -230,7 +214,6 @@ def test_a_sample_that_holds_too_much_is_an_error_of_the_index(tmp_path):
     seed=st.integers(0, 2**32 - 1),
     pad=st.sampled_from([7, 9]),
 )
-@settings(max_examples=120)
 def test_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on, long, untrainable, wanted, seed, pad):
     options = {
         "sequence_length": length,
@@ -317,16 +300,6 @@ def test_a_sample_is_the_same_everywhere(corpus, tmp_path):
         assert equal_samples(threaded[position], expected[position])
 
 
-def test_arrays_are_never_shared_between_samples(corpus):
-    dataset = make_sft(corpus, sequence_length=64)
-    first = dataset.sample(0)
-    before = {name: array.copy() for name, array in first.items()}
-    for array in dataset.sample(0).values():
-        array.fill(1)
-    assert equal_samples(first, before)
-    assert equal_samples(dataset.sample(0), before)
-
-
 def test_a_position_of_none_has_no_loss(corpus):
     dataset = make_sft(corpus, sequence_length=64)
     assert dataset.sample(None)["loss_mask"].sum() == 0
@@ -364,7 +337,26 @@ def test_conversations_split_blend_and_load_like_everything_else(corpus, tmp_pat
     assert train.verify_indices() == []
 
 
-def test_the_pad_of_an_ambiguous_tokenizer_is_still_named(tmp_path):
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "multiple"),
+    [
+        ({}, 1),
+        ({"context_parallel_size": 1}, 1),
+        ({"context_parallel_size": 2}, 4),
+        ({"context_parallel_size": 2, "sequence_parallel_size": 2}, 8),
+        ({"context_parallel_size": 2, "hybrid_context_parallel": True, "data_parallel_size": 2}, 8),
+        ({"sequence_parallel_size": 4}, 4),
+    ],
+)
+def test_the_multiple_follows_from_the_parallel_sizes(changes, multiple):
+    config = SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), **changes)
+    assert config.slot_multiple == multiple
+
+
+def test_a_length_that_is_no_multiple_is_refused(tmp_path):
     prefix = write_conversations(tmp_path / "chat", [FIRST])
-    with pytest.warns(AmbiguousPadWarning, match="padding is told from data by position"):
-        make_sft(prefix, tokenizer=StandInTokenizer(pad=9))
+    with pytest.raises(ConfigError, match="multiple of 4, which context and sequence parallelism ask of every"):
+        make_sft(prefix, sequence_length=10, context_parallel_size=2)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.run.audit.ledgers import KINDS, make_kind
 
 from tokenloom.datasets.slot_counts import (
     NO_SLOTS,
@@ -103,3 +105,20 @@ def test_texts_slot_by_slot(samples, extra, are_packs, masks):
     assert found.balance == (0, 0)
     assert (found.with_loss, found.eod_masked, found.denied_slots) == (counts["loss"], counts["eod"], counts["denied"])
     assert (found.pad_id, found.no_label, found.padding) == (counts["pad"], counts["last"], counts["empty"])
+
+
+# --- beside the samples themselves ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if "sft" not in name and name != "varlen"])
+def test_counts_are_those_of_the_samples(tmp_path, rng, name):
+    dataset = make_kind(tmp_path, name).dataset()
+    positions = rng.integers(0, 377, size=40)
+    batch, found = dataset.batch(positions), dataset.slot_counts(positions)
+    for source, counts in found.items():
+        rows = batch["dataset_id"] == source
+        assert counts.samples == rows.sum()
+        assert counts.slots == batch["tokens"][rows].size
+        assert counts.with_loss == np.count_nonzero(batch["loss_mask"][rows])
+        assert counts.balance == (0, 0)
+    assert sum(counts.samples for counts in found.values()) == 40

@@ -17,7 +17,6 @@ from tokenloom.datasets.splits import Split, parse_and_normalize_split, split_in
     ("text", "shares"),
     [
         ("99,1,0", [0.99, 0.01, 0.0]),
-        ("969, 30, 1", [0.969, 0.03, 0.001]),
         ("1", [1.0, 0.0, 0.0]),
         ("0,0,5", [0.0, 0.0, 1.0]),
         ("3/1", [0.75, 0.25, 0.0]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from tests.datasets.masked import (
     ALL_WORDS,
     BOS,
@@ -17,6 +18,7 @@ from tests.support import StandInWordPieces, write_sentences
 
 from tokenloom import (
     ConfigError,
+    T5MaskedWordPieceDataset,
 )
 
 
@@ -71,3 +73,25 @@ def test_a_decoder_that_is_too_short_names_sample_and_numbers(prefix):
     (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
     with pytest.raises(ConfigError, match=f"sample {k} .*the decoder needs 13 tokens, but sequence_length_decoder is"):
         dataset[int(k)]
+
+
+# --- attention masks ------------------------------------------------------------------------------------------------
+
+
+def test_dense_attention_masks_of_t5():
+    encoder, decoder = torch.tensor([[5, 6, 0]]), torch.tensor([[4, 0]])
+    masks = T5MaskedWordPieceDataset.config_attention_mask(encoder, decoder, None, None, use_local=True)
+    assert [(~mask).int().tolist() for mask in masks] == [
+        [[[[1, 1, 0], [1, 1, 0], [0, 0, 0]]]],
+        [[[[1, 0], [0, 0]]]],
+        [[[[1, 1, 0], [0, 0, 0]]]],
+    ]
+
+
+def test_separate_attention_masks_of_t5():
+    encoder_mask, decoder_mask = torch.ones(2, 3), torch.zeros(2, 4)
+    encoder, decoder, cross = T5MaskedWordPieceDataset.config_attention_mask(
+        encoder_mask, decoder_mask, encoder_mask, decoder_mask
+    )
+    assert (encoder.shape, decoder) == ((2, 1, 1, 3), None)
+    assert [mask.shape for mask in cross] == [(2, 1, 1, 4), (2, 1, 1, 3)]

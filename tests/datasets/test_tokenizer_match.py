@@ -16,32 +16,21 @@ from tests.support import (
     make_config,
     make_dataset,
     write_corpus,
-    write_sentences,
 )
 
 from tokenloom import (
-    AccessDeniedError,
-    BERTMaskedWordPieceDataset,
-    BERTMaskedWordPieceDatasetConfig,
     BlendedMegatronDatasetBuilder,
-    DatasetFormatError,
     GPTDataset,
     IndexedDataset,
-    ObjectStorageSettings,
     SFTDataset,
     SFTDatasetConfig,
-    Split,
     T5MaskedWordPieceDataset,
     T5MaskedWordPieceDatasetConfig,
     TokenizerError,
     TokenizerMismatchWarning,
-    VarlenDataset,
-    VarlenDatasetConfig,
-    verify_dataset,
 )
-from tokenloom.indexed.manifest import file as manifest_file
 from tokenloom.indexed.manifest.contents import DocumentLedger
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest_head, write_manifest
+from tokenloom.indexed.manifest.file import manifest_path, write_manifest
 from tokenloom.indexed.tally import PairTally
 
 OTHER = "cd" * 32
@@ -89,15 +78,6 @@ def test_another_fingerprint_is_refused_with_both_named(prefix):
     )
 
 
-def test_a_fingerprint_among_the_identifiers_counts(prefix):
-    tokenizer = StandInTokenizer()
-    tokenizer.unique_identifiers["sha256"] = OTHER
-    with pytest.raises(TokenizerError, match="expected the tokenizer that made the data"):
-        make_dataset(prefix, tokenizer=tokenizer)
-    tokenizer.unique_identifiers["sha256"] = SHA256
-    make_dataset(prefix, tokenizer=tokenizer)
-
-
 @pytest.mark.parametrize("tokenizer", [StandInTokenizer(eod=8), fingerprinted(StandInTokenizer(eod=8))])
 def test_another_end_of_documents_is_refused(prefix, tokenizer):
     with pytest.raises(TokenizerError, match=r"eod 9\), found StandInTokenizer \(.*100 ids, eod 8\)"):
@@ -126,10 +106,8 @@ class Peer:
     "tokenizer",
     [
         Peer(vocab_size=100),
-        Peer(vocab_size=50_000, eod=9),
         Peer(vocab_size=None),
         Peer(vocab_size=np.int64(15), sha256=None),
-        Peer(vocab_size=100, sha256="not a fingerprint"),
         Peer(vocab_size=100, sha256=b"bytes", path=7),
     ],
     ids=lambda tokenizer: ", ".join(f"{name}={value}" for name, value in vars(tokenizer).items())[-40:],
@@ -138,29 +116,7 @@ def test_what_cannot_be_known_to_be_wrong_is_accepted(prefix, tokenizer):
     assert len(make_dataset(prefix, tokenizer=tokenizer)) == 1
 
 
-def test_data_without_an_end_of_documents_take_any(tmp_path):
-    prefix = write_recorded(tmp_path / "corpus", CORPUS, tokenizer=make_tokenizer_identity(eod=None))
-    make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer(eod=8)))
-
-
-def test_data_of_a_tokenizer_without_a_fingerprint_are_compared_by_their_ids(tmp_path):
-    unknown = make_tokenizer_identity(sha256=None)
-    prefix = write_recorded(tmp_path / "corpus", CORPUS, tokenizer=unknown)
-    make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer(), OTHER))
-    with pytest.raises(TokenizerError, match="which has no id 14"):
-        make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer(vocab_size=14), OTHER))
-
-
 # --- without a manifest -------------------------------------------------------------------------------------------
-
-
-def test_data_without_a_manifest_are_read_by_any_tokenizer(tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[1] * 10])
-    for vocab_size in (2, 65_500, 65_536, None):
-        make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer(vocab_size=vocab_size), OTHER))
-    wide = write_corpus(tmp_path / "wide", [[1] * 10], dtype=np.int32)
-    for vocab_size in (2, 200_000):
-        make_dataset(wide, tokenizer=StandInTokenizer(vocab_size=vocab_size))
 
 
 def test_ids_that_the_data_have_no_room_for_are_worth_a_warning_once(tmp_path):
@@ -211,22 +167,12 @@ PIECES = {"blend": None, "split": "1,0,0", "sequence_length": 12}
 PLAIN = {"random_seed": 1, "split": "1,0,0", "sequence_length": 8}
 CLASSES = {
     "gpt": (GPTDataset, lambda **settings: make_config(None, **{**settings, "split": "1,0,0"}), StandInTokenizer),
-    "bert": (
-        BERTMaskedWordPieceDataset,
-        lambda **settings: BERTMaskedWordPieceDatasetConfig(**MASKING, **PIECES | settings, classification_head=False),
-        StandInWordPieces,
-    ),
     "t5": (
         T5MaskedWordPieceDataset,
         lambda **settings: T5MaskedWordPieceDatasetConfig(**MASKING, **PIECES | settings, sequence_length_decoder=20),
         StandInWordPieces,
     ),
     "sft": (SFTDataset, lambda **settings: SFTDatasetConfig(**PLAIN, **settings), lambda: StandInTokenizer(pad=7)),
-    "varlen": (
-        VarlenDataset,
-        lambda **settings: VarlenDatasetConfig(**PLAIN, **settings),
-        lambda: StandInTokenizer(pad=7),
-    ),
 }
 
 
@@ -255,127 +201,3 @@ def test_every_class_refuses_and_may_be_told_not_to(tmp_path, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error", TokenizerMismatchWarning)
         assert build(SHA256) is not None
-
-
-def test_the_last_of_a_blend_is_refused_before_the_first_is_built(tmp_path):
-    prefixes = [write_recorded(tmp_path / name, CORPUS) for name in "abc"]
-    record(prefixes[2], tokenizer=make_tokenizer_identity(sha256=OTHER))
-    config = make_config(
-        None,
-        tokenizer=fingerprinted(StandInTokenizer()),
-        blend=([f"{prefix}.bin" if prefix.endswith("c") else prefix for prefix in prefixes], None),
-        split="1",
-        path_to_cache=str(tmp_path / "cache"),
-    )
-    with pytest.raises(TokenizerError, match=r"c\.bin`: expected the tokenizer that made the data"):
-        BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_manifest_of_other_data_is_refused(tmp_path, prefix):
-    other = write_recorded(tmp_path / "other", [[[1, 2]]])
-    os.replace(manifest_path(other), manifest_path(prefix))
-    with pytest.raises(DatasetFormatError, match="was written for another pair than the one that is there"):
-        make_dataset(prefix)
-
-
-def test_a_damaged_manifest_is_refused(prefix):
-    os.truncate(manifest_path(prefix), 300)
-    with pytest.raises(DatasetFormatError, match=r"corpus\.manifest\.json`: expected JSON"):
-        make_dataset(prefix)
-
-
-# --- what it costs ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-def test_a_start_opens_a_manifest_once_for_all_splits(tmp_path, monkeypatch, recorded):
-    write = write_recorded if recorded else write_sentences
-    prefixes = [write(tmp_path / name, CORPUS * 9) for name in "ab"]
-    config = make_config(
-        None, blend=(prefixes, None), split="1,1,1", path_to_cache=str(tmp_path / "cache"), sequence_length=2
-    )
-
-    def build():
-        return BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()
-
-    build()
-    opened = []
-    real_open = os.open
-    monkeypatch.setattr(os, "open", lambda path, *rest, **more: opened.append(path) or real_open(path, *rest, **more))
-    assert len(build()) == 3
-    assert [path for path in opened if str(path).endswith(".json")] == [manifest_path(prefix) for prefix in prefixes]
-
-
-# --- object storage -----------------------------------------------------------------------------------------------
-
-STORAGE = ObjectStorageSettings(timeout_seconds=10, deadline_seconds=60)
-
-
-def put_pair(bucket, prefix):
-    address = bucket.put_pair(prefix, "data/corpus")
-    if os.path.exists(manifest_path(prefix)):
-        with open(manifest_path(prefix), "rb") as stream:
-            bucket.put("data/corpus.manifest.json", stream.read())
-    return address
-
-
-def open_remote(address, tokenizer):
-    config = make_config(None, tokenizer=tokenizer, object_storage=STORAGE)
-    data = IndexedDataset(address, object_storage=STORAGE)
-    return GPTDataset(data, address, np.arange(len(data), dtype=np.int32), None, Split.train, config)
-
-
-def num_requests(bucket, work):
-    """Returns how many requests some work makes."""
-    before = bucket.proxy.counts["GET"] + bucket.proxy.counts["HEAD"]
-    work()
-    return bucket.proxy.counts["GET"] + bucket.proxy.counts["HEAD"] - before
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-def test_a_node_asks_object_storage_for_a_manifest_once(tmp_path, bucket, recorded):
-    prefix = (write_recorded if recorded else write_sentences)(tmp_path / "corpus", CORPUS)
-    address = put_pair(bucket, prefix)
-    right = fingerprinted(StandInTokenizer())
-    alone = num_requests(bucket, lambda: IndexedDataset(address, object_storage=STORAGE))
-    warm = num_requests(bucket, lambda: IndexedDataset(address, object_storage=STORAGE))
-    assert num_requests(bucket, lambda: open_remote(address, right)) == warm + (2 if recorded else 1)
-    for _ in range(2):
-        assert num_requests(bucket, lambda: open_remote(address, right)) == warm < alone
-    if recorded:
-        with pytest.raises(TokenizerError, match=r"`s3://.*/data/corpus`: expected the tokenizer that made the data"):
-            open_remote(address, fingerprinted(StandInTokenizer(), OTHER))
-
-
-def test_a_new_version_in_object_storage_has_its_own_manifest(tmp_path, bucket, prefix):
-    address = put_pair(bucket, prefix)
-    open_remote(address, fingerprinted(StandInTokenizer()))
-    longer = write_recorded(tmp_path / "longer", [*CORPUS, *CORPUS], tokenizer=make_tokenizer_identity(sha256=OTHER))
-    put_pair(bucket, longer)
-    open_remote(address, fingerprinted(StandInTokenizer(), OTHER))
-    with pytest.raises(TokenizerError):
-        open_remote(address, fingerprinted(StandInTokenizer()))
-
-
-def test_pairs_are_written_to_object_storage_with_their_manifest(bucket):
-    address = write_recorded(bucket.url("out/corpus"), CORPUS)
-    assert sorted(bucket.keys()) == [f"out/corpus.{end}" for end in ("bin", "idx", "manifest.json")]
-    assert verify_dataset(address).problems == ()
-    assert read_manifest_head(address).tokenizer == make_tokenizer_identity()
-    write_sentences(address, CORPUS)  # by a writer that has nothing to record
-    assert sorted(bucket.keys()) == [f"out/corpus.{end}" for end in ("bin", "idx")]
-
-
-def denied(*_, **__):
-    """Answers as a store does to those who may not list: what is missing is forbidden."""
-    message = "access was denied"
-    raise AccessDeniedError(message)
-
-
-def test_a_store_that_denies_what_is_missing_has_no_manifest(tmp_path, bucket, monkeypatch, caplog):
-    address = put_pair(bucket, write_sentences(tmp_path / "corpus", CORPUS))
-    monkeypatch.setattr(manifest_file, "read_start", denied)
-    with caplog.at_level("INFO"):
-        assert len(open_remote(address, fingerprinted(StandInTokenizer()))) == 1
-    assert f"no manifest of `{address}` to read: access is denied" in caplog.text

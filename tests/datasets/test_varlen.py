@@ -7,7 +7,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
@@ -22,7 +22,7 @@ from tests.datasets.conversations import (
     settings as config_settings,
 )
 from tests.reference import chat as reference
-from tests.support import StandInTokenizer, equal_samples, make_config, write_corpus
+from tests.support import StandInTokenizer, equal_samples, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.chat_config import VarlenDatasetConfig
@@ -97,7 +97,6 @@ def test_a_batch_of_arrays_is_refused(tmp_path):
     wanted=st.one_of(st.none(), st.integers(0, 20)),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=80)
 def test_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on, untrainable, wanted, seed):
     options = {
         "sequence_length": length,
@@ -186,51 +185,17 @@ def test_a_mock_sample_counts_up_to_its_end():
     assert dataset.ledger().balance == (0, 0, 0, 0)
 
 
-def test_mock_data_needs_no_path(tmp_path):
-    config = mock_config(context_parallel_size=2)
-    train, valid, test = BlendedMegatronDatasetBuilder(MockVarlenDataset, [30, 5, 5], lambda: True, config).build()
-    assert [len(train), len(valid), len(test)] == [30, 5, 5]
-    assert set(train.lengths().tolist()) <= set(range(1, 65))
-    assert (train.padded_lengths() % 4 == 0).all()
-
-
-def test_mock_lengths_can_come_from_a_file(tmp_path):
-    path = tmp_path / "lengths.csv"
-    path.write_text("length\n5\n9\n")
-    dataset = mock(num_samples=2, mock_dataset_config={"mode": "file", "path": str(path)})
-    assert sorted(dataset.lengths().tolist()) == [4, 8]
-
-
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         ({"mode": "dream"}, "expected the mode 'distribution' or 'file' of made-up data, found 'dream'"),
         ({"mode": "file", "path": "/nowhere"}, "cannot be read as a heading and one length per line"),
         ({"mode": "distribution", "type": "lognormal"}, "do not fit the mode 'distribution': .*missing"),
-        (
-            {
-                "mode": "distribution",
-                "type": "normal",
-                "min_seq_len": 1,
-                "max_seq_len": 2,
-                "mean_seq_len": 2,
-                "lognormal_sigma": 1,
-            },
-            "expected a lognormal distribution",
-        ),
     ],
 )
 def test_wrong_settings_of_made_up_data_are_named(settings, text):
     with pytest.raises(ConfigError, match=text):
         mock(mock_dataset_config=settings)
-
-
-def test_mock_data_is_refused_where_data_is_named(tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[1, 2, 9]])
-    config = make_config(prefix, sequence_length=64)
-    data = MockVarlenDataset.build_low_level_dataset(None, config)
-    with pytest.raises(ConfigError, match="expected a config without `blend` for made-up data"):
-        MockVarlenDataset(data, None, np.arange(10, dtype=np.int32), 1, Split.train, config)
 
 
 def test_varlen_data_blends(tmp_path):

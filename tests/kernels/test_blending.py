@@ -131,8 +131,9 @@ def test_threads_change_nothing_in_blends_that_use_everything_up(sizes, number, 
         assert exhaustively(sizes) == expected
 
 
-@pytest.mark.parametrize("kind", ["smooth", "skewed", "equal"])
-@pytest.mark.parametrize("number", [2, 10, 40, 100, 200, 1000])
+@pytest.mark.parametrize(
+    ("number", "kind"), [(2, "smooth"), (40, "skewed"), (40, "equal"), (200, "smooth"), (1000, "smooth")]
+)
 def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
     rng = np.random.default_rng(seed)
     weights = {"smooth": rng.dirichlet(np.ones(number)), "skewed": 10 ** rng.uniform(-9, 0, number), "equal": None}[

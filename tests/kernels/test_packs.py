@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference.level_packing import LevelPacking
 
@@ -120,7 +120,6 @@ def tasks(draw):
     )
 
 
-@settings(max_examples=300)
 @given(task=tasks())
 @example(task=([1], [0], uniform(1, 1, capacity=1, most_items=1, by_length=False)))
 def test_packs_equal_the_twin_and_keep_the_rules(task):

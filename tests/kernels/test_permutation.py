@@ -67,12 +67,6 @@ def test_golden_digests(n, expected):
     assert digest(forward(n, KEY)) == expected
 
 
-def test_golden_digest_of_a_large_permutation():
-    assert (
-        digest(forward(2**60 - 1, KEY, np.arange(10_000, dtype=np.int64) * 2**46)) == "f46ae02231d8b0bdac786496bb04a756"
-    )
-
-
 @pytest.mark.parametrize("number", [23289, 54604])  # it happens to one table of 16,000
 def test_a_draw_that_would_favour_some_partners_is_drawn_again(number):
     key = kernels.derive(KEY, Purpose.MIXING, number)
@@ -127,23 +121,16 @@ def test_places_are_found_again_around_powers_of_two(exponent, rng):
         np.testing.assert_array_equal(permutation.forward(permutation.inverse(places)), places)
 
 
-@given(n=st.integers(100, 2**60), key=KEYS, bit=st.integers(0, 127))
-def test_another_key_is_another_permutation(n, key, bit):
-    low, high = key
-    other = Key(low ^ 1 << bit, high) if bit < 64 else Key(low, high ^ 1 << bit - 64)
-    places = np.arange(100)
-    assert (forward(n, key, places) == forward(n, other, places)).sum() < 20
-
-
 def excess(found, expected):
     """Returns by how many standard deviations chi-squared exceeds what chance gives."""
     degrees = len(found) - 1
     return (((found - expected) ** 2 / expected).sum() - degrees) / np.sqrt(2 * degrees)
 
 
-PERMUTED_TO_LOOK_AT = [2, 3, 50, 1000, 1024, 1025, 1056, 4096, 10_100, 65_535, 65_536, 1_000_000, 2**40 + 1]
+PERMUTED_TO_LOOK_AT = [2, 50, 1000, 1024, 1056, 65_535, 2**40 + 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", PERMUTED_TO_LOOK_AT)
 def test_a_thing_is_anywhere_with_equal_probability(n):
     bins = min(n, 64)
@@ -155,6 +142,7 @@ def test_a_thing_is_anywhere_with_equal_probability(n):
         assert abs(excess(found, len(drawn) * sizes / n)) < 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [size for size in PERMUTED_TO_LOOK_AT if size >= 1000])
 @pytest.mark.parametrize("far", [False, True])
 def test_neighbours_are_anywhere_with_equal_probability(n, far):
@@ -200,3 +188,9 @@ def test_places_outside_are_our_own_bug(n):
             permutation.forward(integers([value]))
         with pytest.raises(IndexError, match=rf"expected things in \[0, {n}\), found {value}"):
             permutation.inverse(integers([value]))
+
+
+def test_golden_digest_of_a_large_permutation():
+    assert (
+        digest(forward(2**60 - 1, KEY, np.arange(10_000, dtype=np.int64) * 2**46)) == "f46ae02231d8b0bdac786496bb04a756"
+    )

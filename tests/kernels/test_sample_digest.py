@@ -38,14 +38,9 @@ def test_golden_values():
     assert digest([1, 2], np.array([[-1, 2**62], [-(2**63), 0]])) == GOLDEN["wide"]
 
 
-def test_keys_are_far_from_each_other_and_from_the_bounds():
-    keys = sorted(twin.KEYS)
-    assert 2**30 <= keys[0] <= keys[-1] < 2**31
-    assert all(after - before > 2**20 for before, after in itertools.pairwise(keys))
-
-
-@pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    ("values", "length"), [*(("small", length) for length in LENGTHS), *((name, 513) for name in VALUES)]
+)
 def test_like_the_twin(length, values, rng):
     tokens = rng.integers(*VALUES[values], (3, length), dtype=np.int64)
     positions = rng.integers(0, 2**50, 3)
@@ -55,7 +50,7 @@ def test_like_the_twin(length, values, rng):
         assert digest(positions, tokens.astype(np.int32)) == expected
 
 
-@pytest.mark.parametrize("dtype", ["<i8", ">i8", "<i4", ">i4", "<u2", ">u2", "<i2", "<u4", "<u8"])
+@pytest.mark.parametrize("dtype", [">i8", "<i4", "<u2", ">u2", "<u8"])
 def test_only_values_count(dtype, rng):
     tokens = rng.integers(0, 30_000, (2, 600))
     assert digest([3, 4], tokens.astype(dtype)) == digest([3, 4], tokens)
@@ -81,19 +76,6 @@ def test_tokens_that_change_places_count(rng):
     for row, (one, other) in enumerate(pairs):
         swapped[row, [one, other]] = swapped[row, [other, one]]
     assert not (kernels.digest_tokens(swapped) == kernels.digest_tokens(tokens)).any()
-
-
-def test_padding_and_lengths_count():
-    lengths = [0, 1, 2, 7, 8, 9, 16, 511, 512, 513, 1024]
-    found = [digest([0], np.zeros((1, length), np.int64)) for length in lengths]
-    assert len(set(found)) == len(lengths)
-
-
-def test_positions_count():
-    tokens = np.arange(16).reshape(2, 8)
-    sums = {digest(positions, tokens) for positions in ([0, 1], [1, 0], [0, 2], [2**40, 1], [2**62, 0])}
-    assert len(sums) == 5
-    assert digest([5], tokens[:1]) != digest([5], tokens[1:])
 
 
 @given(

@@ -117,11 +117,6 @@ def test_it_goes_on_between_steps_with_other_ranks_and_sizes(rng):
     assert list(sampler) == resumed[0]
 
 
-def test_global_batches_of_another_size_are_another_sampler_to_a_state():
-    blend = Blend(even([1, 1], 24))
-    assert BalancedSampler(blend, 24, 0, 1, 8, 0, 2).described_batch_sizes == "BatchSizeSchedule(sizes=((0, 8),))"
-
-
 def test_a_state_within_a_step_is_refused():
     sampler = BalancedSampler(Blend(even([1, 1], 24)), 24, 0, 1, 8, 0, 2)
     with pytest.raises(ConfigError, match="expected whole steps, found 2 of 4 micro-batches of the step at 8") as info:
@@ -140,15 +135,6 @@ def test_the_last_incomplete_batch_is_dealt_as_far_as_it_goes(drop_last):
     assert [len(each) for each in samplers] == [len(each) for each in dealt]
 
 
-def test_batch_sizes_may_change():
-    sizes = BatchSizeSchedule(sizes=((0, 4), (8, 8)))
-    numbers = even([1, 1], 24)
-    dealt = of_ranks(numbers, micro=1, batch=sizes, ranks=4)
-    assert [len(each) for each in dealt] == [6] * 4
-    assert [sorted(each[k][0] for each in dealt) for k in (0, 1)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert sorted(flat(flat(each[2:4]) for each in dealt)) == list(range(8, 16))
-
-
 def test_one_rank_reads_in_order_and_wrong_settings_are_told():
     numbers = even([1, 1], 12)
     assert of_ranks(numbers, micro=2, batch=4, ranks=1) == [np.arange(12).reshape(6, 2).tolist()]
@@ -156,3 +142,12 @@ def test_one_rank_reads_in_order_and_wrong_settings_are_told():
         BalancedSampler([], 12, 0, 1, 4, 0, 2)
     with pytest.raises(ConfigError, match=r"multiple of micro_batch_size \* data_parallel_size = 4, found 6 after 0"):
         BalancedSampler(Blend(numbers), 12, 0, 2, 6, 0, 2)
+
+
+def test_batch_sizes_may_change():
+    sizes = BatchSizeSchedule(sizes=((0, 4), (8, 8)))
+    numbers = even([1, 1], 24)
+    dealt = of_ranks(numbers, micro=1, batch=sizes, ranks=4)
+    assert [len(each) for each in dealt] == [6] * 4
+    assert [sorted(each[k][0] for each in dealt) for k in (0, 1)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert sorted(flat(flat(each[2:4]) for each in dealt)) == list(range(8, 16))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -50,17 +49,12 @@ def test_the_example_of_the_reference():
         ("0:768", None, ((0, 768),)),
         ("0:768 1000:1536", None, ((0, 768), (1000, 1536))),
         ("0:768,1000:1536", None, ((0, 768), (1000, 1536))),
-        ("  0:8 ,\n 1000:16\t2000:4 ", None, ((0, 8), (1000, 16), (2000, 4))),
-        ("0:1K 1000:1.5k", None, ((0, 1000), (1000, 1500))),
         (
             *("0K:8 1K:16 2m:32 3B:4 4G:5 5T:6", 1),
             ((0, 8), (1000, 16), (2 * 10**6, 32), (3 * 10**9, 4), (4 * 10**9, 5), (5 * 10**12, 6)),
         ),
-        ("0:8 1000:16", 1, ((0, 8), (1000, 16))),
-        ("0:8 1.6K:16", 100, ((0, 8), (16, 16))),
         ("0:8 199:16", 100, ((0, 8), (1, 16))),  # less than a sample is missing
         ("0:8 200:16", 100, ((0, 8), (2, 16))),
-        ("0:8 0.0000000001T:16", 10, ((0, 8), (10, 16))),
         ("0:8 9223372036854775807:1", None, ((0, 8), (2**63 - 1, 1))),
         ("0:8 200:16", np.int32(100), ((0, 8), (2, 16))),
     ],
@@ -90,16 +84,9 @@ WRITTEN = "write it as `0:768 250B:1536`: a threshold, a colon, and the samples 
         ("", "item 1 '' at column 1", "is empty", WRITTEN),
         ("0:8,,9:3", "item 2 '' at column 5", "is empty", WRITTEN),
         ("0:8 9", "item 2 '9' at column 5", "is no threshold and batch size", WRITTEN),
-        ("0:8 -9:3", "item 2 '-9:3' at column 5", "is no threshold and batch size", WRITTEN),
-        ("0:8:9", "item 1 '0:8:9' at column 1", "is no threshold and batch size", WRITTEN),
-        ("0: 8", "item 1 '0:' at column 1", "is no threshold and batch size", WRITTEN),
         ("0:nan", "item 1 '0:nan' at column 1", "is no threshold and batch size", WRITTEN),
-        ("0:1e3", "item 1 '0:1e3' at column 1", "is no threshold and batch size", WRITTEN),
-        ("0:\u0663", "item 1 '0:\u0663' at column 1", "is no threshold and batch size", WRITTEN),
         ("0:8 9:0", "item 2 '9:0' at column 5", f"has a batch size {NOT_WHOLE.format(1)}", None),
-        ("0:8 9:2.5", "item 2 '9:2.5' at column 5", f"has a batch size {NOT_WHOLE.format(1)}", None),
         ("0:8 9.5:3", "item 2 '9.5:3' at column 5", f"has a threshold {NOT_WHOLE.format(0)}", None),
-        (f"0:{2**63}", f"item 1 '0:{2**63}' at column 1", f"has a batch size {NOT_WHOLE.format(1)}", None),
         (
             *("5:8", "item 1 '5:8' at column 1", "begins at 5, not at 0"),
             "say first what holds from the beginning on, as in `0:768`",
@@ -122,45 +109,12 @@ def test_texts_that_are_none(text, item, fault, hint):
     assert caught.value.hint == hint
 
 
-def test_what_is_no_text():
-    with pytest.raises(ConfigError, match="expected a text as the schedule of batch sizes, found 768"):
-        parse(768)
-
-
-def test_a_threshold_of_less_than_a_sample_is_not_the_beginning():
-    with pytest.raises(ConfigError, match="begins at 5, not at 0"):
-        parse("5:8", sequence_length=100)
-    with pytest.raises(ConfigError, match="begins after 0 samples, and the item before it after 0"):
-        parse("0:8 99:16", sequence_length=100)
-
-
-@pytest.mark.parametrize(
-    ("length", "message"),
-    [
-        (0, "expected sequence_length of at least 1, found 0"),
-        (1.5, "expected an integer as sequence_length, found 1.5"),
-        ([], "expected at least one (position, length) in sequence_length, found none"),
-        ([(1, 5)], "expected 0 as the position of sequence_length[0], found 1"),
-        ([(0, 5), (0, 6)], "expected more than 0 as the position of sequence_length[1], found 0"),
-        ([(0, 5), (3, 0)], "expected the length of sequence_length[1] of at least 1, found 0"),
-        ([(0, 5, 6)], "expected (position, length) as sequence_length[0], found (0, 5, 6)"),
-        ([5], "expected (position, length) as sequence_length[0], found 5"),
-    ],
-)
-def test_sequence_lengths_are_checked(length, message):
-    with pytest.raises(ConfigError) as caught:
-        parse("0:8", sequence_length=length)
-    assert caught.value.message == message
-
-
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((), "expected at least one (consumed samples, batch size) in sizes, found none"),
         (((3, 8),), "expected 0 as the consumed samples of sizes[0], found 3"),
         (((0, 8), (5, 9), (4, 8)), "expected more than 5 as the consumed samples of sizes[2], found 4"),
         (((0, 0),), "expected the batch size of sizes[0] of at least 1, found 0"),
-        (((0, 8.0),), "expected an integer as the batch size of sizes[0], found 8.0"),
         (("0:8",), "expected (consumed samples, batch size) as sizes[0], found '0:8'"),
     ],
 )
@@ -168,17 +122,6 @@ def test_sizes_are_checked(sizes, message):
     with pytest.raises(ConfigError) as caught:
         BatchSizeSchedule(sizes=sizes)
     assert caught.value.message == message
-
-
-def test_a_schedule_is_a_value():
-    schedule = BatchSizeSchedule(sizes=[[0, np.int64(8)], [5, 9]])
-    assert schedule == BatchSizeSchedule(sizes=((0, 8), (5, 9))) == parse("0:8 5:9")
-    assert hash(schedule) == hash(parse("0:8 5:9"))
-    assert BatchSizeSchedule.constant(8) == parse("0:8")
-    with pytest.raises(FrozenInstanceError):
-        schedule.sizes = ()
-    with pytest.raises(ConfigError, match="expected global_batch_size of at least 1, found 0"):
-        BatchSizeSchedule.constant(0)
 
 
 @given(
@@ -220,20 +163,6 @@ def test_a_step_keeps_the_size_that_it_began_with():
     ]
 
 
-def test_runs_of_one_size():
-    schedule = BatchSizeSchedule.constant(1024)
-    assert schedule.position_of_step(10**15) == 1024 * 10**15
-    assert schedule.step_of_position(1024 * 10**15 - 1) == 10**15 - 1
-    ramp = BatchSizeRampup(start_global_batch_size=8, batch_size_increment=4, rampup_samples=0, global_batch_size=8)
-    assert (ramp.position_of_step(7), ramp.step_of_position(57), ramp.next_change(0)) == (56, 7, None)
-
-
-def test_steps_of_a_ramp():
-    ramp = BatchSizeRampup(start_global_batch_size=4, batch_size_increment=4, rampup_samples=24, global_batch_size=12)
-    assert [ramp.position_of_step(step) for step in range(7)] == [0, 4, 8, 12, 20, 28, 40]
-    assert [ramp.next_change(consumed) for consumed in (0, 11, 12, 23, 24, 100)] == [12, 12, 24, 24, None, None]
-
-
 @given(sizes=st.one_of(schedules(), ramps()), num_steps=st.integers(0, 200))
 def test_steps_follow_each_other_by_their_sizes(sizes, num_steps):
     position = 0
@@ -260,13 +189,6 @@ def test_there_and_back(sizes, step):
         assert sizes.step_of_position(position - 1) == step - 1
 
 
-def test_a_long_ramp_costs_its_changes():
-    ramp = BatchSizeRampup(
-        start_global_batch_size=32, batch_size_increment=32, rampup_samples=3 * 10**8, global_batch_size=3200
-    )
-    assert ramp.step_of_position(ramp.position_of_step(10**12)) == 10**12
-
-
 def test_a_class_of_a_users_own():
     class Doubling(BatchSizes):
         def batch_size(self, consumed_samples):
@@ -280,8 +202,8 @@ def test_a_class_of_a_users_own():
     assert sizes.num_micro_batches(48, micro_batch_size=2, data_parallel_size=2) == 2
 
 
-@pytest.mark.parametrize("sizes", [parse("0:4"), parse("0:4 9:8")])
-def test_numbers_are_checked(sizes):
+def test_numbers_are_checked():
+    sizes = parse("0:4 9:8")
     for ask, name in (
         (sizes.position_of_step, "step"),
         (sizes.step_of_position, "position"),
@@ -292,15 +214,3 @@ def test_numbers_are_checked(sizes):
             ask(-1)
         with pytest.raises(ConfigError, match=f"expected an integer as {name}, found 1.5"):
             ask(1.5)
-
-
-def test_micro_batches_make_up_a_global_batch():
-    schedule = parse("0:8 100:12")
-    assert schedule.num_micro_batches(0, micro_batch_size=2, data_parallel_size=2) == 2
-    assert schedule.num_micro_batches(100, micro_batch_size=2, data_parallel_size=2) == 3
-    with pytest.raises(ConfigError, match=r"data_parallel_size = 8, found 12 after 100 samples"):
-        schedule.num_micro_batches(100, micro_batch_size=2, data_parallel_size=4)
-    decreased = schedule.num_micro_batches(
-        100, micro_batch_size=2, data_parallel_size=4, decrease_batch_size_if_needed=True
-    )
-    assert decreased == 1

@@ -11,8 +11,7 @@ import pytest
 from tests.run.audit.ledgers import make_kind
 from tests.run.folders import HEAD, STAGE, make_run, write_pair, write_toml
 
-from tokenloom.errors import ConfigError
-from tokenloom.loading.counts import BatchCounts, SourceCounts, count_rows
+from tokenloom.loading.counts import BatchCounts, SourceCounts
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.locking import lock_run
@@ -24,27 +23,11 @@ def batch(*masks, sources=None):
     return made if sources is None else {**made, "dataset_id": np.array(sources, dtype=np.int16)}
 
 
-def test_rows_of_sources():
-    counts = BatchCounts()
-    counts.add(batch([1, 1, 0], [0, 0, 0], [1, 1, 1], sources=[2, 5, 2]))
-    counts.add(batch([1, 0], sources=[5]))
-    assert counts.by_source() == {
-        2: SourceCounts(samples=2, slots=6, with_loss=5),
-        5: SourceCounts(samples=2, slots=5, with_loss=1),
-    }
-    assert counts.by_source()[5].without_loss == 4
-
-
 def test_samples_that_fill_up_a_batch_are_not_counted():
     counts = BatchCounts()
     counts.add(batch([1, 1], [0, 0], sources=[0, 0]), [7, None])
     counts.add(batch([1, 1]), np.array([3]))
     assert counts.by_source() == {0: SourceCounts(samples=2, slots=4, with_loss=4)}
-
-
-def test_a_sample_and_masks_of_other_types():
-    rows = count_rows({"loss_mask": np.array([1, 0, 1], dtype=np.int64)})
-    assert (rows.sources.tolist(), rows.with_loss.tolist(), rows.slots) == ([0], [2], 3)
 
 
 def test_many_batches_from_several_threads_and_pickled():
@@ -93,9 +76,7 @@ def counts_of_ledger(run: Run, until: int) -> Counter:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", ["plain", "denied", "masked, denied and padding ids", "resets", "masked packs", "fim", "sft", "denied sft"]
-)
+@pytest.mark.parametrize("name", ["masked, denied and padding ids", "masked packs", "denied sft"])
 def test_all_ranks_add_up_to_the_ledger(tmp_path, rng, name):
     run = make_kind(tmp_path, name)
     first = 6 * int(rng.integers(1, 62))
@@ -134,9 +115,3 @@ def test_what_was_read_ahead_is_not_counted(tmp_path):
     for _ in range(5):
         next(batches)
     assert sum(each.samples for each in loader.counts().values()) == 20
-
-
-def test_counting_is_asked_for(tmp_path):
-    loader = ThreadLoader(make_kind(tmp_path, "plain").dataset(), MegatronPretrainingSampler(300, 0, 4, 0, 1))
-    with pytest.raises(ConfigError, match="without `count`"):
-        loader.counts()

@@ -17,11 +17,10 @@ from tokenloom import (
     GPTDatasetConfig,
     SFTDataset,
     ThreadLoader,
-    build_catalogue,
     load,
     preprocess_corpus,
 )
-from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.run.dataset import RunDataset
 from tokenloom.tokenizers.load import load_tokenizer
 
@@ -87,19 +86,6 @@ def test_several_are_a_blend(pairs, tmp_path):
         assert_same(load(data, sequence_length=8, tokenizer=TOKENIZER, num_samples=60), weighted)
 
 
-def test_a_blend_takes_further_epochs_of_what_is_short(pairs):
-    found = load({pairs[0]: 0.9, pairs[1]: 0.1}, sequence_length=8, tokenizer=TOKENIZER, num_samples=2000)
-    assert len(found) >= 2000
-    assert found[1999]["tokens"].shape == (8,)
-
-
-def test_a_catalogue_is_a_pair(pairs, tmp_path):
-    build_catalogue(pairs, tmp_path / "all")
-    found = load(tmp_path / "all", sequence_length=8, tokenizer=TOKENIZER)
-    assert isinstance(found, GPTDataset)
-    assert len(found) == len(built(([str(tmp_path / "all")], None)))
-
-
 def test_a_split_gives_three_datasets(pairs):
     for split in ("80,20", (80, 20), [0.8, 0.2, 0.0], np.array([4, 1])):
         train, valid, test = load(pairs[0], sequence_length=8, tokenizer=TOKENIZER, split=split, num_samples=100)
@@ -159,11 +145,6 @@ def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
             "did you mean `sequence_length`?",
         ),
         (
-            {"eod_mask_los": True},
-            "expected settings of `load` or `GPTDatasetConfig`, found `eod_mask_los`",
-            "did you mean `eod_mask_loss`?",
-        ),
-        (
             {"random_seed": 1},
             "expected settings of `load` or `GPTDatasetConfig`, found `random_seed`",
             "write `seed`",
@@ -193,10 +174,3 @@ def test_a_blend_by_weights_ends_where_data_would_be_read_twice(pairs):
     assert test is None
     fewer, _, _ = load(dict.fromkeys(pairs, 1), sequence_length=8, tokenizer=TOKENIZER, split="9,1", num_samples=10)
     assert len(fewer) == 10
-
-
-def test_data_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(DatasetNotFoundError, match="nowhere"):
-        load(tmp_path / "nowhere", sequence_length=8)
-    with pytest.raises(DatasetNotFoundError, match=r"no such file"):
-        load(tmp_path / "run.toml")

@@ -53,12 +53,6 @@ def test_the_order_is_the_reference_s(settings, epochs):
     assert [list(sampler), list(sampler)] == epochs
 
 
-def test_all_ranks_yield_equally_many_batches():
-    batches = of_all(10, 0, 2, 3)  # of the reference's ranks, the first yields a second batch
-    assert [len(rank) for rank in batches] == [1, 1, 1]
-    assert in_step(batches) == permutation(10, 0)[:6]
-
-
 @given(total=st.integers(1, 60), micro=SIZES, ranks=SIZES, epoch=st.integers(0, 3), data=st.data())
 def test_without_sharding_the_ranks_together_yield_one_permutation(total, micro, ranks, epoch, data):
     chunk = micro * ranks
@@ -183,6 +177,39 @@ def test_the_last_batch_ends_the_epoch():
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (20, 1, 5)
 
 
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message", "hint"),
+    [
+        (
+            (3, 0, 2, 0, 2),
+            {},
+            "expected at least 4 samples, one batch of all ranks, found 3",
+            "use smaller batches or fewer ranks",
+        ),
+        (
+            (20, 6, 2, 0, 2),
+            {},
+            "expected consumed_samples to be a multiple of micro_batch_size * data_parallel_size = 4, found 6",
+            "choose sizes whose product divides the global batch size of the run",
+        ),
+        (
+            (20, 0, 2, 0, 2),
+            {"global_batch_size": 6},
+            "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found 6",
+            "choose a micro-batch size and a number of ranks whose product divides it",
+        ),
+        ((20, 0, 2, 0, 2), {"seed": -1}, "expected seed of at least 0, found -1", None),
+    ],
+)
+def test_bad_settings_are_named(arguments, options, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        make(*arguments, **options)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
 def test_the_dataset_is_told_the_epoch():
     class Dataset:
         epochs: list[int] = []  # noqa: RUF012
@@ -200,45 +227,3 @@ def test_the_global_generator_is_left_alone():
     state = torch.random.get_rng_state()
     list(make(10, 0, 1, 0, 1, seed=3))
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-# --- settings -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message", "hint"),
-    [
-        (
-            (3, 0, 2, 0, 2),
-            {},
-            "expected at least 4 samples, one batch of all ranks, found 3",
-            "use smaller batches or fewer ranks",
-        ),
-        (
-            (20, 0, 2, 0, 2),
-            {"global_batch_size": 24},
-            "expected at least 24 samples, one batch of all ranks, found 20",
-            "use smaller batches or fewer ranks",
-        ),
-        (
-            (20, 6, 2, 0, 2),
-            {},
-            "expected consumed_samples to be a multiple of micro_batch_size * data_parallel_size = 4, found 6",
-            "choose sizes whose product divides the global batch size of the run",
-        ),
-        (
-            (20, 0, 2, 0, 2),
-            {"global_batch_size": 6},
-            "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found 6",
-            "choose a micro-batch size and a number of ranks whose product divides it",
-        ),
-        ((20, -4, 2, 0, 2), {}, "expected consumed_samples of at least 0, found -4", None),
-        ((20, 0, 2, 2, 2), {}, "expected data_parallel_rank in [0, 2), found 2", None),
-        ((20, 0, 2, 0, 2), {"seed": -1}, "expected seed of at least 0, found -1", None),
-        ((20, 0, 2, 0, 2), {"seed": 1.5}, "expected an integer as seed, found 1.5", None),
-    ],
-)
-def test_bad_settings_are_named(arguments, options, message, hint):
-    with pytest.raises(ConfigError) as caught:
-        make(*arguments, **options)
-    assert (caught.value.message, caught.value.hint) == (message, hint)

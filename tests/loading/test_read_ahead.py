@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 
 import numpy as np
@@ -12,19 +11,14 @@ from hypothesis import strategies as st
 from tests.object_store.fixtures import Bucket
 from tests.object_store.proxy import KINDS, Faults
 from tests.support import (
-    MASKING,
-    StandInWordPieces,
     assert_same,
     make_config,
     make_dataset,
     wait_until,
     write_corpus,
-    write_sentences,
 )
 
 from tokenloom import (
-    BERTMaskedWordPieceDataset,
-    BERTMaskedWordPieceDatasetConfig,
     BlendedDataset,
     BlendedMegatronDatasetBuilder,
     BlockShuffle,
@@ -36,7 +30,7 @@ from tokenloom import (
     loader_statistics,
     storage_statistics,
 )
-from tokenloom.loading.read_ahead import AnnouncedBatch, AnnouncingSampler
+from tokenloom.loading.read_ahead import AnnouncingSampler
 from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.statistics import forget_statistics
 
@@ -83,11 +77,6 @@ def test_each_batch_is_announced_once_to_its_worker_in_time(num_batches, num_wor
     assert not any(known)
 
 
-def test_announced_batches_travel_to_workers():
-    batch = pickle.loads(pickle.dumps(AnnouncedBatch([1, None], [[2, 3]])))
-    assert (list(batch), batch.upcoming) == ([1, None], [[2, 3]])
-
-
 @pytest.fixture
 def prefixes(tmp_path, rng):
     made = []
@@ -125,11 +114,9 @@ def batches_of(dataset, *, consumed: int = 0, **options):
     ("num_workers", "context", "shuffle"),
     [
         (0, None, None),
-        (0, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
-        (1, "fork", None),
         (1, "fork", BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
-        (4, "fork", None),
-        (2, "spawn", None),
+        pytest.param(4, "fork", None, marks=pytest.mark.slow),
+        pytest.param(2, "spawn", None, marks=pytest.mark.slow),
     ],
 )
 def test_batches_are_those_of_local_files_whatever_goes_wrong(
@@ -155,6 +142,7 @@ def test_batches_are_those_of_local_files_whatever_goes_wrong(
         assert fetched <= 1.13 * sum(entry.bytes_used for entry in statistics.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)])
 def test_an_endpoint_that_goes_away_and_comes_back_costs_time_alone(bucket: Bucket, prefixes, tmp_path, shuffle):
     url = bucket.put_pair(prefixes[0], "data/books")
@@ -201,14 +189,7 @@ def test_as_many_requests_of_the_first_batch_as_allowed_are_made_at_once(bucket,
     assert bucket.proxy.most_at_once == SETTINGS.concurrency
 
 
-def test_a_resumed_run_goes_on_where_it_was(bucket, prefixes, tmp_path):
-    url = bucket.put_pair(prefixes[0], "data/books")
-    dataset = build([url], tmp_path)
-    whole, _ = batches_of(dataset)
-    rest, _ = batches_of(dataset, consumed=16)
-    assert_same(rest, whole[4:])
-
-
+@pytest.mark.slow
 def test_a_loop_that_is_left_early_harms_nothing(bucket, prefixes, tmp_path):
     url = bucket.put_pair(prefixes[0], "data/books")
     here, there = build(prefixes[:1], tmp_path), build([url], tmp_path)
@@ -220,6 +201,7 @@ def test_a_loop_that_is_left_early_harms_nothing(bucket, prefixes, tmp_path):
     assert_same(found, expected)
 
 
+@pytest.mark.slow
 def test_threads_hear_of_later_batches_too(bucket, prefixes, tmp_path):
     urls = [bucket.put_pair(prefix, f"data/{number}") for number, prefix in enumerate(prefixes)]
     here, there = build(prefixes, tmp_path, num_samples=60), build(urls, tmp_path, num_samples=60)
@@ -236,55 +218,11 @@ def test_threads_hear_of_later_batches_too(bucket, prefixes, tmp_path):
         assert sum(entry.hits for entry in statistics.values()) > 0
 
 
-def test_masked_samples_are_those_of_local_files(bucket, tmp_path, rng):
-    sentences = [[rng.integers(10, 90, size=rng.integers(3, 9)) for _ in range(4)] for _ in range(12)]
-    prefix = write_sentences(tmp_path / "sentences", sentences)
-    url = bucket.put_pair(prefix, "data/sentences")
-
-    def build_bert(prefix: str):
-        config = BERTMaskedWordPieceDatasetConfig(
-            **MASKING,
-            blend=([prefix], None),
-            split="1,0,0",
-            sequence_length=24,
-            tokenizer=StandInWordPieces(),
-            classification_head=False,
-            path_to_cache=str(tmp_path / "indices"),
-            object_storage=SETTINGS,
-        )
-        builder = BlendedMegatronDatasetBuilder(BERTMaskedWordPieceDataset, [None] * 3, lambda: True, config)
-        return builder.build()[0]
-
-    expected, _ = batches_of(build_bert(prefix))
-    found, statistics = batches_of(build_bert(url))
-    assert_same(found, expected)
-    assert statistics[f"{url}.bin"].hits > 0
-
-
-def test_positions_of_none_and_reads_without_announcement(bucket, prefixes, tmp_path):
-    url = bucket.put_pair(prefixes[0], "data/books")
-    here, there = build(prefixes[:1], tmp_path), build([url], tmp_path)
-    for dataset in (here, there):
-        dataset.will_need([None, 3])
-    expected, found = here.batch([None, 3]), there.batch([None, 3])
-    assert all((expected[name] == found[name]).all() for name in expected)
-    assert (there.sample(5)["tokens"] == here.sample(5)["tokens"]).all()
-    assert storage_statistics()[f"{url}.bin"].bytes_used > 0
-
-
 def test_indices_of_remote_data_without_a_folder_are_kept_on_the_node(bucket, prefixes, tmp_path):
     url = bucket.put_pair(prefixes[0], "data/books")
     dataset = make_dataset(url, object_storage_cache_path=str(tmp_path / "mine"), object_storage=SETTINGS)
     assert len(list((tmp_path / "mine").glob("objects-*/indices/*-description.txt"))) == 1
     assert dataset.sample(3)["tokens"].tolist() == make_dataset(prefixes[0]).sample(3)["tokens"].tolist()
-
-
-def test_the_cache_folder_of_a_configuration_is_used(bucket, prefixes, tmp_path):
-    url = bucket.put_pair(prefixes[0], "data/books")
-    dataset = build([url], tmp_path, object_storage_cache_path=str(tmp_path / "mine"))
-    assert isinstance(dataset, GPTDataset)
-    paths = (tmp_path / "mine").glob("objects-*/copies/*")  # one of them says that there is no manifest, by being empty
-    assert [path.read_bytes()[:7] for path in paths if path.stat().st_size and path.suffix != ".crc32"] == [b"MMIDIDX"]
 
 
 def test_blends_announce_to_their_remote_members_only(bucket, prefixes, tmp_path):

@@ -8,15 +8,16 @@ import json
 import numpy as np
 import pytest
 from tests.loading.fake_run import FakeRun
-from tests.loading.reading import Lying, dataset_of, loader_of, megatron_dataset_of, write_run
+from tests.loading.reading import Lying, conversations_of, dataset_of, loader_of, megatron_dataset_of, write_run
 from tests.support import StandInTokenizer, make_dataset
 
-from tokenloom import MegatronFullValidationSampler, MegatronPretrainingSampler, build_dataloader
+from tokenloom import MegatronPretrainingSampler, build_dataloader
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest
 from tokenloom.loading.read_batches import DigestedBatches
-from tokenloom.loading.replay import digest_of_positions
+from tokenloom.loading.replay import digest_of_positions, digests_of_batches
 from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.run import Run
 
 
 @pytest.fixture
@@ -68,42 +69,6 @@ def test_ranks_and_batches_do_not_count(run):
         assert sum((loader.digest for loader in loaders), ReadingDigest()) == expected
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"tokenizer": StandInTokenizer(pad=3)},
-        {"mmap_bin_files": False},
-        {"reset_attention_mask": True, "eod_mask_loss": True},
-        {"inter_document_masking": True},
-        {"window_policy": "best_fit"},
-    ],
-)
-def test_samples_of_all_settings(prefix, settings, tmp_path):
-    dataset = make_dataset(prefix, in_memory=True, num_samples=20, **settings)
-    loader = ThreadLoader(dataset, MegatronPretrainingSampler(20, 0, 5, 0, 1))
-    list(loader)
-    assert loader.digest == of(dataset, *range(20))
-
-
-def test_denied_samples(tmp_path):
-    (tmp_path / "denied.txt").write_text("web:3\nweb:4\nweb:60\n")
-    write_run(tmp_path)
-    plain = dataset_of(tmp_path)
-    dataset = dataset_of(tmp_path, tail='[[denied]]\ndocuments = "denied.txt"\nfrom = 10\n')
-    loader = loader_of(dataset)
-    take(loader, 50)
-    assert loader.digest == of(dataset, *range(200))
-    assert loader.digest != of(plain, *range(200))
-
-
-def test_the_order_of_the_reference(tmp_path):
-    dataset = megatron_dataset_of(tmp_path)
-    loader = loader_of(dataset)
-    take(loader, 50)
-    assert loader.digest == of(dataset, *range(200)) == digest_of_positions(dataset, range(200), num_threads=2)
-
-
 def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
     lying = Lying(run, 6)
     loader = loader_of(lying)
@@ -114,28 +79,10 @@ def test_a_dataset_that_changes_its_batches_is_read_as_it_is(run):
     assert loader.digest == digest_of_positions(lying, range(8))
 
 
-def test_positions_without_loss_do_not_count(prefix):
-    dataset = make_dataset(prefix, in_memory=True, num_samples=10)
-    loader = ThreadLoader(dataset, MegatronFullValidationSampler(9, 1, 2))
-    list(loader)
-    assert loader.digest == of(dataset, 1, 3, 5, 7)
-
-
 def test_samples_without_tokens_have_no_digest():
     loader = loader_of(FakeRun(100))
     take(loader, 2)
     with pytest.raises(ConfigError, match=r"batches with `tokens` \[samples, tokens\] at positions of 64 bits"):
-        _ = loader.digest
-
-
-def test_positions_that_are_no_integers_have_no_digest():
-    class ByName:
-        def __getitem__(self, name):
-            return {"tokens": np.arange(4) + len(name)}
-
-    loader = ThreadLoader(ByName(), [["a", "bc"], ["def"]])
-    assert [len(batch["tokens"]) for batch in loader] == [2, 1]
-    with pytest.raises(ConfigError, match="at positions of 64 bits for a digest, found others in those of ByName"):
         _ = loader.digest
 
 
@@ -220,3 +167,72 @@ def test_batches_of_any_loader_can_be_kept(run):
     found = list(itertools.islice(kept, 6))
     assert found[0]["tokens"].shape == (4, 16)
     assert kept.read.total == of(run, *range(24))
+
+
+# --- positions that are read again ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [dataset_of, megatron_dataset_of])
+def test_positions_in_any_order_by_any_number_of_threads(make, tmp_path, rng):
+    dataset = make(tmp_path)
+    positions = rng.permutation(300)[:100].tolist()
+    expected = of(dataset, *positions)
+    assert digest_of_positions(dataset, positions) == expected
+    assert digest_of_positions(dataset, np.array(positions), num_threads=3) == expected
+    assert digest_of_positions(dataset, range(0)) == ReadingDigest()
+
+
+@pytest.mark.parametrize("kind", ["sft", "varlen"])
+def test_conversations(kind, tmp_path):
+    dataset = conversations_of(tmp_path, kind)
+    expected = ReadingDigest()
+    for position in range(20):
+        expected.add([position], [dataset[position]["tokens"]])
+    assert digest_of_positions(dataset, range(20)) == expected
+    sampler = MegatronPretrainingSampler(40, 0, 4, 0, 1)
+    kept = DigestedBatches(build_dataloader(dataset, sampler), dataset, sampler)
+    assert len(list(itertools.islice(kept, 5))) == 5
+    assert kept.read.total == expected
+
+
+def test_batches_each_for_itself(tmp_path):
+    dataset = dataset_of(tmp_path)
+    found = digests_of_batches(dataset, [[3, 4], [5], [], [6, None, 9]], num_threads=2)
+    sums = [of(dataset, *positions) for positions in ([3, 4], [5], [], [6, 9])]
+    assert found.tolist() == [[each.low, each.high] for each in sums]
+    assert digests_of_batches(dataset, []).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"tokenizer": StandInTokenizer(pad=3)},
+        {"mmap_bin_files": False},
+        {"reset_attention_mask": True, "eod_mask_loss": True},
+        {"inter_document_masking": True},
+        {"window_policy": "best_fit"},
+    ],
+)
+def test_samples_of_all_settings(prefix, settings, tmp_path):
+    dataset = make_dataset(prefix, in_memory=True, num_samples=20, **settings)
+    loader = ThreadLoader(dataset, MegatronPretrainingSampler(20, 0, 5, 0, 1))
+    list(loader)
+    assert loader.digest == of(dataset, *range(20))
+
+
+def test_denied_samples(tmp_path):
+    (tmp_path / "denied.txt").write_text("web:3\nweb:4\nweb:60\n")
+    write_run(tmp_path)
+    plain = dataset_of(tmp_path)
+    dataset = dataset_of(tmp_path, tail='[[denied]]\ndocuments = "denied.txt"\nfrom = 10\n')
+    loader = loader_of(dataset)
+    take(loader, 50)
+    assert loader.digest == of(dataset, *range(200))
+    assert loader.digest != of(plain, *range(200))
+
+
+def test_stages_of_different_lengths(tmp_path):
+    path = write_run(tmp_path, tail="[[stages]]\nsequence_length = 8\nsamples = 40\nweights = { web = 1 }\n")
+    dataset = Run.open(path).dataset()
+    assert digest_of_positions(dataset, range(280, 340)) == of(dataset, *range(280, 340))

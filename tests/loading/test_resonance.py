@@ -12,7 +12,7 @@ from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, MegatronPretrai
 from tokenloom.errors import ResonanceWarning
 from tokenloom.kernels import build_blending_indices
 from tokenloom.loading.loader import build_dataloader
-from tokenloom.loading.resonance import find_resonance, resonance_of_weights
+from tokenloom.loading.resonance import resonance_of_weights
 from tokenloom.samplers import BalancedSampler
 
 pytest.importorskip("torch")
@@ -27,13 +27,10 @@ def found(weights, micro, ranks, **more):
     ("weights", "micro", "ranks", "numbers"),
     [
         ([1, 1], 1, 2, (0.5, 0.0, 1.0)),
-        ([1, 1], 1, 8, (0.5, 0.0, 1.0)),
         ([1, 1, 1, 1], 2, 6, (0.25, 0.0, 0.5)),
         ([0.5, 0.25, 0.25], 1, 4, (0.25, 0.0, 1.0)),
         ([1, 1], 2, 2, None),
         ([1, 1], 1, 3, None),
-        ([1, 1], 1, 1, None),
-        ([0.7, 0.3], 4, 64, None),
         ([0.6180339, 0.3819661], 1, 8, None),
     ],
 )
@@ -63,12 +60,6 @@ def test_the_numbers_are_those_of_the_sampler(rng):
             sampler = MegatronPretrainingSampler(num_samples, 0, micro, rank, ranks)
             mine = numbers[np.concatenate([np.array(batch) for batch in sampler])]
             assert np.mean(mine == resonance.dataset) == pytest.approx(expected)
-
-
-def test_an_order_at_random_and_a_few_positions_do_not_resonate(rng):
-    numbers = rng.integers(0, 3, size=50_000)
-    assert find_resonance(numbers, micro_batch_size=1, data_parallel_size=16, names=list("abc")) is None
-    assert find_resonance(np.arange(3) % 2, micro_batch_size=1, data_parallel_size=2, names=list("ab")) is None
 
 
 @pytest.fixture

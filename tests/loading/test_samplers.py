@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import flat, make_dataset, write_corpus
+from tests.support import flat, make_dataset
 
-from tokenloom.errors import ConfigError
-from tokenloom.loading.loader import build_dataloader
+from tokenloom import ConfigError, ThreadLoader
+from tokenloom.distributed.ranks import Ranks
+from tokenloom.loading import dealing
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
     MegatronFullValidationSampler,
@@ -54,12 +51,6 @@ def test_the_last_incomplete_chunk_is_left_out_unless_wanted():
     assert [batches(9, 0, 2, rank, 2) for rank in range(2)] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
     assert [batches(9, 0, 2, rank, 2, drop_last=False)[2:] for rank in range(2)] == [[[8]], [[]]]
     assert [batches(11, 0, 2, rank, 2, drop_last=False)[2:] for rank in range(2)] == [[[8, 9]], [[10]]]
-
-
-def test_iterating_again_begins_at_the_same_place():
-    sampler = MegatronPretrainingSampler(10, 2, 2, 0, 2)
-    assert list(sampler) == list(sampler) == [[2, 3], [6, 7]]
-    assert len(sampler) == 2
 
 
 @given(
@@ -131,12 +122,11 @@ def test_resuming_between_global_batches_with_other_sizes(total, legs):
     assert seen == list(range(len(seen)))
 
 
-@pytest.mark.parametrize("size", [6, 2])
-def test_micro_batches_must_make_up_the_global_batch(size):
+def test_micro_batches_must_make_up_the_global_batch():
     with pytest.raises(ConfigError) as caught:
-        HybridCPMegatronPretrainingSampler(20, 0, 2, size, 0, 2)
+        HybridCPMegatronPretrainingSampler(20, 0, 2, 6, 0, 2)
     assert caught.value.message == (
-        f"expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found {size}"
+        "expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = 4, found 6"
     )
     assert caught.value.hint == "choose a micro-batch size and a number of ranks whose product divides it"
 
@@ -168,17 +158,6 @@ def test_each_sample_is_validated_once(total, ranks):
     unpadded = [flat(sampler) for sampler in samplers]
     assert sorted(flat(unpadded)) == list(range(total))
     assert [len(sampler) for sampler in samplers] == [len(rank) for rank in unpadded]
-
-
-def test_a_loader_gives_no_loss_for_what_is_filled_up(tmp_path):
-    pytest.importorskip("torch")
-    dataset = make_dataset(write_corpus(tmp_path / "corpus", [[1, 2, 3]] * 5), in_memory=True)
-    assert len(dataset) == 3
-    masks = [
-        [float(batch["loss_mask"].sum()) for batch in build_dataloader(dataset, sampler)]
-        for sampler in (MegatronFullValidationSampler(3, rank, 2) for rank in range(2))
-    ]
-    assert masks == [[4.0, 4.0], [4.0, 0.0]]
 
 
 # --- positions ----------------------------------------------------------------------------------------------------
@@ -270,18 +249,13 @@ GOOD = {
     ("changes", "message", "hint"),
     [
         ({"total_samples": 0}, "expected total_samples of at least 1, found 0", "the dataset is empty"),
-        ({"total_samples": None}, "expected an integer as total_samples, found None", None),
-        ({"consumed_samples": -1}, "expected consumed_samples of at least 0, found -1", None),
         (
             {"consumed_samples": 10},
             "expected consumed_samples in [0, 10), found 10",
             "no samples are left: build the dataset for a longer run",
         ),
-        ({"micro_batch_size": 0}, "expected micro_batch_size of at least 1, found 0", None),
         ({"micro_batch_size": 2.0}, "expected an integer as micro_batch_size, found 2.0", None),
         ({"data_parallel_rank": 2}, "expected data_parallel_rank in [0, 2), found 2", None),
-        ({"data_parallel_rank": -1}, "expected data_parallel_rank of at least 0, found -1", None),
-        ({"data_parallel_size": 0}, "expected data_parallel_size of at least 1, found 0", None),
     ],
 )
 def test_bad_settings_are_named(changes, message, hint):
@@ -290,25 +264,74 @@ def test_bad_settings_are_named(changes, message, hint):
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
-def test_full_validation_checks_its_settings():
-    with pytest.raises(ConfigError, match=r"expected data_parallel_rank in \[0, 2\), found 5"):
-        MegatronFullValidationSampler(3, 5, 2)
-    with pytest.raises(ConfigError, match="expected total_samples of at least 1, found 0"):
-        MegatronFullValidationSampler(0, 0, 2)
+# --- batches without a sampler --------------------------------------------------------------------------------------
 
 
-def test_numpy_integers_are_integers():
-    sampler = MegatronPretrainingSampler(np.int64(5), np.int32(1), np.int64(2), 0, 1)
-    assert list(sampler) == [[1, 2], [3, 4]]
-    assert {type(position) for batch in sampler for position in batch} == {int}
+def positions(dataset, **settings):
+    return list(dealing.batches_of(dataset, None, **{**NOTHING, **settings}))
 
 
-def test_samplers_need_no_torch():
-    code = (
-        "import sys, tokenloom\n"
-        "from tokenloom.loading import rampup, random_sampler\n"
-        "tokenloom.MegatronPretrainingRandomSampler(None, 8, 0, 2, 0, 2, False)\n"
-        "print(list(tokenloom.HybridCPMegatronPretrainingSampler(8, 0, 1, 4, 0, 2)), 'torch' in sys.modules)\n"
+NOTHING = {"batch_size": None, "data_parallel_rank": None, "data_parallel_size": None}
+
+
+def test_positions_come_in_order(prefix):
+    dataset = make_dataset(prefix, num_samples=40)
+    assert positions(range(10), batch_size=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert positions(range(10), batch_size=2, data_parallel_rank=1, data_parallel_size=2) == [[2, 3], [6, 7]]
+    loader = ThreadLoader(dataset, batch_size=8)
+    assert [batch["tokens"].shape for batch in loader] == [(8, 4)] * (len(dataset) // 8)
+
+
+def test_ranks_must_be_said_where_there_are_several(monkeypatch):
+    monkeypatch.setattr(dealing, "current_ranks", lambda: Ranks(rank=1, world_size=4, host="here"))
+    with pytest.raises(ConfigError) as caught:
+        positions(range(10), batch_size=2)
+    assert caught.value.message == (
+        "expected `data_parallel_rank` and `data_parallel_size` beside `batch_size`, found neither, and 4 ranks of "
+        "`torch.distributed`, all of which would read the same samples"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[[0, 2], [4, 6]] False\n"
+    assert positions(range(10), batch_size=2, data_parallel_rank=1, data_parallel_size=4) == [[2, 3]]
+    monkeypatch.setattr(dealing, "current_ranks", lambda: Ranks(rank=0, world_size=1, host="here"))
+    assert len(positions(range(10), batch_size=2)) == 5
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sampler", "settings", "message"),
+    [
+        ("corpus", None, {}, "expected a dataset, found the text 'corpus'\nhint: open it with `tokenloom.load`"),
+        (None, None, {}, "expected a dataset, found None\nhint: what is built is None for a split without data, and"),
+        (
+            7,
+            None,
+            {},
+            "expected a dataset, which has `__getitem__`, found int\nhint: make one with",
+        ),
+        (range(9), None, {}, "expected `batch_size` or a sampler, found neither\nhint: such as `batch_size=8`"),
+        (
+            range(9),
+            8,
+            {},
+            "expected a sampler, which yields the positions of one batch after the other, found 8\nhint:",
+        ),
+        (range(9), [[1]], {"batch_size": 8}, "a sampler and `batch_size` exclude each other, found both\nhint: the"),
+        (range(9), None, {"batch_size": 10}, "expected at least one batch of 10 samples, found 9 samples\nhint: use"),
+        (
+            range(9),
+            None,
+            {"batch_size": 3, "data_parallel_rank": 0},
+            "expected `data_parallel_rank` and `data_parallel_size`, found no `data_parallel_size`",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(dataset, sampler, settings, message):
+    with pytest.raises(ConfigError) as caught:
+        dealing.batches_of(dataset, sampler, **{**NOTHING, **settings})
+    assert str(caught.value).startswith(message)
+
+
+def test_a_sampler_of_single_positions_is_refused(prefix):
+    dataset = make_dataset(prefix, num_samples=40)
+    with pytest.raises(
+        ConfigError, match=r"expected a list of positions from the sampler, found 0\nhint: a sampler of"
+    ):
+        next(iter(ThreadLoader(dataset, range(4))))

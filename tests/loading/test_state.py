@@ -69,39 +69,20 @@ def test_the_dataset_refuses_states_that_are_not_its_own(dataset, message):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ([], "expected a mapping as the state of a loader, found '[]'"),
         (None, "expected a mapping as the state of a loader, found 'None'"),
         ({}, "expected the state of a loader over a run, version 2, found version None"),
         (changed(version=3), "expected the state of a loader over a run, version 2, found version 3"),
-        (changed(version="2"), "expected the state of a loader over a run, version 2, found version '2'"),
-        (changed(version=2.0), "expected the state of a loader over a run, version 2, found version 2.0"),
-        (without("run"), "expected `run` in the state of a loader over a run, found 'version', 'position', 'digest'"),
-        (
-            without("position"),
-            "expected `position` in the state of a loader over a run, found 'version', 'run', 'digest'",
-        ),
         (
             without("digest"),
             "expected `digest` in the state of a loader over a run, found 'version', 'run', 'position'",
         ),
-        (changed(run=3), "expected a text as `run` of the state of a loader over a run, found 3"),
         (changed(digest=None), "expected a text as `digest` of the state of a loader over a run, found None"),
         (changed(position=-1), "expected `position` of the state of a loader of at least 0, found -1"),
-        (changed(position="40"), "expected an integer as `position` of the state of a loader, found '40'"),
-        (changed(position=True), "expected an integer as `position` of the state of a loader, found True"),
         (changed(position=40.0), "expected an integer as `position` of the state of a loader, found 40.0"),
     ],
 )
 def test_what_is_no_state_is_refused_by_name(state, message):
     assert refusal(consumed_of_state, RUN, state)[0] == message
-
-
-def test_a_state_without_a_digest_is_refused_with_the_remedy():
-    state = {"version": 1, "num_yielded": 3, "sampler": {"class": "MegatronPretrainingSampler"}}
-    assert refusal(consumed_of_state, RUN, state) == (
-        "expected the state of a loader over a run, version 2, found version 1",
-        "that state is of a dataset that is no run; to go on in a run, give the sampler consumed samples",
-    )
 
 
 def test_a_dataset_that_is_no_run_has_no_such_state(prefix):
@@ -138,29 +119,6 @@ class Backwards(MegatronPretrainingSampler):
         return reversed(list(super().__iter__()))
 
 
-class Own:
-    """A sampler of a user's, of batches of one."""
-
-    def __init__(self):
-        self.first = 0
-
-    def __iter__(self):
-        return ([position] for position in range(self.first, 100))
-
-    def position_after(self, num_batches):
-        return self.first + num_batches
-
-    def begin_at(self, position):
-        self.first = position
-
-
-def test_samplers_in_order_are_taken():
-    sampler = MegatronPretrainingSampler(100, 0, 5, 0, 2)
-    assert in_order(sampler, RUN) is sampler
-    own = Own()
-    assert in_order(own, RUN) is own
-
-
 @pytest.mark.parametrize(
     ("sampler", "name"),
     [
@@ -183,6 +141,29 @@ def test_a_class_that_changes_the_order_is_refused():
         "found `Backwards.__iter__`, which `position_after` does not know",
         "override `position_after` and `begin_at` too",
     )
+
+
+class Own:
+    """A sampler of a user's, of batches of one."""
+
+    def __init__(self):
+        self.first = 0
+
+    def __iter__(self):
+        return ([position] for position in range(self.first, 100))
+
+    def position_after(self, num_batches):
+        return self.first + num_batches
+
+    def begin_at(self, position):
+        self.first = position
+
+
+def test_samplers_in_order_are_taken():
+    sampler = MegatronPretrainingSampler(100, 0, 5, 0, 2)
+    assert in_order(sampler, RUN) is sampler
+    own = Own()
+    assert in_order(own, RUN) is own
 
 
 def test_a_dataset_that_was_built_for_a_run_leaves_questions_to_what_knows_its_order():

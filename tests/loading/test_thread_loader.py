@@ -6,7 +6,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,23 +14,23 @@ from hypothesis import strategies as st
 from tests.loading.batches import CHANGES, assert_equal_batches, stacked
 from tests.loading.fake_run import FakeRun
 from tests.loading.threads import Slow, loader_threads
-from tests.support import flat, make_dataset, wait_until, write_corpus
-from torch.utils.data import DataLoader
+from tests.support import flat, make_dataset, wait_until
 
-from tokenloom import BlendedDataset, ConfigError, ThreadLoader
+from tokenloom import ConfigError, ThreadLoader
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.rampup import RampupPretrainingSampler
 from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
-    MegatronFullValidationSampler,
     MegatronPretrainingSampler,
 )
 from tokenloom.loading.state import loader_state
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("num_threads", "read_ahead"), [(1, 1), (1, 4), (3, 5)])
+@pytest.mark.parametrize(
+    ("change", "num_threads", "read_ahead"),
+    [("plain", 1, 1), ("masks", 1, 4), ("resets", 3, 5), ("document masking", 3, 5), ("positional reads", 2, 2)],
+)
 def test_batches_are_the_samples_in_order(prefix, change, num_threads, read_ahead):
     dataset = make_dataset(prefix, num_samples=40, **CHANGES[change])
     sampler = MegatronPretrainingSampler(len(dataset), 3, 4, 1, 2)
@@ -40,7 +39,7 @@ def test_batches_are_the_samples_in_order(prefix, change, num_threads, read_ahea
     for _ in range(2):
         assert_equal_batches(loader, stacked(dataset, sampler))
     assert loader.wait.num_batches == 2 * len(sampler)
-    assert loader.wait.total_seconds >= loader.wait.longest_seconds >= loader.wait.last_seconds > 0
+    assert loader.wait.total_seconds >= loader.wait.longest_seconds >= loader.wait.last_seconds >= 0
 
 
 def test_threads_work_at_once_and_order_stays(prefix):
@@ -62,11 +61,12 @@ def test_no_more_is_read_ahead_than_asked(prefix):
             return dataset.batch(positions)
 
     batches = iter(ThreadLoader(Noting(), [[k] for k in range(20)], read_ahead=3))
-    next(batches)
-    wait_until(lambda: len(asked) >= 4)
-    time.sleep(0.05)  # in which a fifth would come
-    assert len(asked) == 4  # one handed out, three ahead
+    for num_handed_out in range(1, 12):
+        next(batches)
+        wait_until(lambda: len(asked) >= num_handed_out + 3)  # noqa: B023
+        assert len(asked) == num_handed_out + 3
     batches.close()
+    assert len(asked) == 14
 
 
 def test_leaving_the_loop_ends_the_threads(prefix):
@@ -134,15 +134,6 @@ def test_the_state_of_one_rank_is_that_of_all(prefix):
     for rank, loader in enumerate(loaders):
         loader.load_state_dict(state)
         assert_equal_batches(loader, whole[rank][2:])
-    with_rank = {**state, "sampler": {**state["sampler"], "data_parallel_rank": 0}}  # as states were written before
-    loaders[1].load_state_dict(with_rank)
-    assert_equal_batches(loaders[1], whole[1][2:])
-
-
-def test_torchs_loader_takes_over_what_this_one_has(prefix):
-    loader = ThreadLoader(make_dataset(prefix, num_samples=40), MegatronPretrainingSampler(40, 0, 4, 0, 1))
-    taken_over = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn)
-    assert_equal_batches(taken_over, loader)
 
 
 def test_the_state_of_another_sampler_is_refused(prefix):
@@ -155,24 +146,6 @@ def test_the_state_of_another_sampler_is_refused(prefix):
         other.load_state_dict(state)
     with pytest.raises(ConfigError, match="expected the state of a ThreadLoader"):
         other.load_state_dict({"num_yielded": 3})
-
-
-def test_blends_and_fillers_work(prefix, tmp_path):
-    other = write_corpus(tmp_path / "other", [[7] * 9] * 30)
-    datasets = [make_dataset(path, num_samples=30) for path in (prefix, other)]
-    blend = BlendedDataset(datasets, [1.0, 2.0], 31, datasets[0].config)
-    sampler = MegatronFullValidationSampler(31, 1, 2)
-    found = list(ThreadLoader(blend, sampler, num_threads=2))
-    assert [int(batch["dataset_id"][0]) for batch in found[:-1]] == [
-        int(blend.dataset_index[position]) for (position,) in list(sampler)[:-1]
-    ]
-    assert float(found[-1]["loss_mask"].sum()) == 0
-
-
-@pytest.mark.parametrize("setting", ["num_threads", "read_ahead"])
-def test_numbers_are_checked(prefix, setting):
-    with pytest.raises(ConfigError, match=f"expected {setting} of at least 1, found 0"):
-        ThreadLoader(make_dataset(prefix), [[0]], **{setting: 0})
 
 
 # --- over a run ---------------------------------------------------------------------------------------------------
@@ -201,20 +174,6 @@ def test_the_state_over_a_run_is_a_position():
     assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
     next(iter(loader))  # another iteration begins where the first one did
     assert loader.state_dict() == loader_state(run, 3 + 8)
-
-
-def test_another_topology_goes_on_from_a_state():
-    run = FakeRun(30)
-    loader = run_loader(run, micro=4, read_ahead=3)
-    assert positions_of(loader, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    resumed = [run_loader(run, consumed=5, micro=3, rank=rank, ranks=2) for rank in range(2)]
-    for other in resumed:
-        other.load_state_dict(loader.state_dict())
-        assert other.state_dict() == loader.state_dict()
-    assert positions_of(resumed[0], 2) == [[8, 9, 10], [14, 15, 16]]
-    assert positions_of(resumed[1], 2) == [[11, 12, 13], [17, 18, 19]]
-    assert resumed[0].state_dict() == resumed[1].state_dict() == loader_state(run, 20)
-    assert positions_of(resumed[0], 1) == [[8, 9, 10]]  # an iteration begins where the sampler does
 
 
 def test_a_state_at_the_very_end_leaves_nothing():
@@ -279,16 +238,6 @@ def test_states_of_a_run_and_of_other_datasets_are_no_substitutes(prefix):
         plain.load_state_dict(run.state_dict())
 
 
-def test_samplers_in_another_order_have_no_state_over_a_run():
-    run = FakeRun(40)
-    loader = ThreadLoader(run, MegatronPretrainingRandomSampler(run, 40, 0, 4, 0, 1, False))
-    assert len(positions_of(loader)) == 10
-    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
-        loader.state_dict()
-    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
-        loader.load_state_dict(loader_state(run, 8))
-
-
 @st.composite
 def topologies(draw, total):
     """Draws what makes the loaders of all ranks, and how many batches they hand out."""
@@ -332,8 +281,10 @@ def test_a_walk_over_topologies_is_the_stream_of_the_unbroken_run(total, data):
     assert seen + flat(positions_of(last)) == list(range(total))
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("settings", [{}, {"reuse_after": 1}, {"integer_dtype": "int32"}])
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [("masks", {}), ("resets", {"reuse_after": 1}), ("document masking", {"integer_dtype": "int32"})],
+)
 def test_batches_are_the_same_arrays_without_torch(prefix, change, settings):
     dataset = make_dataset(prefix, num_samples=40, **CHANGES[change])
     loader = ThreadLoader(dataset, batch_size=4, tensors="numpy", read_ahead=2, **settings)
@@ -346,13 +297,6 @@ def test_batches_are_the_same_arrays_without_torch(prefix, change, settings):
             name: (tensor.numpy().dtype, tensor.tolist()) for name, tensor in expected.items()
         }
     assert loader.digest == tensors.digest
-
-
-def test_samples_of_a_users_own_become_arrays():
-    rows = [{"tokens": [k, k + 1], "weight": 0.5} for k in range(4)]
-    (batch,) = ThreadLoader(rows, batch_size=4, tensors="numpy")
-    assert batch["tokens"].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
-    assert batch["weight"].dtype == np.float64
 
 
 def test_arrays_are_what_is_left_without_torch(prefix):
@@ -393,8 +337,11 @@ def test_what_batches_cannot_be_made_of_is_said(prefix, settings, message):
     assert str(caught.value).startswith(message)
 
 
-def test_a_loader_says_what_it_is(prefix):
-    dataset = make_dataset(prefix, num_samples=40)
-    assert repr(ThreadLoader(dataset, batch_size=4, tensors="numpy")) == (
-        f"ThreadLoader({dataset!r}, MegatronPretrainingSampler, tensors='numpy', num_threads=1)"
-    )
+def test_samplers_in_another_order_have_no_state_over_a_run():
+    run = FakeRun(40)
+    loader = ThreadLoader(run, MegatronPretrainingRandomSampler(run, 40, 0, 4, 0, 1, False))
+    assert len(positions_of(loader)) == 10
+    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
+        loader.state_dict()
+    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
+        loader.load_state_dict(loader_state(run, 8))

@@ -78,16 +78,6 @@ def test_what_cannot_be_told_is_said():
         topology_of((0, 4)).steps(np.array([5, -3]))
 
 
-def test_steps_that_micro_batches_do_not_make_up():
-    topology = topology_of((0, 8), (80, 12), micro=4, ranks=2)
-    assert topology.ranks(np.array([79])).tolist() == [1]
-    with pytest.raises(ConfigError, match=r"multiple of micro_batch_size .* = 8, found 12 after 80 samples"):
-        topology.ranks(np.array([79, 80]))
-    assert topology.positions_of(10).tolist() == list(range(80, 92))
-    with pytest.raises(ConfigError, match=r"multiple of micro_batch_size .* = 8, found 12 in step 10"):
-        topology.positions_of(10, rank=0)
-
-
 def test_ranks_and_micro_batches_that_are_not_there():
     topology = topology_of((0, 8), micro=2, ranks=2)
     with pytest.raises(ConfigError, match=r"expected rank in \[0, 2\), as of data_parallel_size, found 2"):
@@ -98,8 +88,11 @@ def test_ranks_and_micro_batches_that_are_not_there():
         topology.positions_of(0, rank=-1)
 
 
-@pytest.mark.parametrize("size", [2**63 - 1, 2**64 - 1])
-def test_micro_batches_larger_than_any_step(size):
-    topology = Topology(batch_sizes=BatchSizeSchedule.constant(8), micro_batch_size=size, data_parallel_size=2)
-    with pytest.raises(ConfigError, match=rf"micro_batch_size \* data_parallel_size = {2 * size}, found 8"):
-        topology.ranks(np.arange(3))
+def test_steps_that_micro_batches_do_not_make_up():
+    topology = topology_of((0, 8), (80, 12), micro=4, ranks=2)
+    assert topology.ranks(np.array([79])).tolist() == [1]
+    with pytest.raises(ConfigError, match=r"multiple of micro_batch_size .* = 8, found 12 after 80 samples"):
+        topology.ranks(np.array([79, 80]))
+    assert topology.positions_of(10).tolist() == list(range(80, 92))
+    with pytest.raises(ConfigError, match=r"multiple of micro_batch_size .* = 8, found 12 in step 10"):
+        topology.positions_of(10, rank=0)

@@ -82,14 +82,6 @@ def test_a_slot_is_taken_as_long_as_anything_refers_to_its_tensors():
     assert (second["a"].item(), third["a"].item()) == (3, 4)
 
 
-def test_tensors_outlive_the_slots():
-    slots = WorkerSlots(1, 1)
-    found, _ = sent(slots, {"a": torch.arange(1000)})
-    del slots
-    gc.collect()
-    assert found["a"].sum().item() == 499_500
-
-
 def test_a_process_that_was_forked_while_a_batch_was_there_frees_no_slot():
     slots = WorkerSlots(1, 1)
     batch = {"a": torch.tensor([1])}
@@ -139,36 +131,7 @@ def test_workers_give_what_this_process_gives_though_all_batches_are_kept(contex
     assert same(kept, batches())
 
 
-def test_persistent_workers_go_on_with_their_slots():
-    loader = build_dataloader(Numbers(), POSITIONS, num_workers=1, persistent_workers=True)
-    for _ in range(2):
-        total = 0
-        for batch in loader:
-            total += int(batch["tokens"].sum())
-        assert total == 50 * sum(map(sum, POSITIONS))
-
-
-def test_two_iterations_at_once_have_slots_of_their_own():
-    loader = build_dataloader(Numbers(), POSITIONS, num_workers=1, persistent_workers=False)
-    expected = batches()
-    for first, second, wanted in zip(loader, loader, expected, strict=True):
-        assert same([first, second], [wanted, wanted])
-
-
 def test_an_error_in_a_worker_is_raised_here():
     loader = build_dataloader(Numbers(), [[0], [63]], num_workers=1)
     with pytest.raises(IndexError, match="no such number"):
         list(loader)
-
-
-def test_what_collates_is_the_callers_own_again():
-    loader = build_dataloader(Numbers(), POSITIONS, num_workers=1)
-    before = loader.collate_fn
-    list(loader)
-    assert loader.collate_fn is before
-
-
-def test_a_loader_is_one_of_torch_and_can_be_pickled():
-    loader = build_dataloader(Numbers(), POSITIONS, num_workers=1)
-    assert isinstance(loader, torch.utils.data.DataLoader)
-    assert len(pickle.loads(pickle.dumps(loader))) == len(POSITIONS)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import make_config, make_dataset, write_corpus
 
-from tokenloom import BlockShuffle, ConfigError, Mixing
+from tokenloom import BlockShuffle, ConfigError
 from tokenloom.order.block_shuffle import build_block_document_index, build_block_shuffle_index, mixing_of
 from tokenloom.order.epochs import EpochPlan
 
@@ -86,17 +86,6 @@ def test_samples_mix_within_the_bytes_of_a_window():
     for begin in range(0, 100, 10):
         assert sorted(shuffled[begin : begin + 10].tolist()) == list(range(begin, begin + 10))
     assert (shuffled != np.arange(100)).any()
-
-
-def test_mixing_is_none_of_a_file_and_a_third_of_a_full_shuffle(rng):
-    assert mixing_of(np.arange(1000)) == Mixing(
-        mean_displacement=0.0, mean_neighbour_distance=0.001, median_neighbour_distance=0.001
-    )
-    full = mixing_of(rng.permutation(20000))
-    assert abs(full.mean_displacement - 1 / 3) < 0.02
-    assert abs(full.mean_neighbour_distance - 1 / 3) < 0.02
-    assert abs(full.median_neighbour_distance - 0.293) < 0.02
-    assert mixing_of(np.array([5])).mean_displacement == 0.0
 
 
 def test_larger_windows_mix_further(rng):

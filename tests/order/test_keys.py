@@ -36,7 +36,7 @@ VALUES = st.recursive(
     lambda inner: (
         st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers() | st.none(), inner)
     ),
-    max_leaves=20,  # of the usual 100 most time goes into drawing
+    max_leaves=6,  # of the usual 100 most time goes into drawing
 )
 
 

@@ -12,9 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.support import assert_same, make_config, write_corpus
 
-from tokenloom import BlendedDataset, BlendedMegatronDatasetBuilder, GPTDataset, ThreadLoader, build_dataloader
+from tokenloom import BlendedDataset, BlendedMegatronDatasetBuilder, GPTDataset
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.order import policies
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.documents import Documents
@@ -131,37 +130,6 @@ def test_it_drives_a_dataset(prefix, mmap):
     assert dataset.verify_indices() == []
     with pytest.raises(ConfigError, match="has no document_index: its `window_policy` is 'file'"):
         _ = dataset.document_index
-
-
-@pytest.mark.parametrize("settings", [{"inter_document_masking": True}, {"reset_position_ids": True}])
-def test_boundaries_and_masks_follow_from_its_spans(prefix, settings):
-    dataset = build(prefix, **settings)
-    for k in range(6):
-        lengths = dataset.spans(k).lengths
-        sample = dataset[k]
-        if "cu_seqlens" in sample:
-            starts = np.minimum(np.cumsum([0, *lengths]), 4)
-            assert sorted(set(sample["cu_seqlens"].tolist())) == sorted({*starts.tolist(), 4})
-        assert sample["tokens"].tolist() == expected(k)[:4]
-
-
-def test_it_drives_a_blend_loaders_and_show(prefix, tmp_path):
-    other = write_corpus(tmp_path / "other", [[20, 21, 22, 23, 24, 9]] * 5)
-    blend = build(prefix, other, folder=tmp_path / "cache")
-    names = sorted(path.name.rpartition("-")[2] for path in (tmp_path / "cache").iterdir())
-    assert names == [
-        "dataset_index.npy",
-        "dataset_sample_index.npy",
-        "description.txt",
-        "identity.json",
-    ]
-    expected_rows = [blend[k] for k in range(24)]
-    batches = [[k, k + 1, k + 2] for k in range(0, 24, 3)]
-    for loader in (ThreadLoader(blend, batches, read_ahead=2), build_dataloader(blend, batches, num_workers=1)):
-        rows = [row.tolist() for batch in loader for row in batch["tokens"]]
-        assert rows == [sample["tokens"].tolist() for sample in expected_rows]
-    member = blend.datasets[0]
-    assert shown_sample(member, 1, None).ids.tolist() == [4, 5, 6, 7, 8]
 
 
 def test_a_blend_takes_any_order_of_its_samples(prefix, tmp_path):

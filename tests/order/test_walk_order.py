@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from tests.reference.occurrences import rows_of, scanned
@@ -94,8 +92,7 @@ def test_samples_are_the_tokens_of_their_spans(tmp_path, settings):
         assert all(np.array_equal(single[name], array[number]) for name, array in batch.items())
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(("settings", "mmap"), [*zip(SETTINGS, [True, False, True, False, True], strict=True)])
 def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
     plain, num_windows = make(tmp_path, **settings)
     denied = tuple(range(3, 60, 4))
@@ -164,9 +161,3 @@ def test_another_pair_than_was_meant(tmp_path):
     dataset, _ = make(tmp_path, documents=shorter)
     with pytest.raises(DatasetFormatError, match="expected documents of"):
         dataset.spans(0)
-
-
-def test_windows_of_many_walks(tmp_path):
-    dataset, num_windows = make(tmp_path)
-    streams = [dataset.span_batch(np.arange(num_windows) + (walk << 40)).documents.tolist() for walk in range(4)]
-    assert all(first != second for first, second in itertools.combinations(streams, 2))

@@ -48,11 +48,6 @@ def test_without_extra_token_a_window_that_ends_with_a_document_stays_there():
     assert rows.tolist() == [[0, 0], [0, 4], [1, 4], [2, 2]]
 
 
-def test_a_kept_partial_window_ends_at_the_last_token():
-    rows = build_sample_index(LENGTHS, int64s(2, 0), window_length=4, extra=1, num_samples=2)
-    assert rows.tolist() == [[0, 0], [1, 1], [1, 3]]
-
-
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     length=st.integers(1, 10),
