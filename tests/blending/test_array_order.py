@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from tests.support import make_config, write_corpus
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset
@@ -39,13 +38,6 @@ def test_it_is_a_function_of_seed_and_block():
     assert [each[:256].tolist() for each in longer] == [each.tolist() for each in first]
     assert first[0].tolist() != arrays([1, 1], 256, mixing_block=64, seed=6)[0].tolist()
     assert first[0][:16].tolist() == [1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1]  # never to change
-
-
-def test_ranks_see_the_mixture_of_the_blend():
-    numbers, _ = arrays([1, 1], 1 << 16, mixing_block=1024, seed=1)
-    for ranks in (2, 8, 64):
-        shares = numbers.reshape(-1, ranks).mean(axis=0)
-        assert abs(shares - 0.5).max() < 5 * 0.5 / np.sqrt(len(numbers) / ranks)
 
 
 def test_the_setting_has_a_cache_of_its_own_and_changes_no_dataset(tmp_path, rng):

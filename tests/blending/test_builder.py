@@ -67,13 +67,6 @@ def test_a_split_too_small_for_a_document_holds_nothing(tmp_path):
     )
 
 
-def test_a_dataset_without_documents_builds_into_nothing(tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [])
-    with pytest.warns(ShortDatasetWarning):
-        datasets = build(make_config(prefix, split="90,5,5"))
-    assert [len(dataset) for dataset in datasets] == [0, 0, 0]
-
-
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_all_datasets_without_samples_are_one_warning(tmp_path, num_threads):
     prefixes = [write_corpus(tmp_path / f"corpus{number}", [[1] * 3]) for number in range(6)]
@@ -127,11 +120,6 @@ def test_counts_recorded_before_are_checked(prefix):
     )
     with pytest.raises(ValueError, match="the data changed after its counts were recorded"):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
-
-
-def test_three_sizes_are_needed(prefix):
-    with pytest.raises(ConfigError, match=r"^expected 3 sizes \(train, valid, test\), found 2$"):
-        build(make_config(prefix), (1, 2))
 
 
 @pytest.mark.parametrize(

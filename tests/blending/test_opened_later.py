@@ -11,7 +11,7 @@ from tests.support import assert_same, make_config, write_corpus
 from tokenloom.blending import builder as plain_builder
 from tokenloom.datasets import config as plain_config
 from tokenloom.datasets import gpt as plain_gpt
-from tokenloom.errors import DatasetNotFoundError, IndexCacheError, TokenizerError
+from tokenloom.errors import DatasetNotFoundError, IndexCacheError
 from tokenloom.indexed.counts import sequence_counts
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.megatron.core.datasets import blended_megatron_dataset_builder, gpt_dataset
@@ -81,21 +81,3 @@ def test_only_what_a_sample_needs_is_opened(build):
 def test_a_cache_that_is_not_there_is_told_at_the_start(build):
     with pytest.raises(IndexCacheError):
         build(fast_cache_load=True, sequences_per_dataset=build.counts)
-
-
-def test_a_tokenizer_that_did_not_make_the_data_is_refused_with_the_first_sample(build, monkeypatch):
-    def refuse(dataset, config, *, name):
-        raise TokenizerError(name)
-
-    build()
-    train, _ = build(fast_cache_load=True, sequences_per_dataset=build.counts)
-    monkeypatch.setattr(plain_gpt, "check_tokenizer", refuse)
-    with pytest.raises(TokenizerError):
-        train.sample(0)
-
-
-def test_lengths_open_what_they_are_asked_of(build):
-    sizes = (None, 8, 0)
-    build(sizes, None)
-    train, _ = build(sizes, None, fast_cache_load=True, sequences_per_dataset=build.counts)
-    assert all(each.dataset.is_open for each in train.datasets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,10 +63,6 @@ def test_every_case_of_the_table():
     assert kinds() == [("single", (10,))] * 3  # made-up data
 
 
-def test_a_split_without_data_needs_no_size():
-    assert kinds((10, None, None), blend=(PREFIXES, [1.0, 1.0, 1.0]), split="1,0,0")[1:] == [None, None]
-
-
 @pytest.mark.parametrize("weights", [[1e-320, 1e5, 1.0], [1e308, 1e308, 1e308]])
 def test_weights_that_vanish_are_refused(weights):
     with pytest.raises(
@@ -80,14 +75,3 @@ def test_weights_that_vanish_are_refused(weights):
 def test_negative_sizes_are_refused():
     with pytest.raises(ConfigError, match=r"^expected a size of at least 0 for valid, found -1$"):
         quotas(make_config("a"), [1, -1, 1])
-
-
-def test_numpy_sizes_are_sizes():
-    quota = quotas(make_config(None, blend=(PREFIXES, [1.0, 1.0, 1.0]), split="1"), [np.int64(10), None, None])[0]
-    assert quota.num_samples == (5, 5, 5)
-
-
-@pytest.mark.parametrize("surplus", [-0.1, float("nan"), float("inf")])
-def test_a_surplus_is_a_share(surplus):
-    with pytest.raises(ConfigError, match=r"^expected mid_level_dataset_surplus of at least 0, found "):
-        make_config("a", mid_level_dataset_surplus=surplus)

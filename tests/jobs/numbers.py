@@ -119,7 +119,7 @@ class NumberWorker:
                 from tests.support import wait_until  # which imports much, and only who dies needs it
 
                 before = [Path(part_prefix).with_name(f"{one.key}.json") for one in self._plan.shards[: shard.number]]
-                wait_until(lambda: all(path.exists() for path in before))
+                wait_until(lambda: all(path.exists() for path in before), seconds=120)
                 noted.write_text("x" * (deaths + 1))
                 os.kill(os.getpid(), signal.SIGKILL)
         report = {"value": shard.number**2}

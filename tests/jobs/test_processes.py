@@ -45,17 +45,6 @@ class WithFunction(NumberWork):
     function: object = None
 
 
-def test_processes_share_the_shards(tmp_path: Path):
-    plan, book = NumberPlan(5), NumberBook()
-    folder: JobFolder = JobFolder(os.fspath(tmp_path / "job"), plan)
-    with folder.joined():
-        work_in_processes(NumberWork(plan), folder, num_processes=2, num_workers=1, book=book)
-        values = [report["value"] for shard in plan.shards if (report := folder.report(shard)) is not None]
-        folder.remove()
-    assert values == [0, 1, 4, 9, 16]
-    assert set(book.done) == {0, 1, 2, 3, 4}
-
-
 @pytest.mark.parametrize("unnamed", [lambda texts: texts, open(os.devnull)])  # noqa: SIM115 - only to be pickled
 def test_what_has_no_name_is_refused_before_a_process_is_started(tmp_path: Path, unnamed: object):
     plan = NumberPlan(2)

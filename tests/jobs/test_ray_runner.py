@@ -11,15 +11,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
-from tests.retro.whole import build, copy_of, outputs_of, project
 from tests.support import wait_until
 
-from tokenloom.corpus.chat import preprocess_chat
-from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.corpus.plan import JobPlan
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.text import plan_corpus
@@ -32,12 +28,8 @@ from tokenloom.tokenizers.load import load_tokenizer
 SCRIPT = """
 import sys
 from tests.corpus.jobs import preprocess
-from tests.retro.whole import build
-from tokenloom.corpus.chat import preprocess_chat
-from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.jobs.ray_runner import RayRunner
 from tokenloom.errors import InputError
-from tokenloom.retro.project import RetroProject
 from tokenloom.tokenizers.load import load_tokenizer
 
 folder = sys.argv[1]
@@ -49,9 +41,6 @@ try:
 except InputError as error:
     print(error.message)
 summary = preprocess(f"{folder}/in.jsonl", f"{folder}/ray", tokenizer, shard_bytes=400_000, runner=runner)
-preprocess_chat(f"{folder}/chat.jsonl", f"{folder}/chat-ray", tokenizer, shard_bytes=4000, runner=runner)
-preprocess_multimodal(f"{folder}/pairs.jsonl", f"{folder}/pairs-ray", tokenizer, shard_bytes=1000, runner=runner)
-build(RetroProject(f"{folder}/retro-ray"), runner=runner)
 print(summary.num_documents, summary.num_shards)
 """
 
@@ -88,19 +77,12 @@ def short_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
-    tmp_path: Path, short_folder: Path, rng: np.random.Generator
-):
-    here = project(tmp_path / "retro-here", rng)
-    there = copy_of(here, tmp_path / "retro-ray")
+@pytest.mark.slow
+def test_bytes_are_those_of_one_process_though_a_worker_is_killed(tmp_path: Path, short_folder: Path):
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     write_lines(tmp_path / "bad.jsonl", [{"text": "fine"}, b"bad"])
     documents = [f"document {number} " * 400 for number in range(1000)]
     path = write_lines(tmp_path / "in.jsonl", [{"text": document} for document in documents])
-    texts = [{"text": f"word {number}"} for number in range(400)]
-    write_lines(tmp_path / "chat.jsonl", texts)
-    (tmp_path / "image.jpg").write_bytes(b"image")
-    write_lines(tmp_path / "pairs.jsonl", [{**text, "image": "image.jpg"} for text in texts])
     plan = plan_corpus(
         [path],
         tmp_path / "ray",
@@ -129,22 +111,8 @@ def test_bytes_are_those_of_one_process_though_a_worker_is_killed(
     found = files_of(tmp_path)
     for suffix in ("bin", "idx"):
         assert found[f"ray_text_document.{suffix}"] == found[f"local_text_document.{suffix}"]
-    tokenizer = make_tokenizer(byte_level_json())
-    preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "chat-here", tokenizer)
-    preprocess_multimodal(tmp_path / "pairs.jsonl", tmp_path / "pairs-here", tokenizer)
-    found = files_of(tmp_path)
-    for name in ("chat-{}.bin", "chat-{}.idx", "chat-{}.roles", "pairs-{}.bin", "pairs-{}.idx"):
-        assert found[name.format("ray")] == found[name.format("here")]
-    build(here)
-    assert len(outputs_of(here)) > 5
-    assert outputs_of(there) == outputs_of(here)
 
 
 def test_standard_input_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="expected inputs that all machines can read, got a stream"):
         preprocess("-", tmp_path / "out", make_tokenizer(byte_level_json()), runner=RayRunner(), input_format="jsonl")
-
-
-def test_numbers_are_checked():
-    with pytest.raises(ConfigError, match="expected num_workers of at least 1, got 0"):
-        RayRunner(num_workers=0)

@@ -6,10 +6,8 @@ import os
 import threading
 from pathlib import Path
 
-import pytest
 from tests.jobs.numbers import NumberBook, NumberPlan, NumberWork
 
-from tokenloom.errors import ConfigError
 from tokenloom.jobs.folder import JobFolder
 from tokenloom.jobs.worker import work_on_shards
 
@@ -22,15 +20,6 @@ def folder_at(path: Path, plan: NumberPlan = PLAN) -> JobFolder:
 
 def work(folder: JobFolder, book: NumberBook, plan: NumberPlan = PLAN) -> None:
     work_on_shards(NumberWork(plan), folder, num_workers=1, tell=book.tell)
-
-
-def test_all_shards_are_done_in_their_order_and_told_of(tmp_path: Path):
-    folder, book = folder_at(tmp_path), NumberBook()
-    with folder.joined():
-        work(folder, book)
-        assert [folder.report(shard) for shard in PLAN.shards] == [{"value": value} for value in (0, 1, 4, 9)]
-        folder.remove()
-    assert book.done == [0, 1, 2, 3]
 
 
 def test_what_is_done_is_told_of_and_not_done_again(tmp_path: Path):
@@ -65,15 +54,3 @@ def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path)
         thread.join()
         folder.remove()
     assert book.done == [0, 2, 3, 1]
-
-
-def test_a_shard_that_fails_ends_the_share_and_is_free_for_others(tmp_path: Path):
-    plan = NumberPlan(4, wrong_at=2)
-    folder, book = folder_at(tmp_path, plan), NumberBook()
-    with folder.joined():
-        with pytest.raises(ConfigError, match="the number 2 cannot be squared"):
-            work(folder, book, plan)
-        assert book.done == [0, 1]
-        with folder.claimed(plan.shards[2], wait=False) as is_ours:
-            assert is_ours
-        folder.remove()

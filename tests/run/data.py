@@ -10,7 +10,6 @@ import numpy as np
 from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
 from tests.support import write_corpus
 
-from tokenloom.indexed.layout import DType, Header
 from tokenloom.run.settings import RunSettings, parse_run
 
 
@@ -25,18 +24,6 @@ def write_with_manifest(prefix: str | os.PathLike[str], *lengths: int, **tokeniz
     os.makedirs(os.path.dirname(prefix), exist_ok=True)
     documents = [[[number % 90] * length] for number, length in enumerate(lengths)]
     return write_recorded(prefix, documents, tokenizer=make_tokenizer_identity(**tokenizer))
-
-
-def craft_huge(prefix: str, *, num_documents: int, tokens_each: int) -> str:
-    """Writes a pair of huge documents whose tokens are a hole in the file; returns its prefix."""
-    header = Header(dtype_code=DType.uint16.value, num_sequences=num_documents, num_boundaries=num_documents + 1)
-    lengths = np.full(num_documents, tokens_each, dtype=np.int32)
-    pointers = np.arange(num_documents, dtype=np.int64) * (2 * tokens_each)
-    boundaries = np.arange(num_documents + 1, dtype=np.int64)
-    Path(f"{prefix}.idx").write_bytes(header.pack() + lengths.tobytes() + pointers.tobytes() + boundaries.tobytes())
-    with open(f"{prefix}.bin", "wb") as file:
-        file.truncate(2 * num_documents * tokens_each)
-    return prefix
 
 
 def settings_of(folder: Path, *sources: str, **top: Any) -> RunSettings:

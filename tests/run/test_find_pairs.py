@@ -43,22 +43,12 @@ def test_pairs_in_the_order_of_data(folder, data, expected):
     assert found(folder, data) == expected
 
 
-def test_a_pair_goes_before_a_folder_of_its_name(folder):
-    (folder / "data" / "web" / "a" / "cache").mkdir(parents=True)
-    assert found(folder, '"data/web/a"') == ["data/web/a"]
-
-
 def test_a_catalogue_stands_for_its_pairs_in_its_order(folder):
     pairs = [f"{folder}/data/web/{name}" for name in "cab"]
     build_catalogue(pairs, f"{folder}/data/all")
     expected = ["data/web/c", "data/web/a", "data/web/b"]
     assert found(folder, '"data/all"') == found(folder, '"data/all.catalogue"') == expected
     assert found(folder, '"data/al*"') == expected
-
-
-def test_names_with_brackets_are_taken_as_they_are(tmp_path):
-    write_source(tmp_path / "web[1]", 3)
-    assert found(tmp_path, '"web[1]"') == ["web[1]"]
 
 
 @pytest.mark.parametrize(

@@ -36,24 +36,6 @@ def test_numbers_are_rounded_over_all_pairs():
     assert [(pair.held_blocks, pair.held_documents) for pair in chosen] == [(1, 0), (1, 0), (2, 0)]
 
 
-def test_no_share_holds_out_nothing():
-    assert with_holdout(pairs_of(5), None, by_blocks=False) == pairs_of(5)
-    assert held_tokens(pairs_of(5)[0], np.ones(5, np.int32), key=KEY, number=0) == 0
-
-
-def test_tokens_of_blocks_and_of_documents():
-    lengths = np.arange(2500, dtype=np.int32)
-    (pair,) = with_holdout(pairs_of(2500), Fraction(1, 3), by_blocks=True)
-    blocks = held_numbers(pair, key=KEY, number=0).tolist()
-    assert len(blocks) == 3
-    expected = sum(lengths[block * BLOCK_DOCUMENTS : (block + 1) * BLOCK_DOCUMENTS].sum() for block in blocks)
-    assert held_tokens(pair, lengths, key=KEY, number=0) == expected
-    (pair,) = with_holdout(pairs_of(2500), Fraction(1, 500), by_blocks=False)
-    documents = held_numbers(pair, key=KEY, number=0)
-    assert len(documents) == 5
-    assert held_tokens(pair, lengths, key=KEY, number=0) == documents.sum()
-
-
 def test_what_is_held_out_depends_on_seed_source_and_place():
     (pair,) = with_holdout(pairs_of(10_000), Fraction(1, 10), by_blocks=False)
     first = held_numbers(pair, key=KEY, number=0).tolist()

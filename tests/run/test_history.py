@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.folders import make_run
+from tests.run.megatrons import LENGTHS, make, opened
 from tests.run.small_runs import lock, random_locks, segment, source
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.topology import Topology
-from tokenloom.run.history import NUM_POINTS, StageStart
-from tokenloom.run.passes import passes_before
+from tokenloom.run.passes import closed_at, passes_before
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
 
@@ -31,50 +31,6 @@ def test_samples_shares_and_passes_of_two_sources():
     assert history.passes.tolist() == [[0, 0], [0.25, 0.5], [0.5, 1], [1, 2]]
     np.testing.assert_allclose(history.shares, [[2 / 3, 1 / 3]] * 3)
     np.testing.assert_allclose(history.shares_so_far, [[0, 0], *[[2 / 3, 1 / 3]] * 3])
-
-
-def test_stages_are_points_and_have_names():
-    stages = [segment(0, 6, [1, 0]), segment(6, 4, [0, 1], stage="decay"), segment(10, 50, [1, 1], stage="decay")]
-    history = run_of([WEB, CODE], stages).history()
-    assert history.stages == (StageStart(stage="main", position=0), StageStart(stage="decay", position=6))
-    assert {0, 6, 10, 60} <= set(history.positions.tolist())
-    assert history.samples[history.positions == 10].tolist() == [[6, 4]]
-    assert history.shares[history.positions[:-1] < 6].tolist() == [[1, 0]] * 6
-
-
-def test_points_are_few_and_even_however_long_the_run_is():
-    history = run_of([WEB, CODE], [segment(0, None, [3, 1])]).history(until=10**15)
-    assert len(history.positions) == NUM_POINTS + 1
-    assert (history.positions[0], history.positions[-1]) == (0, 10**15)
-    assert history.samples[-1].tolist() == [750 * 10**12, 250 * 10**12]
-    assert history.samples.sum(axis=1).tolist() == history.positions.tolist()
-
-
-def test_points_lie_between_mixing_blocks():
-    stages = [segment(0, 1000, [1, 0]), segment(1000, 99_000, [3, 1])]
-    history = run_of([WEB, CODE], stages, block=64).history()
-    positions = history.positions[1:-1]
-    assert (np.where(positions < 1000, positions, positions - 1000) % 64 == 0).all()
-    np.testing.assert_allclose(history.shares[positions.searchsorted(1000) + 1 : -1, 1], 0.25, atol=0.01)
-
-
-def test_ten_thousand_sources():
-    sources = [source(f"source {number}", 1000) for number in range(10_000)]
-    history = run_of(sources, [segment(0, 10**9, [1 + number for number in range(10_000)])], block=1024).history()
-    assert history.samples.sum(axis=1).tolist() == history.positions.tolist()
-    assert history.largest(3).tolist() == [9999, 9998, 9997]
-
-
-def test_the_largest_are_those_that_were_read():
-    history = run_of([WEB, CODE], [segment(0, 6, [0, 1]), segment(6, 9, [1, 0])]).history([0, 6])
-    assert history.largest(2).tolist() == [1]
-
-
-def test_steps_follow_from_batch_sizes():
-    history = run_of([WEB], [segment(0, 12, [1])]).history([0, 4, 12])
-    assert history.steps is None
-    topology = Topology(batch_sizes=BatchSizeSchedule.constant(4))
-    assert history.with_steps(topology).steps.tolist() == [0, 1, 3]
 
 
 def test_what_is_no_point_of_the_run_is_refused():
@@ -102,12 +58,50 @@ def test_history_is_what_a_walk_through_the_run_comes_to(made, data):
         assert history.passes[row].tolist() == pytest.approx([float(each) for each in passes_before(made, point)])
 
 
-def test_of_a_run_in_a_folder(tmp_path):
+def test_samples_are_those_of_the_stored_order(tmp_path):
+    run = opened(make(tmp_path))
+    dataset = run.dataset()
+    read = np.array([int(dataset.sample(position)["dataset_id"]) for position in range(300)])
+    history = run.history([0, 1, 50, 300])
+    for row, point in enumerate(history.positions.tolist()):
+        assert history.samples[row].tolist() == np.bincount(read[:point], minlength=2).tolist()
+    assert history.passes[-1, 0] == pytest.approx(history.samples[-1, 0] * 16 / sum(LENGTHS["web"]))
+
+
+def test_a_source_of_several_pairs_is_one(tmp_path):
+    sources = 'web = ["web", "news"]\ncode = "code"\n'
+    run = opened(make(tmp_path, sources=sources))
+    assert run.history([300]).samples.sum() == 300
+    assert len(run.history([300]).sources) == 2
+
+
+def test_passes_are_whole_ones_and_a_part():
+    made = lock([WEB, CODE], [segment(0, 12, [2, 1])])
+    assert passes_before(made, 0) == (0, 0)
+    assert passes_before(made, 6) == (Fraction(4, 8), Fraction(2, 2))
+    assert passes_before(made, 12) == (Fraction(8, 8), Fraction(4, 2))
+
+
+@given(random_locks(), st.data())
+def test_a_closed_run_reads_the_same_before_its_end(made, data):
+    stop = made.segments[-1].start + (made.segments[-1].num_samples or 50)
+    position = data.draw(st.integers(1, stop))
+    positions = np.arange(position)
+    whole, closed = (Timeline(one).locate(positions) for one in (made, closed_at(made, position)))
+    for name in ("segments", "sources", "walks", "windows"):
+        assert np.array_equal(getattr(whole, name), getattr(closed, name))
+    lengths = {one.sequence_length for one in made.segments}
+    if len(lengths) == 1 and all(pair.since == 0 for one in made.sources for pair in one.pairs):
+        counts = np.bincount(whole.sources, minlength=len(made.sources))
+        for number, passes in enumerate(passes_before(made, position)):
+            windows = sum(pair.num_tokens - pair.held_tokens for pair in made.sources[number].pairs) - 1
+            assert passes == Fraction(int(counts[number]), windows // max(lengths))
+
+
+def test_a_run_tells_passes_by_name(tmp_path):
     run = make_run(tmp_path)
-    history = run.history()
-    assert history.positions[-1] == 600
-    assert dict(zip(history.sources, history.passes[-1].tolist(), strict=True)) == pytest.approx(run.passes(600))
-    assert (
-        repr(history)
-        == f"RunHistory({len(history.positions)} points, positions 0 to 600, {len(history.sources)} sources)"
-    )
+    passes = run.passes(600)
+    assert list(passes) == [one.name for one in run.lock.sources]
+    assert run.passes(0) == dict.fromkeys(passes, 0.0)
+    with pytest.raises(ConfigError, match="the run ends at position 600, before 601"):
+        run.passes(601)

@@ -10,10 +10,9 @@ from tests.run.folders import HEAD, STAGE, make_run, write_data, write_pair, wri
 from tests.support import CharacterTokenizer
 
 from tokenloom.datasets.protocols import KnowsLengths
-from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.packing import PackingConfig, wrap_data_iterator, wrap_dataset
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom.samplers import MegatronPretrainingSampler
@@ -107,28 +106,3 @@ def test_single_conversations_and_their_lengths(tmp_path):
         both.allocate_batch(2)
     web = [k for k in range(600) if dataset.place(k).source == "web" and dataset.place(k).walk == 0]
     assert sorted(int(dataset.spans(k).documents[0]) for k in web) == list(range(130))
-
-
-def test_lengths_of_windows_are_those_of_their_stage(tmp_path):
-    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
-    dataset = make_run(tmp_path, longer).dataset()
-    assert dataset.lengths(np.array([0, 599, 600])).tolist() == [16, 16, 32]
-    assert len(dataset.padded_lengths()) == 650
-
-
-def test_roles_that_are_gone(tmp_path):
-    run = chat_run(tmp_path, "sft")
-    (tmp_path / "code.roles").unlink()
-    with pytest.raises((DatasetFormatError, FileNotFoundError)):
-        run.dataset().batch(range(100))
-
-
-def test_a_run_is_packed_like_any_dataset(tmp_path):
-    dataset = chat_run(tmp_path, "varlen").dataset()
-    packing = PackingConfig(sequence_packing_scheduler="dp_balanced", max_seqlen_per_dp_cp_rank=64)
-    known = wrap_dataset(dataset, range(40, 60), packing)
-    exchanged = wrap_data_iterator((dataset[k] for k in range(40, 60)), packing, 20)
-    assert known[1:] == exchanged[1:]
-    first, second = ([next(found[0]) for _ in range(found[1])] for found in (known, exchanged))
-    for one, other in zip(first, second, strict=True):
-        assert one["tokens"].tolist() == other["tokens"].tolist()

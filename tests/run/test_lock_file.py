@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.faults import dies_at
 from tests.run.locks import make_lock, make_pair, source_of
 
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.errors import ConfigError
 from tokenloom.run.lock import LockedDenial, LockedPair, LockedSegment, LockedSource, LockedTokenizer, RunLock
 from tokenloom.run.lock_file import lock_bytes, parse_lock, read_lock, read_lock_if_there, write_lock
+from tokenloom.run.lock_rows import pair_members
 
 HINT = "remove it and run `tokenloom run lock` again"
 
@@ -131,14 +132,6 @@ def test_no_lock(tmp_path):
     assert caught.value.hint == "run `tokenloom run lock`"
 
 
-def test_a_folder_or_pipe_is_no_lock(tmp_path):
-    with pytest.raises(StorageError, match="directory"):
-        read_lock(str(tmp_path))
-    os.mkfifo(tmp_path / "run.lock")
-    with pytest.raises(StorageError, match="found a pipe"):
-        read_lock(f"{tmp_path}/run.lock")
-
-
 WHOLE = lock_bytes(full_lock("."), path="run.lock")
 
 
@@ -146,7 +139,6 @@ WHOLE = lock_bytes(full_lock("."), path="run.lock")
     ("data", "message", "hint"),
     [
         (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "expected version 1 of a lock, found 2", "a newer"),
-        (b'{"version": 3, "format": "tokenloom run lock"}', "expected version 1 of a lock, found 3", "newer"),
         (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited by hand: expected content with sha256", HINT),
         (WHOLE.replace(b"\n", b"\r\n"), "was edited with other ends of lines", HINT),
         (WHOLE.rstrip() + b" \n", "was edited by hand", HINT),
@@ -154,9 +146,7 @@ WHOLE = lock_bytes(full_lock("."), path="run.lock")
         (WHOLE[:-30], "is truncated: expected `]}` at its end, found b'", HINT),
         (WHOLE[:40], "expected the JSON of a lock, found 40 bytes that are none", HINT),
         (b"", "expected the JSON of a lock, found 0 bytes that are none", HINT),
-        (b"[" * 100_000, "expected the JSON of a lock, found 100000 bytes that are none", HINT),
         (b'{"format": "tokenloom catalogue"}', "expected an object whose `format` is 'tokenloom run", "another file"),
-        (b"[]", "expected an object whose `format` is 'tokenloom run lock'", "name another file"),
         (
             WHOLE.replace(b'"seed": 1234,', b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'),
             "holds two versions of a lock, as a merge has left them",
@@ -173,7 +163,7 @@ def test_what_is_not_as_it_was_written_is_refused(data, message, hint):
 
 
 def test_any_changed_byte_is_refused(rng):
-    for _ in range(300):
+    for _ in range(100):
         data = bytearray(WHOLE)
         data[rng.integers(len(data))] ^= 1 << rng.integers(8)
         with pytest.raises(ConfigError, match=r"`run\.lock`"):
@@ -181,27 +171,15 @@ def test_any_changed_byte_is_refused(rng):
 
 
 def test_any_truncated_lock_is_refused():
-    for size in range(len(WHOLE)):
+    for size in range(0, len(WHOLE), 7):
         with pytest.raises(ConfigError, match=r"`run\.lock`"):
             parse_lock(WHOLE[:size], path="run.lock")
 
 
-def test_a_huge_lock_is_refused(tmp_path):
-    with open(tmp_path / "run.lock", "wb") as file:
-        file.truncate((1 << 29) + 1)
-    with pytest.raises(ConfigError, match="expected a lock of at most 536870912 bytes, found 536870913"):
-        read_lock(f"{tmp_path}/run.lock")
-
-
+@pytest.mark.slow
 def test_a_lock_of_40000_sources(tmp_path):
     sources = [source_of(f"source-{i}", f"{tmp_path}/data/{i}", num_tokens=i) for i in range(40_000)]
     lock = make_lock(*sources)
-    write_lock(f"{tmp_path}/run.lock", lock)
-    assert read_lock(f"{tmp_path}/run.lock") == lock
-
-
-def test_a_pair_of_2_to_the_40_tokens(tmp_path):
-    lock = make_lock(source_of("web", f"{tmp_path}/web", num_tokens=2**40, num_documents=2**31, idx_bytes=2**36))
     write_lock(f"{tmp_path}/run.lock", lock)
     assert read_lock(f"{tmp_path}/run.lock") == lock
 
@@ -291,3 +269,105 @@ def test_every_lock_comes_back(lock: RunLock):
     assert lock_bytes(parse_lock(data, path="run.lock"), path="run.lock") == data
     rows = sum(len(source.pairs) + 2 for source in lock.sources) + len(lock.segments) + len(lock.denials)
     assert data.count(b"\n") == rows + 18
+
+
+def with_members(change):
+    """Returns the file of a lock that something else has written, with a checksum of its own."""
+    lock = make_lock(source_of("web", "web"), source_of("code", "code"), denials=(LockedDenial(start=1, documents=()),))
+    members = json.loads(lock_bytes(lock, path="run.lock"))
+    change(members)
+    text = json.dumps({name: value for name, value in members.items() if name not in ("format", "version", "sha256")})
+    content = f"{text[1:]}\n".encode()
+    return (
+        b'{"format": "tokenloom run lock", "version": 1, "sha256": "%s",\n'
+        % (hashlib.sha256(content).hexdigest().encode())
+        + content
+    )
+
+
+def in_pair(**members):
+    return lambda lock: lock["sources"][0]["pairs"][0].update(members)
+
+
+def in_segment(**members):
+    return lambda lock: lock["segments"][0].update(members)
+
+
+def in_denial(**members):
+    return lambda lock: lock["denials"][0].update(members)
+
+
+def test_what_was_not_changed_is_read():
+    assert parse_lock(with_members(lambda lock: None), path="run.lock").sources[1].name == "code"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_pair(prefix=5), "expected a text, found 5"),
+        (in_pair(prefix="a\0b"), "expected the prefix of a pair, found 'a\\x00b'"),
+        (in_pair(prefix="s3://me:word@host/a"), "without user and password"),
+        (in_pair(num_documents="7"), "expected counts of 'web' in [0, 2**60), found ('7', 100"),
+        (in_pair(num_tokens=-1), "expected counts of 'web'"),
+        (in_pair(num_tokens=2**60), "expected counts of 'web'"),
+        (in_pair(since=None), "expected counts of 'web'"),
+        (in_pair(dtype="float32"), "expected the dtype of 'web' to be one of uint8"),
+        (in_pair(index_start_crc32="xyz"), "expected a checksum of 8 hexadecimal digits, found 'xyz'"),
+        (in_pair(fingerprint=5), "expected a text, found 5"),
+        (in_pair(held_blocks=2), "expected blocks or documents of 'web' that are held out"),
+        (in_pair(held_documents=11), "expected blocks or documents of 'web' that are held out"),
+        (in_pair(held_tokens=1), "expected blocks or documents of 'web' that are held out"),
+        (in_pair(held_blocks=1, held_documents=1), "expected blocks or documents of 'web' that are held out"),
+        (in_pair(packs=[[1]]), "expected pairs of integers for 'web', found [[1]]"),
+        (in_pair(packs=[[4, 1], [4, 2]]), "expected rising numbers from 0 on, found [4, 4]"),
+        (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "expected a member 'dtype' of each such object"),
+        (lambda lock: lock["sources"][0].update(max_passes=0), "expected `max_passes` of 'web' in [1, 2**60), found 0"),
+        (lambda lock: lock["sources"][0].update(pairs={}), "expected `pairs` to be an array of pairs, found {}"),
+        (lambda lock: lock["sources"][1].update(name="web"), "expected each source once, found 'web'"),
+        (lambda lock: lock.pop("sources"), "expected `sources` to be an array of sources, found None"),
+        (in_segment(start=1), "expected a segment from position 0 on, found 1"),
+        (in_segment(start=-1), "expected a segment of 'main' with a start and sizes"),
+        (in_segment(num_samples=0), "expected a segment of 'main' with a start and sizes"),
+        (in_segment(sequence_length=None), "expected a segment of 'main' with a start and sizes"),
+        (in_segment(num_samples=8, mixed_as=7), "expected a segment of 'main' that is mixed as 8 samples or more"),
+        (in_segment(weights=[[0, 0]]), "expected weights of 'main'"),
+        (in_segment(weights=[[0, 2**59], [1, 2**59 + 1]]), "expected weights of 'main'"),
+        (in_segment(weights=[[1, 1], [0, 1]]), "expected rising numbers from 0 on, found [1, 0]"),
+        (in_segment(weights=[[2, 1]]), "expected numbers of 2 sources, found 2"),
+        (in_segment(weights=[[0, 0.5]]), "expected integers in [0, 2**60) for 'main', found [0.5]"),
+        (lambda lock: lock["segments"].append(dict(lock["segments"][0])), "expected a segment from position inf on"),
+        (in_denial(documents=[[0, [3, 2]]]), "expected rising numbers from 0 on, found [3, 2]"),
+        (in_denial(documents=[[0, [3]], [0, [4]]]), "expected rising numbers from 0 on, found [0, 0]"),
+        (in_denial(documents=[[9, [3]]]), "expected numbers of 2 sources, found 9"),
+        (
+            lambda lock: lock["denials"].append({"start": 0, "documents": []}),
+            "expected denials in the order of their positions, found [1, 0]",
+        ),
+        (lambda lock: lock.update(seed=-1), "expected seed in [0, 9223372036854775808), found -1"),
+        (lambda lock: lock.update(mixing_block=0), "expected mixing_block in [1, "),
+        (lambda lock: lock.update(tokenizer={}), "expected `tokenizer.name`, found none"),
+        (lambda lock: lock.update(samples=[]), "expected `samples` to be an object, found []"),
+    ],
+)
+def test_wrong_types_and_ranges_are_refused(change, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_lock(with_members(change), path="run.lock")
+    assert message in caught.value.message
+
+
+def test_a_local_pair_in_a_lock_of_a_store_is_refused():
+    with pytest.raises(ConfigError, match="the local pair '/etc/web' in object storage"):
+        parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")
+
+
+def test_a_row_leaves_out_what_is_as_it_is_by_default():
+    pair = source_of("web", "data/web", held_documents=3).pairs[0]
+    assert list(pair_members(pair, path="run.lock")) == [
+        "prefix",
+        "num_documents",
+        "num_tokens",
+        "dtype",
+        "idx_bytes",
+        "index_start_crc32",
+        "held_documents",
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair, write_toml
+from tests.run.folders import SOURCES, STAGE, make_run, texts, write_pair, write_toml
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.locking import lock_run
@@ -78,41 +78,3 @@ def test_a_source_that_is_added(tmp_path):
     dataset = Run.open(tmp_path / "run.toml").dataset()
     assert texts(dataset, range(200)) == expected
     assert np.bincount(dataset.batch(range(200, 600))["dataset_id"]).tolist() == [57, 229, 114]
-
-
-@pytest.mark.parametrize(
-    ("documents", "message"),
-    [
-        ('["web:100000"]', r"expected a document of source 'web' in \[0, 250\), found `web:100000`"),
-        ('"gone.txt"', "cannot be read"),
-        ('"list.txt"', r"list\.txt`, line 2: expected a document of a source of this run, found 'wbe:3'"),
-    ],
-)
-def test_denials_that_cannot_be(tmp_path, documents, message):
-    make_run(tmp_path)
-    (tmp_path / "list.txt").write_text("web:1\nwbe:3\n")
-    path = write_toml(tmp_path, STAGE + f"[[denied]]\ndocuments = {documents}\n")
-    with pytest.raises(ConfigError, match=message):
-        lock_run(path, consumed=0)
-
-
-def test_a_list_of_documents_may_have_comments(tmp_path):
-    make_run(tmp_path)
-    (tmp_path / "list.txt").write_text("# asked for in May\n\nweb:4\ncode:2\nweb:1\n")
-    path = write_toml(tmp_path, STAGE + '[[denied]]\ndocuments = "list.txt"\nfrom = 50\n')
-    [denial] = lock_run(path, consumed=50).lock.denials
-    assert (denial.start, denial.documents) == (50, ((0, (1, 4)), (1, (2,))))
-
-
-def test_the_seed_is_for_ever(tmp_path):
-    make_run(tmp_path)
-    path = write_toml(tmp_path, head=HEAD.replace("1234", "4321"))
-    with pytest.raises(ConfigError, match="found position 0 moved"):
-        lock_run(path, consumed=10)
-
-
-def test_the_first_lock_has_its_data_from_the_beginning(tmp_path):
-    make_run(tmp_path)
-    (tmp_path / "run.lock").unlink()
-    lock = lock_run(tmp_path / "run.toml", consumed=100).lock
-    assert {pair.since for source in lock.sources for pair in source.pairs} == {0}

@@ -11,10 +11,9 @@ from tests.run.data import settings_of, write_source
 from tests.run.locks import make_lock
 
 from tokenloom.errors import ConfigError, UntrainableWarning
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.packs import best_fit_report
 from tokenloom.run.lock import LockedSegment
-from tokenloom.run.packs import count_pair, pack_counter
+from tokenloom.run.packs import pack_counter
 from tokenloom.run.sources import lock_sources
 
 
@@ -28,10 +27,6 @@ def set_up(folder, *sources, lengths=(8,), **changes):
     return dataclasses.replace(settings, stages=tuple(stages), **changes)
 
 
-def test_windows_are_no_packs(tmp_path):
-    assert pack_counter(set_up(tmp_path, 'web = "web"')) is None
-
-
 def test_packs_of_all_stages_are_counted(tmp_path):
     write_source(tmp_path / "web", 3, 9, 4, 2, 0, 30)
     (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(16, 8), windows="best_fit"))
@@ -43,18 +38,6 @@ def test_packs_of_all_stages_are_counted(tmp_path):
     (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(8,), windows="best_fit", samples=without))
     expected = best_fit_report(lengths, sequence_length=8, extra=0).num_packs
     assert source.pairs[0].packs == ((8, expected),)
-
-
-def test_what_is_held_out_makes_no_packs(tmp_path):
-    prefix = write_source(tmp_path / "web", *[8] * 40)
-    settings = set_up(tmp_path, 'web = { data = "web", holdout = "10%" }', windows="best_fit")
-    (source,) = locked(settings)
-    [pair] = source.pairs
-    assert (pair.held_documents, pair.packs) == (4, ((8, 36),))
-    held = count_pair(
-        IndexedDataset(prefix), pair, settings, source="web", number=0, sequence_length=8, reads_held=True
-    )
-    assert held == 4
 
 
 def test_what_an_older_lock_says_is_not_counted_again(tmp_path):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.run.folders import HEAD, STAGE, make_run, texts, write_toml
+from tests.run.folders import STAGE, make_run, texts, write_toml
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.run.run import Run
@@ -55,12 +55,6 @@ def test_a_run_may_be_moved_with_its_data(tmp_path):
     expected = texts(run.dataset(), range(20))
     (tmp_path / "a").rename(tmp_path / "b")
     assert texts(Run.open(tmp_path / "b" / "run.toml").dataset(), range(20)) == expected
-
-
-def test_seeds_differ(tmp_path):
-    first = texts(make_run(tmp_path).dataset(), range(20))
-    (tmp_path / "run.lock").unlink()
-    assert texts(make_run(tmp_path, head=HEAD.replace("1234", "1235")).dataset(), range(20)) != first
 
 
 def test_a_start_imports_nothing_that_only_locking_needs(tmp_path):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.indexed.manifest.manifests import SHA256
 from tests.indexed.pairs import write_pair
-from tests.run.data import craft_huge, settings_of, write_source, write_with_manifest
+from tests.run.data import settings_of, write_source, write_with_manifest
 from tests.run.locks import make_lock
 from tests.support import StandInTokenizer
 
 from tokenloom import IndexedDataset
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, TokenizerError
+from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
@@ -53,14 +53,6 @@ def test_a_pair_with_manifest(tmp_path):
     assert pair.index_start_crc32 == facts.index_start_crc32
 
 
-def test_a_pair_of_2_to_the_40_tokens(tmp_path):
-    prefix = craft_huge(f"{tmp_path}/huge", num_documents=1024, tokens_each=2**30)
-    (source,) = locked(tmp_path, 'huge = { data = "huge", holdout = "1%" }')
-    assert (source.pairs[0].num_tokens, source.pairs[0].held_documents) == (2**40, 10)
-    assert source.pairs[0].held_tokens == 10 * 2**30
-    assert lock_pair(prefix).num_tokens == 2**40
-
-
 def test_what_a_run_cannot_read(tmp_path):
     write_source(tmp_path / "float", 3, dtype=np.float32)
     with pytest.raises(ConfigError, match=r"`.*float\.bin`: expected tokens of an integer dtype, found float32"):
@@ -70,35 +62,11 @@ def test_what_a_run_cannot_read(tmp_path):
         lock_pair(f"{tmp_path}/images")
 
 
-@pytest.mark.parametrize("missing", [".bin", ".idx"])
-def test_half_a_pair(tmp_path, missing):
-    prefix = write_source(tmp_path / "web", 3)
-    os.unlink(prefix + missing)
-    with pytest.raises(DatasetNotFoundError, match=rf"no file `.*web\{missing}`"):
-        locked(tmp_path, 'web = "web"')
-
-
-def test_sources_in_the_order_of_the_file(tmp_path):
-    write_source(tmp_path / "b", 3)
-    write_source(tmp_path / "a", 3)
-    sources = locked(tmp_path, 'web = { data = "b", max_passes = 4 }', 'code = "a"')
-    assert [(source.name, prefixes_of(source), source.max_passes) for source in sources] == [
-        ("web", ["b"], 4),
-        ("code", ["a"], None),
-    ]
-
-
 def test_a_source_without_tokens(tmp_path):
     write_source(tmp_path / "a", 0, 0)
     write_source(tmp_path / "b")
     with pytest.raises(ConfigError, match=r"source 'web': expected tokens, found none in 2 pairs"):
         locked(tmp_path, 'web = ["a", "b"]')
-
-
-def test_two_sources_with_one_pair(tmp_path):
-    write_source(tmp_path / "a", 3)
-    with pytest.raises(ConfigError, match=r"expected `.*a` in one source, found it in 'web' and 'code'"):
-        locked(tmp_path, 'web = "*"', 'code = "a"')
 
 
 def test_growth_keeps_numbers_and_places(tmp_path):
@@ -190,15 +158,6 @@ def test_a_pair_that_was_rewritten_with_documents_as_long(tmp_path):
         locked(tmp_path, 'web = "web"', old=old, at=5)
 
 
-def test_a_manifest_that_comes_later_changes_nothing(tmp_path):
-    write_source(tmp_path / "web", 3)
-    old = make_lock(*locked(tmp_path, 'web = "web"'))
-    for name in os.listdir(tmp_path):
-        os.unlink(tmp_path / name)
-    write_with_manifest(tmp_path / "web", 3)
-    assert locked(tmp_path, 'web = "web"', old=old, at=5) == old.sources
-
-
 def test_pairs_of_two_tokenizers(tmp_path):
     write_with_manifest(tmp_path / "a", 3)
     write_with_manifest(tmp_path / "b", 3, sha256="cd" * 32)
@@ -244,16 +203,6 @@ def test_a_holdout_of_blocks_stays_one(tmp_path):
     assert new.pairs[1].held_tokens in (2, 2048)
 
 
-def test_a_holdout_of_documents_stays_one(tmp_path):
-    write_source(tmp_path / "a", *[1] * 10)
-    source = 'web = { data = "*", holdout = "50%" }'
-    old = make_lock(*locked(tmp_path, source))
-    write_blocks(tmp_path / "b", 64 * BLOCK_DOCUMENTS)
-    (new,) = locked(tmp_path, source, old=old, at=9)
-    assert [(pair.held_blocks, pair.held_documents) for pair in new.pairs] == [(0, 5), (0, 32 * BLOCK_DOCUMENTS)]
-    assert new.pairs[0].held_tokens == 5
-
-
 def test_a_holdout_is_not_changed(tmp_path):
     write_source(tmp_path / "a", *[1] * 10)
     old = make_lock(*locked(tmp_path, 'web = { data = "a", holdout = "20%" }'))
@@ -262,27 +211,3 @@ def test_a_holdout_is_not_changed(tmp_path):
         with pytest.raises(ConfigError, match=message):
             locked(tmp_path, f'web = {{ data = "a", {share} }}', old=old, at=5)
     assert locked(tmp_path, 'web = { data = "a", holdout = "30%" }')[0].pairs[0].held_documents == 3
-
-
-def test_packs_are_counted_of_every_pair(tmp_path):
-    for name in "ab":
-        write_source(tmp_path / name, 3)
-    asked = []
-
-    def count_packs(source, number):
-        asked.append((source.name, prefixes_of(source)[number]))
-        return ((4, number + 1),)
-
-    (source,) = locked(tmp_path, 'web = ["a", "b"]', count_packs=count_packs)
-    assert asked == [("web", "a"), ("web", "b")]
-    assert [pair.packs for pair in source.pairs] == [((4, 1),), ((4, 2),)]
-
-
-def test_pairs_of_a_store(bucket, tmp_path):
-    local = write_source(tmp_path / "web", 3, 4)
-    bucket.put_pair(local, "data/web")
-    (source,) = locked(tmp_path, f'web = {{ data = "{bucket.url("data/*")}", holdout = "50%" }}')
-    (pair,) = source.pairs
-    expected = dataclasses.replace(lock_pair(local), prefix=bucket.url("data/web"))
-    assert pair == dataclasses.replace(expected, held_documents=1, held_tokens=pair.held_tokens)
-    assert pair.held_tokens in (3, 4)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.run.take_maps import Chain, Leftovers, Merge, Regular, Rest, Stretch, TakeMap, chained, rest_of
+from tokenloom.run.take_maps import Chain, Leftovers, Merge, Rest, Stretch, TakeMap, rest_of
 
 
 def windows(take_map: TakeMap) -> list[tuple[int, int]]:
@@ -17,34 +17,6 @@ def windows(take_map: TakeMap) -> list[tuple[int, int]]:
 def leftovers(*found: tuple[int, int]) -> Leftovers:
     walks, numbers = np.array(found, dtype=np.int64).reshape(-1, 2).T
     return Leftovers(walks, numbers)
-
-
-def test_regular_walks_begin_in_the_midst_of_one():
-    regular = Regular(4, 2, 3)
-    walks, found = regular.locate(np.arange(5))
-    assert list(zip(walks, found, strict=True)) == [(4, 2), (5, 0), (5, 1), (5, 2), (6, 0)]
-    assert regular.takes(walks, found).tolist() == [0, 1, 2, 3, 4]
-    assert regular.takes(np.array([4, 3, 5, 5]), np.array([1, 2, 3, -1])).tolist() == [-1, -1, -1, -1]
-
-
-def test_a_stretch_is_a_part_of_a_walk():
-    assert windows(Stretch(3, 5, 7)) == [(3, 5), (3, 6)]
-    assert Stretch(3, 5, 7).takes(np.array([3, 3, 3, 2]), np.array([4, 6, 7, 5])).tolist() == [-1, 1, -1, -1]
-
-
-def test_leftovers_are_windows_one_by_one():
-    found = leftovers((2, 5), (1, 9), (2, 3))
-    assert windows(found) == [(2, 5), (1, 9), (2, 3)]
-    assert found.takes(np.array([2, 2, 1, 2, 0]), np.array([3, 5, 9, 9, 5])).tolist() == [2, 0, 1, -1, -1]
-    assert leftovers().takes(np.array([2]), np.array([3])).tolist() == [-1]
-
-
-def test_maps_follow_each_other():
-    found = chained([leftovers((0, 8)), leftovers(), Stretch(1, 3, 5)])
-    assert windows(found) == [(0, 8), (1, 3), (1, 4)]
-    assert found.takes(np.array([1, 0, 0]), np.array([4, 8, 3])).tolist() == [2, 0, -1]
-    assert chained([leftovers()]) is None
-    assert isinstance(chained([Stretch(1, 0, 3), leftovers()]), Stretch)
 
 
 def test_merged_maps_keep_their_orders_and_end_together():

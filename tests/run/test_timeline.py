@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from tests.reference.timeline import run_through
 from tests.run.small_runs import lock, pair, random_locks, segment, source
 
-from tokenloom import ConfigError
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import sample_numbers
 from tokenloom.run.lock import LockedSource
+from tokenloom.run.lookups import Lookups
 from tokenloom.run.timeline import Timeline
+from tokenloom.run.walk_sizes import WalkSizes, extra_tokens
 
 
 def rows(timeline: Timeline, first: int, stop: int) -> list[tuple[int, int, int, int]]:
@@ -121,18 +124,6 @@ def test_any_positions_in_any_order(lock, random):
 
 
 @given(random_locks())
-def test_the_inverse_finds_every_position_again(lock):
-    timeline, stop = Timeline(lock), end_of(lock)
-    found = timeline.locate(np.arange(stop))
-    for number in range(len(lock.sources)):
-        for length in {each.sequence_length for each in lock.segments}:
-            here = np.flatnonzero(found.sources == number)
-            lengths = np.array([each.sequence_length for each in lock.segments])[found.segments[here]]
-            positions = timeline.positions_of(number, found.walks[here], found.windows[here], sequence_length=length)
-            assert positions.tolist() == np.where(lengths == length, here, -1).tolist()
-
-
-@given(random_locks())
 def test_the_inverse_finds_nothing_else(lock):
     timeline, stop = Timeline(lock), end_of(lock)
     expected = {
@@ -159,67 +150,9 @@ def test_walks_are_what_the_twin_walked(lock):
         assert (known.pass_number, known.sequence_length) == (walked.pass_number, walked.sequence_length)
 
 
-@given(random_locks(blocks=st.just(1)))
-def test_a_pass_is_read_once_before_the_next_begins(lock):
-    """Without mixing: each window once, and all of a pass before the next, but for what another length leaves."""
-    timeline, stop = Timeline(lock), end_of(lock)
-    phases = np.cumsum(
-        [0] + [a.sequence_length != b.sequence_length for a, b in zip(lock.segments, lock.segments[1:], strict=False)]
-    )
-    for number in range(len(lock.sources)):
-        read = [
-            (int(phases[s]), walk, window) for s, source, walk, window in rows(timeline, 0, stop) if source == number
-        ]
-        assert len(set(read)) == len(read)
-        passes = [timeline.walk_of(number, walk).pass_number for _, walk, _ in read]
-        assert passes == sorted(passes)
-        assert set(passes) == set(range(len(set(passes))))
-        last = {phase: one for (phase, _, _), one in zip(read, passes, strict=True)}
-        for each in set(passes) - set(last.values()):
-            walks = {walk for (_, walk, _), one in zip(read, passes, strict=True) if one == each}
-            whole = {(walk, window) for walk in walks for window in range(timeline.walk_of(number, walk).num_windows)}
-            assert {(walk, window) for _, walk, window in read if walk in walks} == whole
-
-
-@given(random_locks())
-def test_windows_come_once(lock):
-    timeline, stop = Timeline(lock), end_of(lock)
-    found = [row[1:] for row in rows(timeline, 0, stop)]
-    assert len(set(found)) == len(found)
-
-
 def test_a_timeline_is_pickled_as_its_lock():
     timeline = Timeline(lock([source("web", 3)], [segment(0, 7, [1])]))
     assert rows(pickle.loads(pickle.dumps(timeline)), 0, 7) == rows(timeline, 0, 7)
-
-
-def test_an_endless_stage_has_positions_up_to_the_last():
-    timeline = Timeline(lock([source("web", 2**22), source("code", 2**30)], [segment(0, None, [1, 3])]))
-    assert timeline.num_samples is None
-    positions = np.array([0, 10**12, 2**40 + 5, 10**13])
-    found = timeline.locate(positions)
-    for place, number in enumerate(found.sources.tolist()):
-        walk, window = found.walks[place : place + 1], found.windows[place : place + 1]
-        assert timeline.positions_of(number, walk, window, sequence_length=10) == positions[place]
-
-
-def test_a_million_passes_cost_nothing():
-    sizes = [segment(0, 10**6, [1, 1]), segment(10**6, 10**12, [1, 10**6 - 1])]
-    timeline = Timeline(lock([source("web", 1), source("code", 10**9)], sizes, block=1024))
-    positions = np.array([10**6 - 1, 10**11, 10**12 - 1])
-    found = timeline.locate(positions)
-    for place, number in enumerate(found.sources.tolist()):
-        walk, window = found.walks[place : place + 1], found.windows[place : place + 1]
-        assert timeline.positions_of(number, walk, window, sequence_length=10) == positions[place]
-    assert timeline.walk_of(0, 1_499_999).pass_number == 1_499_999
-
-
-def test_counts_are_exact_where_they_can_be(rng):
-    weights = rng.integers(1, 50, 7).tolist()
-    sources = [source(str(number), 10**6) for number in range(7)]
-    timeline = Timeline(lock(sources, [segment(0, 3 * sum(weights), weights)], block=16))
-    counts = np.bincount(timeline.locate(np.arange(timeline.num_samples)).sources)
-    assert counts.tolist() == [3 * weight for weight in weights]
 
 
 @given(random_locks(), st.integers(2, 10))
@@ -295,3 +228,69 @@ def test_packs_are_counted_where_windows_are_packs():
     assert [timeline.walk_of(0, walk).num_windows for walk in (1, 2)] == [4, 3]
     with pytest.raises(ConfigError, match=r"number of packs of 30 tokens of 'pair' \(source 'web'\)"):
         Timeline(lock([web], [segment(0, 5, [1], length=30)], dataset="sft")).locate(np.array([0]))
+
+
+def sizes_of(*sources: list, **settings) -> WalkSizes:
+    made = [LockedSource(name=f"source {number}", pairs=tuple(pairs)) for number, pairs in enumerate(sources)]
+    return WalkSizes(made, lock(made, [segment(0, 1, [1])], **settings))
+
+
+def of_sources(sizes: WalkSizes, position: int, length: int) -> list[int]:
+    numbers = np.arange(2)
+    return sizes.of_sources(numbers, sizes.num_pairs(numbers, position), length).tolist()
+
+
+def test_windows_are_cut_from_the_tokens_of_all_pairs_but_for_those_held_out():
+    web = [pair(101, held_tokens=40), pair(50)]
+    assert [sizes_of(web).windows(0, *part, 10) for part in ((0, 1), (1, 2), (0, 2), (0, 0))] == [6, 4, 11, 0]
+    assert sizes_of(web).tokens(0, 0, 2) == 111
+
+
+def test_a_sample_without_the_token_after_it_needs_one_less():
+    exact = {"samples": {"add_extra_token_to_sequence": False}}
+    assert sizes_of([pair(100)]).windows(0, 0, 1, 10) == 9
+    assert sizes_of([pair(100)], **exact).windows(0, 0, 1, 10) == 10
+    assert extra_tokens(lock([], [], **exact)) == 0
+
+
+def test_sources_have_the_pairs_of_a_position():
+    sizes = sizes_of([pair(101), pair(50, since=7), pair(30, since=9)], [pair(41, since=8)])
+    numbers = np.arange(2)
+    assert [sizes.num_pairs(numbers, position).tolist() for position in (6, 7, 8, 9)] == [
+        [1, 0],
+        [2, 0],
+        [2, 1],
+        [3, 1],
+    ]
+    assert [of_sources(sizes, position, 10) for position in (6, 7, 8, 9)] == [[10, 0], [15, 0], [15, 4], [18, 4]]
+    assert [sizes.next_growth(numbers, position) for position in (1, 8, 9, 10)] == [7, 8, 9, None]
+    assert sizes.next_growth(numbers[1:], 1) == 8
+
+
+def test_pairs_have_to_stand_in_the_order_in_which_they_came():
+    with pytest.raises(ConfigError, match=r"pairs of source 'source 0' by `since`, found \[3, 0\]"):
+        sizes_of([pair(10, since=3), pair(10)])
+
+
+SOURCES = (source("web", 50), source("code", 30))
+TIMELINE = Timeline(lock(SOURCES, [segment(0, 9000, [3, 1]), segment(9000, 5000, [1, 1])], block=64))
+
+
+@given(st.lists(st.integers(0, 13999).flatmap(lambda at: st.tuples(st.just(at), st.integers(1, 5000))), max_size=12))
+def test_whatever_was_asked_before(batches):
+    lookups = Lookups(TIMELINE)
+    for start, size in batches:
+        positions = np.arange(start, min(start + size, 14000), 7)
+        found, expected = lookups.at(positions), TIMELINE.locate(positions)
+        assert found.sources.tolist() == expected.sources.tolist()
+        assert found.numbers.tolist() == sample_numbers(expected.walks, expected.windows).tolist()
+        assert found.length == 10
+
+
+def test_near_another_length():
+    segments = [segment(0, 100, [1, 1]), segment(100, 100, [1, 1], length=7)]
+    lookups = Lookups(Timeline(lock(SOURCES, segments)))
+    for position in range(90, 110):
+        assert lookups.at(np.array([position])).length == (10 if position < 100 else 7)
+    with pytest.raises(ConfigError, match="expected samples of one length in a batch, found 10 tokens"):
+        lookups.at(np.array([99, 100]))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.small_runs import lock, pair, random_locks, segment, source
 
@@ -26,11 +26,6 @@ def test_a_run_is_equal_to_itself():
     assert (found.position, found.stop, found.ends, found.settings) == (None, 400, (400, 400), ())
     assert found.runs[0] == found.runs[1]
     assert [(each.common_tokens, each.tokens_before) for each in found.sources] == [(3000, 3000), (1000, 1000)]
-
-
-def test_moved_data_are_the_same_data():
-    moved = replace(OLD, sources=(replace(WEB, pairs=(replace(WEB.pairs[0], prefix="/elsewhere"),)), CODE))
-    assert differences(OLD, moved).are_equal
 
 
 def test_another_mixture_from_a_position_on():
@@ -60,20 +55,6 @@ def test_one_run_continues_another():
         differences(OLD, OLD, until=401)
 
 
-def test_endless_runs():
-    endless = lock([WEB, CODE], [segment(0, None, [3, 1])])
-    found = differences(endless, endless)
-    assert (found.are_equal, found.stop, found.sources) == (True, None, None)
-    [web, code] = differences(endless, endless, until=10**12).sources
-    assert (web.common_tokens, code.common_tokens) == (75 * 10**11, 25 * 10**11)
-
-
-def test_positions_that_no_run_has():
-    endless = lock([source("a", 40)], [segment(0, None, [1])])
-    with pytest.raises(ConfigError, match=rf"expected a position up to {2**60}, .* found {2**60 + 1}"):
-        differences(endless, endless, until=2**60 + 1)
-
-
 def test_another_seed_has_no_sample_in_common_but_all_data():
     found = differences(OLD, replace(OLD, seed=2))
     assert found.position == 0
@@ -81,16 +62,6 @@ def test_another_seed_has_no_sample_in_common_but_all_data():
     assert [each.common_tokens for each in found.sources] == [0, 0]
     assert [each.common_data for each in found.sources] == [301, 101]
     assert found.runs[0] != found.runs[1]
-
-
-def test_data_under_another_name_are_recognised():
-    renamed = replace(OLD, sources=(replace(WEB, name="crawl"), CODE))
-    found = differences(OLD, renamed)
-    web, code, crawl = found.sources
-    assert (web.names_after, web.common_data, web.common_tokens) == (("crawl",), 301, 0)
-    assert (code.names_after, code.common_tokens) == (("code",), 1000)
-    assert (crawl.name, crawl.tokens_before, crawl.tokens_after) == ("crawl", 0, 3000)
-    assert [(each.before, each.after) for each in found.settings if each.name == "sources"] == [("web", "crawl")]
 
 
 def test_changed_and_grown_data():
@@ -117,14 +88,6 @@ def test_denied_documents():
     assert differences(one, other, until=50).are_equal
 
 
-def test_cached_orders():
-    cached = replace(OLD, order=0)
-    assert differences(cached, cached).are_equal
-    found = differences(OLD, cached)
-    assert (found.position, found.before, found.sources) == (0, None, None)
-    assert "shuffles all samples anew" in found.reason
-
-
 def samples(lock, stop):
     timeline = Timeline(lock)
     found = timeline.locate(np.arange(stop))
@@ -140,7 +103,6 @@ def samples(lock, stop):
     return rows
 
 
-@settings(max_examples=40)
 @given(random_locks(), st.data())
 def test_differences_are_those_of_the_samples(old, data):
     last = old.segments[-1]

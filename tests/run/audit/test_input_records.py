@@ -12,7 +12,6 @@ from tests.corpus.records import BYTES
 from tests.inputs.corpora import json_lines, write_parquet
 from tests.run.folders import STAGE, write_toml
 
-from tokenloom.errors import InputError
 from tokenloom.indexed.origins import OriginFile
 from tokenloom.run.audit.input_records import input_problem, read_records
 from tokenloom.run.audit.source_origins import SourceOrigins
@@ -26,18 +25,6 @@ def written(path, data: bytes, *, unit: str = "line") -> OriginFile:
     path.write_bytes(data)
     status = path.stat()
     return OriginFile(path=str(path), num_bytes=status.st_size, version=str(status.st_mtime_ns), unit=unit)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.txt", "a"])
-def test_lines_are_read_as_they_are(tmp_path, name):
-    data = "\n".join(LINES).encode()
-    file = written(tmp_path / name, gzip.compress(data) if name.endswith("gz") else data)
-    assert read_records(file, [1000, 3]) == {3: LINES[2], 1000: LINES[999]}
-    assert read_records(file, [1001]) == {}
-
-
-def test_a_document_per_file(tmp_path):
-    assert read_records(written(tmp_path / "a.txt", b"one\ntwo\n", unit="file"), [1]) == {1: "one\ntwo\n"}
 
 
 def test_rows_of_tables_are_json(tmp_path):
@@ -59,13 +46,6 @@ def test_files_that_changed_are_named(tmp_path):
     assert input_problem(file) == f"`{path}` has 6 bytes, and had 3 when it was tokenized"
     path.unlink()
     assert input_problem(file) == f"`{path}` is not there any more"
-
-
-def test_standard_input_cannot_be_read_again():
-    file = OriginFile(path="-", num_bytes=0, unit="line")
-    assert input_problem(file) == "the input came from standard input, and cannot be read again"
-    with pytest.raises(InputError, match="found standard input"):
-        read_records(file, [1])
 
 
 def test_traced_spans_are_parts_of_the_records_that_they_name(tmp_path, rng):

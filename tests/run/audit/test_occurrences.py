@@ -4,20 +4,52 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.run.audit.searches import rows_of, scanned, search
 from tests.run.changed_runs import changed_run
 from tests.run.chats import chat_run
 from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_toml
+from tests.run.megatrons import make, opened
 
 from tokenloom.errors import ConfigError
+from tokenloom.run.audit.occurrences import OccurrenceSearch
+from tokenloom.run.audit.stored_occurrences import find_stored
 from tokenloom.run.held_out import are_held_out
+from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
 
+Row = tuple[int, ...]
 
-@pytest.mark.parametrize("windows", ["concat", "best_fit"])
-@pytest.mark.parametrize("attempt", range(2))
-def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, windows, attempt):
-    head = HEAD + f'windows = "{windows}"\n' + ("mixing_block = 8\n" if attempt else "")
+
+def search(run: Run) -> OccurrenceSearch:
+    return OccurrenceSearch(run.timeline, tokenizer=run.tokenizer, reading=Reading())
+
+
+def scanned(run: Run, source: int, documents, *, start: int = 0, stop: int | None = None) -> list[Row]:
+    """Returns the rows of documents among all that is traced."""
+    last = run.num_samples if stop is None else stop
+    table = run.trace(np.arange(start, last))
+    return rows_of(table.take((table.sources == source) & np.isin(table.documents, list(documents))))
+
+
+def rows_of(table) -> list[Row]:
+    """Returns position, document, start, length, whether denied, walk, pass, slot, segment of each row."""
+    columns = (
+        table.positions, table.documents, table.starts, table.lengths, table.denied, table.walks, table.passes,
+        table.slots, table.segments,
+    )  # fmt: skip
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("windows", "block"),
+    [
+        ("concat", 8),
+        ("best_fit", 1024),
+        pytest.param("concat", 1024, marks=pytest.mark.slow),
+        pytest.param("best_fit", 8, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, windows, block):
+    head = HEAD + f'windows = "{windows}"\nmixing_block = {block}\n'
     run = changed_run(tmp_path, rng, head=head)
     searching = search(run)
     for source, locked in enumerate(run.lock.sources):
@@ -37,23 +69,6 @@ def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, win
         here = everything.take(everything.positions == position)
         documents = [] if spans is None else [d if d >= 0 else -1 - d for d in spans.documents.tolist()]
         assert here.documents.tolist() == [document for document in documents if document < 250]
-
-
-def test_rows_say_where_they_stand(tmp_path):
-    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 64\nsamples = 50\nweights = { web = 1 }\n'
-    run = make_run(tmp_path, longer)
-    table = search(run).find(0, range(250))
-    dataset = run.dataset()
-    assert set(table.segments.tolist()) == {0, 1}
-    for row in list(table.rows())[::37]:
-        spans = dataset.spans(row["position"])
-        at = spans.documents.tolist().index(row["document"])
-        assert row["slot"] == int(spans.lengths[:at].sum())
-        assert row["window"] == dataset.place(row["position"]).window
-        assert row["stage"] == ("long" if row["position"] >= 600 else "stage 1")
-        assert (row["source"], row["run"]) == ("web", run.identity)
-    covered = np.bincount(table.positions, weights=table.lengths)
-    assert set(covered[table.positions[table.segments == 0]].tolist()) == {17.0}
 
 
 def test_a_run_is_asked_by_names(tmp_path):
@@ -119,3 +134,30 @@ def test_a_denial_marks_what_comes_after_it(tmp_path):
     assert (table.denied == (table.positions >= 300)).all()
     assert table.denied.any()
     assert rows_of(table) == scanned(run, 0, [3])
+
+
+THREE = 'web = ["web", "news"]\ncode = "code"\n'
+
+
+@pytest.mark.parametrize(
+    ("sources", "stage"),
+    [
+        pytest.param(
+            'web = "web"\n', "sequence_length = 16\nsamples = 300\nweights = { web = 1 }\n", marks=pytest.mark.slow
+        ),
+        (THREE, "sequence_length = 16\nsamples = 300\nweights = { web = 0.7, code = 0.3 }\n"),
+    ],
+)
+def test_documents_are_found_where_they_stand(tmp_path, rng, sources, stage):
+    run = opened(make(tmp_path, sources=sources, stage=stage))
+    dataset = run.dataset()
+    everything = run.trace(np.arange(len(dataset)))
+    for source, locked in enumerate(run.lock.sources):
+        count = sum(pair.num_documents for pair in locked.pairs)
+        own = everything.take(everything.sources == source)
+        assert rows_of(find_stored(dataset, run.lock, source, range(count))) == rows_of(own)
+        for documents in ([0], [count - 1], rng.choice(count, size=5).tolist()):
+            expected = own.take(np.isin(own.documents, documents))
+            assert rows_of(find_stored(dataset, run.lock, source, documents)) == rows_of(expected)
+            late = expected.take((expected.positions >= 20) & (expected.positions < 70))
+            assert rows_of(find_stored(dataset, run.lock, source, documents, start=20, stop=70)) == rows_of(late)

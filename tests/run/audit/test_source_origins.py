@@ -12,7 +12,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
 from tokenloom.run.audit.pair_rows import PairRows
-from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
+from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import LockedSource
 
 A = OriginFile(path="data/crawl/0007.jsonl", num_bytes=100, version="5", unit="line", num_records=20)
@@ -56,12 +56,6 @@ def test_documents_are_found_in_files(prefixes):
     assert origins.missing == [prefixes[2]]
 
 
-def test_only_pairs_that_are_asked_for_are_opened(prefixes):
-    origins = SourceOrigins(make_lock(source_of("web", prefixes[0]), source_of("code", prefixes[1], prefixes[2])))
-    assert origins.locate(1, np.array([0]))[1].tolist() == [9]
-    assert (origins.files, origins.missing) == ([C, B], [])
-
-
 def test_records_are_found_in_documents(prefixes):
     origins = SourceOrigins(make_lock(source_of("code", prefixes[2]), source_of("web", *prefixes[:2])))
     assert origins.documents_of("crawl/0007.jsonl", 4) == [(1, 1)]
@@ -86,20 +80,6 @@ def test_records_and_files_that_are_not_there(prefixes):
     assert origins.documents_of(B.path, 10**9) == []  # nobody knows how many it has
     with pytest.raises(ConfigError, match="expected a record from 1 on, found 0"):
         origins.documents_of(A.path, 0)
-
-
-def test_pairs_without_origins(prefixes):
-    origins = SourceOrigins(make_lock(source_of("web", prefixes[2])))
-    assert origins.locate(0, np.array([3]))[0].tolist() == [-1]
-    with pytest.raises(ConfigError, match="expected pairs that know their input files, found none among 1") as caught:
-        origins.documents_of("a.jsonl", 1)
-    assert "tokenloom preprocess" in str(caught.value.hint)
-    sentence = origins_missing(origins.missing)
-    assert sentence.startswith("no origins beside 1 pair (`")
-    some = SourceOrigins(make_lock(source_of("web", *prefixes)))
-    with pytest.raises(ConfigError, match="expected one of the 3 input files of this run") as caught:
-        some.documents_of("other.jsonl", 1)
-    assert "; no origins beside 1 pair (`" in str(caught.value.hint)
 
 
 def test_sequences_of_documents_have_the_record_of_these(tmp_path):

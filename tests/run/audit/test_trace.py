@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, make_varlen, write_conversations
-from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_data, write_pair, write_toml
+from hypothesis import assume, given
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.run.folders import HEAD, STAGE, make_run, write_data, write_pair, write_toml
 from tests.run.small_runs import random_locks
 from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, write_corpus
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.loading.topology import Topology
 from tokenloom.order.block_shuffle import BlockShuffle
+from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.span_tokens import span_tokens
 from tokenloom.run.audit.trace import passes_of, trace_dataset
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
-from tokenloom.storage.settings import ObjectStorageSettings
 
 LONG = '[[stages]]\nname = "long"\nsequence_length = 48\nsamples = 80\nweights = { web = 1, code = 1 }\n'
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
@@ -64,20 +67,6 @@ def test_tokens_of_a_run(tmp_path, rng):
     ]
 
 
-def test_numbers_of_positions_are_checked(tmp_path):
-    run = make_run(tmp_path)
-    assert len(run.trace([])) == 0
-    assert len(run.trace(np.array(5))) == len(run.trace(range(5, 6)))
-    with pytest.raises(IndexError, match=r"expected positions in \[0, 600\), found 600"):
-        run.trace([3, 600])
-    with pytest.raises(IndexError, match=r"expected positions in \[0, 600\), found -1"):
-        run.trace([-1])
-    with pytest.raises(ConfigError, match="expected integers as positions, found float64"):
-        run.trace([1.5])
-    with pytest.raises(ConfigError, match="expected a dataset, found int"):
-        trace_dataset(5, [0])
-
-
 def test_sources_that_grow_and_documents_that_are_denied(tmp_path):
     run = make_run(tmp_path)
     before = run.trace(range(200))
@@ -99,7 +88,6 @@ def test_sources_that_grow_and_documents_that_are_denied(tmp_path):
 
 
 @given(random_locks())
-@settings(max_examples=60)
 def test_passes_are_those_of_the_walks(lock):
     try:
         timeline = Timeline(lock)
@@ -141,22 +129,6 @@ def test_what_is_held_out(tmp_path):
     assert not read & set(zip(trained.sources.tolist(), trained.documents.tolist(), strict=True))
 
 
-def test_a_run_in_object_storage(bucket, tmp_path):
-    here = make_run(tmp_path)
-    for name in ("web-0", "web-1", "code"):
-        bucket.put_pair(str(tmp_path / name), f"data/{name}")
-    (tmp_path / "away").mkdir()
-    sources = f'[sources]\nweb = "{bucket.url("data/web-*")}"\ncode = "{bucket.url("data/code")}"\n'
-    settings = ObjectStorageSettings(block_bytes=1 << 13, timeout_seconds=10, deadline_seconds=60)
-    there = Run.open(write_toml(tmp_path / "away", sources=sources), object_storage=settings)
-    positions = list(range(0, 600, 20))
-    table = there.trace(positions)
-    assert_tells_the_tokens(table, here.dataset(), positions, object_storage=settings)
-    local = here.trace(positions)
-    assert table.documents.tolist() == local.documents.tolist()
-    assert next(table.rows())["pair"].startswith(bucket.url("data/"))
-
-
 # --- conversations ------------------------------------------------------------------------------------------------
 
 
@@ -191,35 +163,10 @@ def assert_tells_conversations(table, dataset, positions) -> None:
             assert sample["position_ids"][slot] == 0
 
 
-@pytest.mark.parametrize("kind", ["sft", "varlen"])
-@pytest.mark.parametrize("head", [HEAD, MEGATRON], ids=["computed", "megatron"])
+@pytest.mark.parametrize(("kind", "head"), [("sft", HEAD), ("varlen", MEGATRON)], ids=["computed", "megatron"])
 def test_conversations_of_a_run(tmp_path, kind, head):
     run = chat_run(tmp_path, kind, head, samples="[samples]\ncontext_parallel_size = 2\n" if kind == "sft" else "")
     assert_tells_conversations(run.trace(range(0, 600, 5)), run.dataset(), range(0, 600, 5))
-
-
-def test_denied_conversations_keep_their_slots(tmp_path):
-    run = chat_run(tmp_path, "sft")
-    before = run.trace(range(600))
-    document = int(before.documents[before.sources == 1][0])
-    lock_run(write_toml(tmp_path, STAGE + f'[[denied]]\ndocuments = ["code:{document}"]\nfrom = 0\n',
-             head=HEAD + 'dataset = "sft"\n'), consumed=0)  # fmt: skip
-    table = Run.open(tmp_path / "run.toml", tokenizer=StandInTokenizer(pad=7)).trace(range(600))
-    assert table.slots.tolist() == before.slots.tolist()
-    assert table.documents.tolist() == before.documents.tolist()
-    is_denied = (before.sources == 1) & (before.documents == document)
-    assert table.denied.tolist() == is_denied.tolist()
-
-
-@pytest.mark.parametrize("make", [make_sft, make_varlen])
-def test_epochs_of_conversations(tmp_path, make):
-    dataset = make(talks(tmp_path / "chat", 30, 100), num_samples=70, quiet=True, sequence_length=16)
-    table = trace_dataset(dataset, range(70))
-    assert_tells_conversations(table, dataset, range(70))
-    seen: dict[int, int] = {}
-    for document, epoch in zip(table.documents.tolist(), table.passes.tolist(), strict=True):
-        assert seen.get(document, 0) in (epoch, epoch + 1)  # a pack may hold the first ones of the next epoch
-        seen[document] = seen.get(document, 0) + 1
 
 
 # --- the reference's order ----------------------------------------------------------------------------------------
@@ -243,15 +190,6 @@ def test_a_run_in_the_order_of_the_reference(tmp_path):
     assert max(row["pass"] for row in rows) > 0
 
 
-def test_a_run_of_one_pair_in_the_order_of_the_reference(tmp_path):
-    write_data(tmp_path)
-    path = write_toml(tmp_path, STAGE.replace("web = 3, ", ""), head=MEGATRON, sources=SOURCES)
-    run = Run.open(path, tokenizer=StandInTokenizer(), path_to_cache=tmp_path / "cache")
-    table = run.trace(range(40))
-    assert_tells_the_tokens(table, run.dataset(), range(40))
-    assert {row["source"] for row in table.rows()} == {"code"}
-
-
 # --- datasets without a run ---------------------------------------------------------------------------------------
 
 DOCUMENTS = [[10 * number + token for token in range(1 + number % 7)] for number in range(1, 41)]
@@ -260,12 +198,10 @@ DOCUMENTS = [[10 * number + token for token in range(1 + number % 7)] for number
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"window_policy": "best_fit"},
         {"block_shuffle": BlockShuffle(block_bytes=40, window_blocks=2)},
-        {"add_extra_token_to_sequence": False},
     ],
-    ids=["windows", "packs", "blocks", "no-extra-token"],
+    ids=["packs", "blocks"],
 )
 def test_datasets_without_a_run(tmp_path, settings):
     prefix = write_corpus(tmp_path / "corpus", DOCUMENTS)
@@ -282,39 +218,59 @@ def test_datasets_without_a_run(tmp_path, settings):
     assert (row["source"], row["pair"], row["stage"], row["run"]) == (prefix, prefix, None, None)
 
 
-@pytest.mark.parametrize("settings", [{}, {"window_policy": "best_fit"}], ids=["windows", "packs"])
-def test_epochs_of_documents_that_fill_a_sample_each(tmp_path, settings):
-    prefix = write_corpus(tmp_path / "corpus", [[number] * 8 for number in range(1, 33)])
-    extra = {"add_extra_token_to_sequence": False}
-    dataset = make_dataset(prefix, num_samples=96, sequence_length=8, **extra, **settings)
-    table = trace_dataset(dataset, range(96))
-    assert np.bincount(table.passes).tolist() == [32, 32, 32]
-    assert table.passes.tolist() == (dataset.shuffle_index.astype(int) // 32).tolist()  # each document fills a sample
-    if settings:  # windows of all epochs but the last are those of one shuffled stream
-        assert all(sorted(table.documents[table.passes == k].tolist()) == list(range(32)) for k in range(3))
+FIRST = {
+    "position": 4, "step": None, "rank": None, "micro_batch": None, "source": "web", "pass": 0, "document": 1,
+    "start": 5, "length": 2, "file": None, "record": None, "slot": 0, "denied": False, "stage": "main", "walk": 0,
+    "window": 3, "pair": "w0", "row": 1, "run": "abc",
+}  # fmt: skip
 
 
-def test_a_blend_without_a_run(tmp_path):
-    prefixes = [write_corpus(tmp_path / name, DOCUMENTS[k:]) for k, name in enumerate(("a", "b"))]
-    members = [make_dataset(prefix, num_samples=30, sequence_length=8) for prefix in prefixes]
-    blend = BlendedDataset(members, [0.7, 0.3], 40, members[0].config)
-    table = trace_dataset(blend, range(40))
-    for row in table.rows():
-        number, sample = blend.locate(row["position"])
-        assert (row["source"], row["window"]) == (prefixes[number], sample)
-    assert table.documents.tolist() == [n for k in range(40) for n in blend.spans(k).documents.tolist()]
+def small_table(**changes) -> SpanTable:
+    """Returns three spans of two samples: of `web`, which has two pairs, and of `code`."""
+    columns: dict = {
+        "positions": np.array([4, 4, 7]),
+        "segments": np.array([0, 0, 1], dtype=np.int32),
+        "sources": np.array([0, 0, 1], dtype=np.int32),
+        "passes": np.array([0, 0, -1]),
+        "walks": np.array([0, 0, -1]),
+        "windows": np.array([3, 3, 5]),
+        "documents": np.array([1, 3, 2]),
+        "starts": np.array([5, 0, 0]),
+        "lengths": np.array([2, 3, 5]),
+        "slots": np.array([0, 2, 0]),
+        "denied": np.array([False, True, False]),
+        "source_names": ("web", "code"),
+        "stage_names": ("main", "long"),
+        "pair_rows": PairRows.of([[("w0", 2), ("w1", 4)], [("c", 9)]]),
+        "run": "abc",
+    }
+    return SpanTable(**(columns | changes))
 
 
-class Bare:
-    """A dataset that says nothing of spans."""
+class Records:
+    """Every document of `web` is a line of one file."""
 
-    def __len__(self):
-        return 4
+    file_names = ("crawl.jsonl",)
 
-    def __getitem__(self, idx):
-        return {"number": np.array([idx])}
+    def locate(self, source, documents):
+        known = np.full(len(documents), source == 0)
+        return np.where(known, 0, -1).astype(np.int32), np.where(known, documents + 1, 0)
 
 
-def test_a_dataset_without_spans_is_refused():
-    with pytest.raises(ConfigError, match="expected datasets that tell their spans, found Bare"):
-        trace_dataset(Bare(), [0])
+def test_rows_have_what_is_known_by_name():
+    rows = list(small_table().rows())
+    assert rows[0] == FIRST
+    changed = {"document": 3, "pair": "w1", "row": 1, "denied": True, "slot": 2, "start": 0, "length": 3}
+    assert rows[1] == FIRST | changed
+    assert rows[2]["pass"] is None
+    assert rows[2]["walk"] is None
+    assert (rows[2]["stage"], rows[2]["pair"], rows[2]["row"]) == ("long", "c", 2)
+
+
+def test_steps_and_ranks_are_added():
+    sizes = BatchSizeSchedule.constant(4)
+    table = small_table().with_steps(Topology(batch_sizes=sizes))
+    assert [row["step"] for row in table.rows()] == [1, 1, 1]
+    assert table.ranks is None
+    rows = list(small_table().with_steps(Topology(batch_sizes=sizes, micro_batch_size=1, data_parallel_size=2)).rows())
+    assert [(row["step"], row["rank"], row["micro_batch"]) for row in rows] == [(1, 0, 0), (1, 0, 0), (1, 1, 1)]

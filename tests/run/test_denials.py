@@ -68,31 +68,6 @@ def test_a_record_that_comes_once_more_leaves_the_past_as_it_was(tmp_path):
     assert not gone & set(dataset.batch(range(250, 600))["tokens"].ravel().tolist())
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ('documents = ["code.jsonl:201"]', "`code.jsonl:201`: expected a record of `raw/code.jsonl`, which has 200"),
-        ('documents = ["other.jsonl:2"]', "expected one of the 1 input files of this run"),
-        ('documents = ["code.jsonl:0"]', "expected a record from 1 on, found 'code.jsonl:0'"),
-        ('documents = ["web:1"]\nreason = 3', "expected `reason` of [[denied]] to be a text, found 3"),
-        ('documents = ["web:1"]\nreasons = "x"', "reasons"),
-    ],
-)
-def test_what_cannot_be_denied(tmp_path, table, message):
-    make_run(tmp_path)
-    with_origins(tmp_path)
-    path = write_toml(tmp_path, denied(table))
-    with pytest.raises(ConfigError) as error:
-        lock_run(path, consumed=0)
-    assert message in error.value.message
-
-
-def test_records_without_origins(tmp_path):
-    make_run(tmp_path)
-    with pytest.raises(ConfigError, match="expected pairs that know their input files, found none among 3"):
-        lock_run(write_toml(tmp_path, denied('documents = ["code.jsonl:1"]')), consumed=0)
-
-
 def test_a_reason_decides_nothing(tmp_path):
     make_run(tmp_path)
     path = write_toml(tmp_path, denied('documents = ["web:1"]'))

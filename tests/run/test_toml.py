@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from decimal import Decimal
 
@@ -11,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.toml_file import MOST_BYTES, TomlFile, dotted, read_toml, shown
+from tokenloom.run.toml_file import TomlFile, read_toml
+from tokenloom.run.toml_lines import TomlPlaces
 
 NO_TOML = {
     "a = 1\nb = \n": (2, "b =", "expected TOML, found something else"),
@@ -72,32 +72,6 @@ def test_bytes_that_are_no_text(tmp_path):
         read_toml(path)
 
 
-def test_files_that_are_none(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot be read: No such file.*\nhint: `tokenloom run init` writes one"):
-        read_toml(tmp_path / "missing.toml")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read_toml(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match=r"expected a file, found .*pipe`, which is none"):
-        read_toml(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_toml("a\0b")
-
-
-def test_a_file_without_end(tmp_path):
-    path = tmp_path / "run.toml"
-    with open(path, "wb") as stream:
-        stream.truncate(MOST_BYTES + 1)
-    with pytest.raises(ConfigError, match=f"expected at most {MOST_BYTES} bytes in"):
-        read_toml(path)
-
-
-def test_an_empty_file_is_an_empty_table(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_bytes(b"")
-    assert read_toml(path).values == {}
-
-
 def test_lines_that_are_long_or_hold_secrets_are_not_shown_whole():
     file = TomlFile(f'a = "{"x" * 1000}"\nb = "https://host/key?sig=secret"\n', path="run.toml")
     assert str(file.error(("a",), "wrong")) == f'run.toml:1: wrong\n    a = "{"x" * 155}…'
@@ -107,14 +81,71 @@ def test_lines_that_are_long_or_hold_secrets_are_not_shown_whole():
     assert str(file.error((), "wrong")) == "run.toml: wrong"
 
 
-def test_values_and_paths_as_messages_show_them():
-    assert dotted(("stages", 0, "weights", "web")) == "stages[1].weights.web"
-    assert [shown(value) for value in (True, "a", {}, [1], Decimal("1.50"), "x" * 99)] == [
-        *("true", "'a'", "a table", "a list", "1.50", "'" + "x" * 59 + "…")
-    ]
-
-
 @given(st.text("[]{}=\"'.,#\n\r a1e_-:\\\x00é"))
 def test_any_text_is_read_or_refused(text):
     with suppress(ConfigError):
         TomlFile(text, path="run.toml")
+
+
+TEXT = """\
+# a comment with = and [brackets]
+seed = 1
+"quoted key" = 'a # b'
+a.b . "c.d" = 2
+
+[sources]   # behind
+web = { data = "x]}", holdout = "1%" }
+code = [
+  "one",  # first
+  '''two
+  lines''',
+  "three" ]
+[sources.wiki]
+data = \"""
+a " b \"\"\"\"\"
+[[stages]]
+name = "main"
+weights = { web = 1, "co\\u0064e" = 2 }
+[stages.more]
+x = 1
+[[stages]]
+weights.web = 1
+weights.code = 2
+when = 1979-05-27 07:32:00
+"""
+
+LINES = {
+    ("seed",): 2,
+    ("quoted key",): 3,
+    ("a",): 4,
+    ("a", "b", "c.d"): 4,
+    ("sources",): 6,
+    ("sources", "web"): 7,
+    ("sources", "web", "holdout"): 7,
+    ("sources", "code"): 8,
+    ("sources", "code", 0): 9,
+    ("sources", "code", 1): 10,
+    ("sources", "code", 2): 12,
+    ("sources", "wiki"): 13,
+    ("sources", "wiki", "data"): 14,
+    ("stages",): 16,
+    ("stages", 0): 16,
+    ("stages", 0, "name"): 17,
+    ("stages", 0, "weights", "code"): 18,
+    ("stages", 0, "more"): 19,
+    ("stages", 0, "more", "x"): 20,
+    ("stages", 1): 21,
+    ("stages", 1, "weights"): 22,
+    ("stages", 1, "weights", "code"): 23,
+    ("stages", 1, "when"): 24,
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_everything_has_its_line(end):
+    places = TomlPlaces(TEXT.replace("\n", end))
+    for path, number in LINES.items():
+        place = places.find(path)
+        assert place is not None
+        assert places.line_at(place.start).number == number
+        assert places.line_at(place.start).text == TEXT.splitlines()[number - 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError
+from tokenloom.run.argument_file import check_plain, parse_arguments, read_arguments
 from tokenloom.run.init import RunDraft, draft_text, take_arguments, weighted_entries
 from tokenloom.run.settings import parse_run
 
@@ -27,19 +29,6 @@ def test_data_without_weights_share_a_size_by_their_tokens(tmp_path):
     data = (write_source(str(tmp_path / "a"), 30, 30), write_source(str(tmp_path / "b"), 20))
     stage = stage_of(draft_text(RunDraft(data=data, sequence_length=8, samples=5), path=str(tmp_path / "run.toml")))
     assert stage.weights == (("a", Fraction(3)), ("b", Fraction(1)))
-
-
-def test_weighted_data_without_a_size_go_on_for_ever():
-    draft = RunDraft(data=("a", "b"), weights=(Fraction(1), Fraction(2)), sequence_length=8)
-    assert stage_of(draft_text(draft, path="run.toml")).is_endless
-
-
-def test_paths_are_named_from_the_folder_of_the_file():
-    draft = RunDraft(data=("data/web", "/abs/web", "s3://bucket/web/"), sequence_length=8, tokenizer="byte")
-    settings = parse_run(draft_text(draft, path="runs/one/run.toml"), path="runs/one/run.toml")
-    assert [source.data[0] for source in settings.sources] == ["../../data/web", "/abs/web", "s3://bucket/web/"]
-    assert [source.name for source in settings.sources] == ["web", "web_2", "web_3"]
-    assert settings.tokenizer == "byte"
 
 
 @pytest.mark.parametrize(
@@ -74,16 +63,6 @@ def test_blends_that_are_none(entries, message):
         weighted_entries(entries)
 
 
-@given(st.lists(st.tuples(st.integers(1, 1000), st.text(st.characters(codec="utf-8"), min_size=1)), min_size=1))
-def test_any_blend_is_written_or_refused(entries):
-    try:
-        data, weights = weighted_entries([part for weight, path in entries for part in (str(weight), path)])
-        text = draft_text(RunDraft(data=data, weights=weights, sequence_length=8), path="run.toml")
-    except ConfigError:
-        return
-    assert len(parse_run(text, path="run.toml").sources) == len(entries)
-
-
 def test_steps_need_a_batch_size():
     assert take_arguments({"train-iters": ["10"], "global-batch-size": ["3"]}).samples == 30
     assert take_arguments({"train-samples": ["7"]}).samples == 7
@@ -94,19 +73,42 @@ def test_steps_need_a_batch_size():
     assert [name for name, _ in ramped.not_taken] == ["train-iters", "rampup-batch-size"]
 
 
-def test_entries_may_lie_in_a_file(tmp_path):
-    (tmp_path / "blend").write_text("1 web\n2 code\n")
-    assert take_arguments({"data-args-path": [str(tmp_path / "blend")]}).entries == ("1", "web", "2", "code")
+SCRIPT = r"""
+#!/bin/bash
+# pretrain
+SEQ_LENGTH=4096
+DATA_PATH="0.8 web_text_document 0.2 code_text_document"
+export SEED=42
+DATA_ARGS=(
+    --data-path $DATA_PATH   # the blend
+    # --split 1,0,0
+    --seq-length "${SEQ_LENGTH}"
+)
+torchrun pretrain_gpt.py ${DATA_ARGS[@]} --seed=$SEED \
+    --train-iters 100 --bf16 --tokenizer-model "$HOME/tokenizer.json"
+"""
+
+
+def test_a_shell_script():
+    found = parse_arguments(SCRIPT, where="`train.sh`")
+    assert found["data-path"] == ["0.8", "web_text_document", "0.2", "code_text_document"]
+    assert found["seq-length"] == ["4096"]
+    assert (found["seed"], found["train-iters"], found["bf16"]) == (["42"], ["100"], [])
+    assert "split" not in found
+    with pytest.raises(ConfigError, match=r"expected plain words for `--tokenizer-model`, found '\$HOME/tok"):
+        check_plain("tokenizer-model", found["tokenizer-model"])
+
+
+def test_a_word_without_an_end_is_quoted_with_its_line(tmp_path):
+    path = tmp_path / "args"
+    path.write_text("--seed 1\n--data-path 'web\n")
+    with pytest.raises(ConfigError, match=r"args`, line 2: expected words as a shell takes them"):
+        read_arguments(str(path))
     with pytest.raises(ConfigError, match="cannot be read"):
-        take_arguments({"data-args-path": [str(tmp_path / "none")]})
+        read_arguments(str(tmp_path / "none"))
 
 
-def test_tokenizers():
-    assert take_arguments({"tokenizer-type": ["NullTokenizer"], "vocab-size": ["9"]}).tokenizer == "null:9"
-    assert take_arguments({"tokenizer-model": ["a.json"], "tokenizer-type": ["HF"]}).tokenizer == "a.json"
-    assert take_arguments({"tokenizer-type": ["GPT2BPETokenizer"]}).not_taken[0][0] == "tokenizer-type"
-
-
-def test_numbers_that_are_none_name_their_argument():
-    with pytest.raises(ConfigError, match=r"`--seq-length` 'long'"):
-        take_arguments({"seq-length": ["long"]})
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text):
+    with suppress(ConfigError):
+        parse_arguments(text, where="text")

@@ -1,0 +1,146 @@
+"""Ids and texts that are looked for in all documents of a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.run.audit.greedy import Greedy
+from tests.support import write_corpus
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.document_hashes import write_document_hashes
+from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.inputs.parsing import Texts
+from tokenloom.preprocess.selection import hash_documents
+from tokenloom.run.audit.hashed_texts import find_whole_texts
+from tokenloom.run.audit.text_scan import TextScan
+from tokenloom.run.audit.token_scan import places_of_ids
+from tokenloom.run.audit.token_search import Match, find_ids, find_text
+from tokenloom.run.locking import lock_run
+
+
+def lock_of(folder: Path, web: list[list[int]], code: list[list[int]], more: list[list[int]] | None = None):
+    for name, documents, dtype in (
+        ("web0", web, np.uint16),
+        ("web1", more or [[1]], np.uint16),
+        ("code", code, np.int32),
+    ):
+        write_corpus(folder / name, documents, dtype=dtype)
+    (folder / "run.toml").write_text(
+        'order = 1\nseed = 1\n[sources]\nweb = "web*"\ncode = "code"\n[[stages]]\nsequence_length = 2\nsamples = 9\n'
+        "weights = { web = 1, code = 1 }\n"
+    )
+    return lock_run(folder / "run.toml").lock
+
+
+def matches(found: list[Match]) -> list[tuple[int, int, int, int]]:
+    return [(match.source, match.document, match.start, match.length) for match in found]
+
+
+def test_ids_stand_within_one_document(tmp_path):
+    lock = lock_of(tmp_path, [[5, 1, 2], [3, 1, 2, 3, 1, 2, 3], []], [[1, 2, 70000, 3]], [[9, 1, 2, 3, 9]])
+    assert matches(find_ids(lock, [1, 2, 3])) == [(0, 1, 1, 3), (0, 1, 4, 3), (0, 3, 1, 3)]  # not over its end
+    assert matches(find_ids(lock, [2])) == [(0, 0, 2, 1), (0, 1, 2, 1), (0, 1, 5, 1), (0, 3, 2, 1), (1, 0, 1, 1)]
+    assert matches(find_ids(lock, [70000])) == [(1, 0, 2, 1)]  # which 16 bits do not hold
+    assert matches(find_ids(lock, [4])) == []
+
+
+def test_a_text_is_found_whatever_stands_around_it(tmp_path):
+    tokenizer = Greedy()
+    text = "the cats sat on the mat"
+    around = ["{}", "in {}", "{}ing", "ha{}. ha", "the {} the", "breathe cats sat on the matter {}", "中{}é"]
+    documents = [tokenizer.tokenize(each.format(text)) for each in around]
+    documents += [tokenizer.tokenize("the cat sat on the mat"), tokenizer.tokenize("nothing")]
+    lock = lock_of(tmp_path, documents, [[0] * 9])
+    found = find_text(lock, text, tokenizer)
+    assert [match.document for match in found] == [0, 1, 2, 3, 4, 5, 5, 6]
+    for match in found:
+        tokens = documents[match.document][match.start : match.start + match.length]
+        assert text in tokenizer.detokenize(tokens)
+        assert text not in tokenizer.detokenize(tokens[1:])
+        assert text not in tokenizer.detokenize(tokens[:-1])
+
+
+def places(pair, ids, **settings):
+    found = list(places_of_ids(pair, ids, **settings))
+    rows, starts = (
+        [number for each in found for number in getattr(each, name).tolist()] for name in ("rows", "starts")
+    )
+    return list(zip(rows, starts, strict=True))
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("at_once", [1, 3, 7, 1000])
+def test_every_place_is_found_once_however_data_are_cut(tmp_path, rng, at_once, mmap):
+    documents = [rng.integers(0, 3, size=size).tolist() for size in rng.integers(0, 40, size=30)]
+    pair = IndexedDataset(write_corpus(tmp_path / "data", documents), mmap=mmap)
+    for ids in ([1], [1, 0], [2, 2, 1, 0]):
+        expected = [
+            (number, start)
+            for number, document in enumerate(documents)
+            for start in range(len(document) - len(ids) + 1)
+            if document[start : start + len(ids)] == ids
+        ]
+        assert places(pair, ids, at_once=at_once) == expected
+        for row, start in [(0, 0), (3, 1), (29, 0), (30, 0), *expected[:: 1 + len(expected) // 3]]:  # from any place on
+            behind = [place for place in expected if place >= (row, start)]
+            assert places(pair, ids, row=row, start=start, at_once=at_once) == behind
+
+
+TEXTS = ["", "a", "b", "c", "ab", "bc", "abc", "ca", "cab", " a", "\ufffd"]
+
+
+def begins_of(texts: list[str], tokens: list[int], seed: str) -> list[int]:
+    """Returns the tokens in which a text begins, by looking at every character."""
+    owners = [place for place, number in enumerate(tokens) for _ in texts[number]]
+    whole = "".join(texts[number] for number in tokens)
+    return sorted({owners[at] for at in range(len(whole) - len(seed) + 1) if whole.startswith(seed, at)})
+
+
+@given(st.lists(st.integers(0, len(TEXTS) - 1), max_size=40), st.text("abc ", min_size=1, max_size=9))
+def test_texts_are_found_however_they_are_cut(tokens, seed):
+    found = TextScan(seed, TEXTS).places(np.array(tokens, dtype=np.uint16))
+    assert found.tolist() == begins_of(TEXTS, tokens, seed)
+
+
+def hash_pair(prefix: str, texts: list[str]) -> None:
+    """Writes the hashes of the texts of a pair beside it."""
+    pair = IndexedDataset(prefix)
+    start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
+    hashes = hash_documents([Texts(texts=texts)], len(texts))
+    write_document_hashes(prefix, [hashes], index_start_crc32=start)[0].publish()
+
+
+@pytest.fixture
+def lock(tmp_path):
+    for name, count in (("web0", 3), ("web1", 2), ("code", 2)):
+        write_corpus(tmp_path / name, [[1, 2, 3]] * count)
+    (tmp_path / "run.toml").write_text(
+        'order = 1\nseed = 1\n[sources]\nweb = "web*"\ncode = "code"\n[[stages]]\nsequence_length = 2\nsamples = 9\n'
+        "weights = { web = 1, code = 1 }\n"
+    )
+    return lock_run(tmp_path / "run.toml").lock
+
+
+def test_texts_are_found_in_all_sources(lock, tmp_path):
+    hash_pair(str(tmp_path / "web0"), ["a", "b", "a"])
+    hash_pair(str(tmp_path / "web1"), ["b\n", "a"])
+    hash_pair(str(tmp_path / "code"), ["x", "a"])
+    assert find_whole_texts(lock, ["a"]) == ([(0, 0), (0, 2), (0, 4), (1, 1)], [])
+    assert find_whole_texts(lock, ["b", "b\n", "b"]) == ([(0, 1), (0, 3)], [])
+    assert find_whole_texts(lock, ["nothing of all"]) == ([], [])
+
+
+def test_pairs_without_hashes_are_told(lock, tmp_path):
+    with pytest.raises(ConfigError, match=r"(?s)found none among 3.*--document-hashes"):
+        find_whole_texts(lock, ["a"])
+    hash_pair(str(tmp_path / "web1"), ["c", "d"])
+    found, missing = find_whole_texts(lock, ["d"])
+    assert found == [(0, 4)]
+    assert [os.path.basename(name) for name in missing] == ["web0", "code"]
