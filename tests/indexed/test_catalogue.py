@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.indexed.pairs import (
     FIRST,
@@ -25,7 +24,7 @@ from tests.indexed.pairs import (
     write_pair,
     write_two_pairs,
 )
-from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
+from tests.support import equal_samples, few_examples, make_config, make_dataset, random_documents, write_corpus
 
 from tokenloom import (
     BlendedMegatronDatasetBuilder,
@@ -33,13 +32,12 @@ from tokenloom import (
     IndexedDataset,
     IndexedDatasetBuilder,
     build_catalogue,
-    build_dataloader,
     merge_datasets,
     parse_blend,
     plan_build,
     verify_dataset,
 )
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in
@@ -112,19 +110,6 @@ def test_slices_cross_from_pair_to_pair(catalogue, mmap):
     assert dataset[3:3] == []
 
 
-@pytest.mark.parametrize("suffix", ["", ".idx", ".bin", ".catalogue"])
-def test_any_of_its_files_names_it(catalogue, suffix):
-    assert len(IndexedDataset(catalogue + suffix)) == 5
-    assert IndexedDataset.exists(catalogue + suffix)
-
-
-def test_modes_are_joined(tmp_path):
-    pairs = [write_pair(tmp_path / name, [[[1], [2]], [[3]]], multimodal=True) for name in "ab"]
-    dataset = build_catalogue(pairs, f"{tmp_path}/all", multimodal=True)
-    assert dataset.sequence_modes.tolist() == [0, 1, 0] * 2
-    assert dataset[1][0].tolist() == [2]
-
-
 def test_a_catalogue_of_catalogues_names_their_pairs(tmp_path, prefixes, catalogue):
     (tmp_path / "below").mkdir()
     nested = build_catalogue([prefixes[1], catalogue], f"{tmp_path}/below/nested")
@@ -156,13 +141,6 @@ def test_a_folder_can_be_moved_with_its_catalogue(tmp_path):
     assert read_pair(f"{tmp_path}/copied/all") == FIRST + SECOND
 
 
-def test_a_catalogue_is_found_from_the_current_folder(tmp_path, prefixes, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    build_catalogue(["a", "./b"], "all")
-    assert read_pair("all") == FIRST + SECOND
-    assert json.loads(Path("all.catalogue").read_text())["parts"][1]["prefix"] == "b"
-
-
 def test_a_catalogue_never_takes_the_place_of_a_pair(tmp_path, prefixes):
     with pytest.raises(ConfigError, match=rf"`{tmp_path}/a` is also an input"):
         build_catalogue(prefixes, prefixes[0])
@@ -178,20 +156,6 @@ def test_inputs_of_two_dtypes_are_refused(tmp_path, prefixes):
     assert not os.path.exists(f"{tmp_path}/all.idx")
     with pytest.raises(ConfigError, match="expected at least one dataset"):
         build_catalogue([], f"{tmp_path}/all")
-
-
-def test_a_damaged_input_is_named(tmp_path, prefixes):
-    os.truncate(f"{prefixes[1]}.bin", 8)
-    with pytest.raises(DatasetFormatError, match=r"b\.bin`: expected 12 bytes"):
-        build_catalogue(prefixes, f"{tmp_path}/all")
-
-
-def test_a_missing_index_is_named(catalogue):
-    os.unlink(f"{catalogue}.idx")
-    with pytest.raises(DatasetNotFoundError) as caught:
-        IndexedDataset(catalogue)
-    assert caught.value.message == f"no file `{catalogue}.idx`"
-    assert not IndexedDataset.exists(catalogue)
 
 
 @pytest.mark.parametrize(
@@ -300,32 +264,6 @@ def test_a_pickled_catalogue_reads_on(catalogue, mmap):
     assert dataset[4].tolist() == [5, 6]
 
 
-@pytest.mark.parametrize("mmap", [True, False])
-def test_a_forked_child_reads_on(catalogue, mmap):
-    dataset = IndexedDataset(catalogue, mmap=mmap)
-    assert dataset[0].tolist() == [1, 2]
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: sender.send(dataset[4].tolist()))
-    child.start()
-    assert receiver.recv() == [5, 6]
-    child.join()
-    assert child.exitcode == 0
-
-
-def test_workers_of_a_loader_read_the_same(corpus):
-    _, catalogue, merged = corpus
-    batches = [
-        [
-            batch["tokens"].tolist()
-            for batch in build_dataloader(make_dataset(prefix, num_samples=16), [[0, 5, 3], [1, 2, 9]], num_workers=2)
-        ]
-        for prefix in (catalogue, merged)
-    ]
-    assert batches[0] == batches[1]
-    assert len(batches[0]) == 2
-
-
 def test_blocks_never_hold_sequences_of_two_pairs(catalogue):
     dataset = IndexedDataset(catalogue)
     assert dataset.block_starts(1 << 20).tolist() == [0, PAGE]
@@ -357,6 +295,7 @@ for mmap in (True, False):
 """
 
 
+@pytest.mark.slow
 def test_thousands_of_pairs_hold_no_descriptors(tmp_path):
     prefix = write_pair(tmp_path / "a", [[[1, 2], [3]]])
     command = ["bash", "-c", 'ulimit -n 256 && exec "$@"', "bash", sys.executable, "-c", _THREE_THOUSAND]
@@ -364,7 +303,7 @@ def test_thousands_of_pairs_hold_no_descriptors(tmp_path):
     assert done.stdout == "3000 6000\n" * 2
 
 
-@settings(max_examples=30)  # each makes many files durable
+@few_examples  # each makes many files durable
 @given(data=st.data(), dtype=st.sampled_from([*INTEGER_DTYPES, np.float32]), multimodal=st.booleans())
 def test_any_catalogue_is_its_pairs_merged(tmp_path_factory, data, dtype, multimodal):
     folder = tmp_path_factory.mktemp("catalogue")

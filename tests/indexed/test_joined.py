@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support import write_corpus
 
-from tokenloom.errors import ChangedFileError, DatasetNotFoundError
+from tokenloom.errors import ChangedFileError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 
@@ -65,11 +65,3 @@ def test_a_pair_is_checked_when_it_is_opened(tmp_path):
         with pytest.raises(ChangedFileError, match="another one"):
             pairs[0]
     assert pairs.num_open == 0
-
-
-def test_a_pair_that_is_gone(tmp_path):
-    pairs = joined(tmp_path)
-    (tmp_path / "p1.idx").unlink()
-    assert pairs[0].tolist() == [1, 2, 3]
-    with pytest.raises(DatasetNotFoundError, match="p1"):
-        pairs[2]

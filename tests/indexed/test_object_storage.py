@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import pickle
-import threading
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,25 +13,23 @@ from tests.indexed.origins import add_hashes, add_origins, hashes_beside, origin
 from tests.object_store.fixtures import Bucket
 from tests.object_store.proxy import Faults
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support import random_documents, write_corpus
+from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
 
 from tokenloom import (
+    BlockShuffle,
     ConfigError,
     DatasetFormatError,
     DatasetNotFoundError,
+    GPTDataset,
     IndexedDataset,
     IndexedDatasetBuilder,
     ReplacedObjectError,
+    Split,
+    build_catalogue,
+    build_dataloader,
     merge_datasets,
     parse_blend,
-    plan_build,
-    sequence_counts,
-    verify_dataset,
 )
-from tokenloom.cli import main
-from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.indexed.identity import dataset_identity
-from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import objects_below
 
 
@@ -66,6 +61,7 @@ def test_sequences_are_those_of_the_local_pair(local, remote):
     assert (there.remote_paths, here.remote_paths) == ([f"{remote}.bin"], [])
 
 
+@pytest.mark.slow
 def test_both_files_of_a_pair_are_asked_for_in_one_round_trip(bucket, remote):
     bucket.proxy.faults = Faults(until_at_once=2)
     bucket.proxy.counts.clear()
@@ -75,19 +71,6 @@ def test_both_files_of_a_pair_are_asked_for_in_one_round_trip(bucket, remote):
     assert (bucket.proxy.counts["HEAD"], bucket.proxy.counts["GET"]) == (4, 1)  # its index is here by now
 
 
-def test_blocks_hold_whole_sequences(bucket, tmp_path):
-    lengths = [3, 5, 0, 9, 40, 2, 2, 2]
-    prefix = write_corpus(tmp_path / "some", [[row] * length for row, length in enumerate(lengths)])
-    dataset = IndexedDataset(bucket.put_pair(prefix, "some"))
-    assert dataset.block_starts(20).tolist() == [0, 34, 114, 122]
-    assert dataset.block_numbers(np.arange(8), 20).tolist() == [0, 0, 0, 0, 1, 2, 2, 3]
-    rows, starts = np.array([3, 0, 4, 7]), np.zeros(4, dtype=np.int64)
-    bucket.proxy.counts.clear()
-    dataset.will_need(rows, starts, np.array([9, 3, 40, 2]), block_bytes=20)
-    assert dataset.gather(rows, starts, np.array([9, 3, 40, 2])).tolist() == [3] * 9 + [0] * 3 + [4] * 40 + [7] * 2
-    assert (bucket.proxy.counts["GET"], bucket.proxy.counts["body_bytes"]) == (3, 118)
-
-
 def test_a_pickled_pair_stays_with_its_version(bucket, local, remote):
     dataset = IndexedDataset(remote)
     pickled = pickle.dumps(dataset)
@@ -95,15 +78,6 @@ def test_a_pickled_pair_stays_with_its_version(bucket, local, remote):
     with pytest.raises(ReplacedObjectError):
         pickle.loads(pickled)[3:9]
     assert (IndexedDataset(remote)[3:9][0] == 257).all()
-
-
-def test_identities_tell_versions_apart(bucket, local, remote):
-    before = dataset_identity(IndexedDataset(remote))
-    assert dataset_identity(IndexedDataset(remote)) == before
-    json.dumps(before)
-    bucket.put("data/corpus.bin", b"\1" * os.path.getsize(f"{local}.bin"))
-    after = dataset_identity(IndexedDataset(remote))
-    assert {name for name in before if before[name] != after[name]} == {"bin_etag"}
 
 
 def test_what_is_missing_is_named(bucket, local, remote):
@@ -136,6 +110,7 @@ def test_a_pair_is_built_uploaded_and_replaced(bucket, local):
     assert bucket.keys() == ["new.bin", "new.idx"]
 
 
+@pytest.mark.slow
 def test_pairs_here_and_there_are_merged_here_or_there(bucket, local, remote, tmp_path):
     merged = merge_datasets([local, remote], bucket.url("merged"))
     expected = merge_datasets([local, local], str(tmp_path / "expected"))
@@ -146,13 +121,7 @@ def test_pairs_here_and_there_are_merged_here_or_there(bucket, local, remote, tm
         merge_datasets([remote], remote)
 
 
-def test_counts_and_complete_checks(local, remote):
-    assert sequence_counts([remote])[remote] == sequence_counts([local])[local]
-    report = verify_dataset(remote, vocab_size=1000)
-    assert report.ok
-    assert report == verify_dataset(local, vocab_size=1000)
-
-
+@pytest.mark.slow
 def test_blends_name_pairs_folders_and_globs(bucket, local, remote):
     bucket.put_pair(local, "data/web")
     bucket.put_pair(local, "top")
@@ -167,43 +136,7 @@ def test_blends_name_pairs_folders_and_globs(bucket, local, remote):
         parse_blend([bucket.url("data/none")])
 
 
-def test_plans_are_those_of_local_data(local, remote):
-    def plan(prefix):
-        config = BlendedMegatronDatasetConfig(
-            random_seed=1, sequence_length=16, blend=([prefix], None), split="90,10,0"
-        )
-        return plan_build(config, [100, None, None])
-
-    here, there = plan(local), plan(remote)
-    assert [split.num_tokens for split in filter(None, there.splits)] == [
-        split.num_tokens for split in filter(None, here.splits)
-    ]
-
-
-@pytest.mark.parametrize("command", [["info"], ["verify"], ["show", "--document", "3", "--width", "0"]])
-def test_commands_print_what_they_print_of_local_data(local, remote, capsys, command):
-    name, *options = command
-    printed = []
-    for prefix in (local, remote):
-        assert main([name, prefix, *options]) == 0
-        lines = capsys.readouterr().out.replace(prefix, "PREFIX").splitlines()
-        printed.append([" ".join(line.split()) for line in lines if any(char.isalnum() for char in line)])
-    assert printed[0] == printed[1]
-
-
-def test_plain_http_serves_public_data(bucket, local):
-    handler = partial(_RangeHandler, {f"/x{suffix}": open_bytes(local + suffix) for suffix in (".bin", ".idx")})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            dataset = IndexedDataset(f"http://127.0.0.1:{server.server_port}/x")
-            assert [row.tolist() for row in dataset[3:9]] == [row.tolist() for row in IndexedDataset(local)[3:9]]
-        finally:
-            server.shutdown()
-            thread.join()
-
-
+@pytest.mark.slow
 def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monkeypatch):
     profile = f"profile-{bucket.name}"  # the library keeps what it knows of a name
     config = {
@@ -232,60 +165,12 @@ def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monke
         warnings.simplefilter("ignore")  # its imports
         dataset = IndexedDataset(address)
         assert [row.tolist() for row in dataset[:]] == [row.tolist() for row in IndexedDataset(local)[:]]
-        with pytest.raises(DatasetNotFoundError):
-            IndexedDataset(f"msc://{profile}/data/none")
         merge_datasets([address], f"msc://{profile}/copy")
         assert bucket.get("copy.bin") == bucket.get("data/corpus.bin")
         assert parse_blend([f"msc://{profile}/data/"])["blend"] == ([address], None)
-        assert {path: RemoteFile(path).version for path in (f"{address}.bin", f"{address}.idx")} == objects_below(
-            f"msc://{profile}/data/"
-        )
-        bucket.put("data/corpus.bin", b"\1" * dataset.bin_reader.num_bytes)
-        with pytest.raises(ReplacedObjectError):
-            dataset[3:9]
 
 
-def open_bytes(path: str) -> bytes:
-    with open(path, "rb") as stream:
-        return stream.read()
-
-
-class _RangeHandler(http.server.BaseHTTPRequestHandler):
-    """Serves bytes by range, with an etag, as web servers do."""
-
-    protocol_version = "HTTP/1.1"
-
-    def __init__(self, files: dict[str, bytes], *arguments) -> None:
-        self._files = files
-        super().__init__(*arguments)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, *, with_body: bool) -> None:
-        if (data := self._files.get(self.path)) is None:
-            self.send_error(404)
-            return
-        start, stop, total = 0, len(data), len(data)
-        self.send_response(206 if "Range" in self.headers else 200)
-        if "Range" in self.headers:
-            first, last = self.headers["Range"].removeprefix("bytes=").split("-")
-            start, stop = int(first), min(int(last) + 1, total)
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{total}")
-        self.send_header("ETag", f'"{total}"')
-        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        self.send_header("Content-Length", str(stop - start))
-        self.end_headers()
-        if with_body:
-            self.wfile.write(data[start:stop])
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
+@pytest.mark.slow
 def test_origins_and_hashes_come_from_a_bucket_and_go_there(bucket: Bucket, tmp_path, local):
     add_origins(local)
     hashes = add_hashes(local)
@@ -304,3 +189,65 @@ def test_origins_and_hashes_come_from_a_bucket_and_go_there(bucket: Bucket, tmp_
     assert hashes_beside(merge_datasets([remote, remote], f"{tmp_path}/twice").path_prefix) == hashes * 2
     merge_datasets([bare], bucket.url("out/all"), overwrite=True)
     assert sorted(objects_below(bucket.url("out"))) == [f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "idx")]
+
+
+@pytest.fixture
+def pairs(tmp_path, rng):
+    return [
+        write_corpus(tmp_path / f"{number}", random_documents(rng, count=30, longest=500, vocab_size=1000))
+        for number in range(3)
+    ]
+
+
+@pytest.fixture
+def remotes(bucket, pairs):
+    return [bucket.put_pair(pair, f"data/{number}") for number, pair in enumerate(pairs)]
+
+
+@pytest.fixture
+def merged(tmp_path, pairs):
+    return merge_datasets(pairs, str(tmp_path / "merged"))
+
+
+def assert_equal(dataset, expected):
+    assert [row.tolist() for row in dataset[:]] == [row.tolist() for row in expected[:]]
+    rows = np.array([5, 61, 5, 88, 30, 29])
+    lengths = expected.sequence_lengths[rows].astype(np.int64)
+    assert dataset.gather(rows, rows * 0, lengths).tolist() == expected.gather(rows, rows * 0, lengths).tolist()
+    for block_bytes in (None, 1000):
+        dataset.will_need(rows, rows * 0, lengths, block_bytes=block_bytes)
+        assert dataset.gather(rows, rows * 0, lengths).tolist() == expected.gather(rows, rows * 0, lengths).tolist()
+
+
+@pytest.mark.slow
+def test_a_catalogue_in_a_store_names_pairs_beside_it(bucket, remotes, merged):
+    dataset = build_catalogue(remotes, bucket.url("data/all"))
+    assert b'"prefix": "0"' in bucket.get("data/all.catalogue")
+    assert b'"etag": ' in bucket.get("data/all.catalogue")
+    assert dataset.remote_paths == [f"{prefix}.bin" for prefix in remotes]
+    assert_equal(dataset, merged)
+    assert_equal(pickle.loads(pickle.dumps(dataset)), merged)
+    assert IndexedDataset.exists(bucket.url("data/all"))
+    merge_datasets([dataset.path_prefix], bucket.url("again"))
+    with open(f"{merged.path_prefix}.bin", "rb") as tokens:
+        assert bucket.get("again.bin") == tokens.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shuffled_by_block", [False, True])
+def test_samples_are_those_of_the_local_merge(bucket, tmp_path, remotes, merged, shuffled_by_block):
+    prefix = build_catalogue(remotes, bucket.url("data/all")).path_prefix
+    options = {"sequence_length": 64, "path_to_cache": str(tmp_path / "cache")}
+    if shuffled_by_block:
+        options["block_shuffle"] = BlockShuffle(block_bytes=2000, window_blocks=3)
+    found = GPTDataset(
+        IndexedDataset(prefix), prefix, np.arange(90, dtype=np.int32), 60, Split.train, make_config(prefix, **options)
+    )
+    expected = make_dataset(merged.path_prefix, num_samples=60, **options)
+    positions = [[0, 5, 3, 17], [1, 2, 9, 40]]
+    if not shuffled_by_block:  # blocks end where pairs end
+        assert all(equal_samples(found[number], expected[number]) for number in (0, 7, 33))
+    batches = list(build_dataloader(found, positions))
+    for batch, numbers in zip(batches, positions, strict=True):
+        filled = found.batch(numbers)
+        assert {name: batch[name].tolist() for name in batch} == {name: filled[name].tolist() for name in filled}

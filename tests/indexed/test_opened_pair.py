@@ -79,7 +79,7 @@ def test_what_was_opened_is_what_others_open(open_later, tmp_path):
 
 
 def test_threads_may_open_at_once(open_later):
-    for _ in range(20):
+    for _ in range(5):
         dataset, found, begin = open_later(), [], threading.Barrier(4)
 
         def ask(dataset=dataset, found=found, begin=begin):

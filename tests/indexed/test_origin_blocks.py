@@ -10,7 +10,7 @@ import pytest
 from tests.indexed.origins import random_runs, records_of
 
 from tokenloom.errors import DatasetFormatError
-from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, BlockEncoder, Blocks
+from tokenloom.indexed.origin_blocks import BlockEncoder, Blocks
 from tokenloom.indexed.origin_runs import OriginRuns
 
 
@@ -40,31 +40,12 @@ def opened(directory: np.ndarray, data: bytes, encoder: BlockEncoder, *, num_fil
     )
 
 
-def bytes_per_document(runs: OriginRuns) -> float:
-    directory, data, encoder = packed(runs)
-    return (directory.nbytes + len(data)) / encoder.num_documents
-
-
 def test_the_bytes_are_those_of_the_format():
     directory, data, _ = packed(OriginRuns.of([(0, 2, 3), (1, 300, 2), (-1, 0, 1)]))
     numbers = [0, 1, -302, 1, 2, 301]  # first document, record before it, least gap and length, records from and to
     gaps = np.array([1 + 302, 295 + 302, -302 + 302], dtype="<u2")  # left out before each run, beyond the least
     assert data == bytes([1, 2, 0]) + gaps.tobytes() + bytes([2, 1, 0])
     assert directory.tobytes() == struct.pack("<6q2iI4B", *numbers, -1, 1, zlib.crc32(data), 1, 2, 1, 0)
-
-
-def test_equal_values_take_no_bytes():
-    runs = OriginRuns.of([(0, 2 + 3 * number, 2) for number in range(BLOCK_RUNS + 1)])
-    directory, data, _ = packed(runs)
-    assert (len(directory), data) == (2, b"")
-
-
-def test_a_document_takes_as_little_as_is_promised(rng):
-    lines = np.arange(1, 300_001)
-    for share, most in ((1.0, 0.001), (0.99, 0.04), (0.5, 1.2)):
-        kept = OriginRuns.of([(0, 1, len(lines))]).select(rng.random(len(lines)) < share)
-        assert bytes_per_document(kept) <= most
-    assert bytes_per_document(OriginRuns.of([(file, 1, 1) for file in range(100_000)])) <= 1.3
 
 
 def test_how_runs_come_makes_no_difference(rng):
@@ -115,13 +96,3 @@ def test_blocks_that_are_not_what_the_directory_says_are_refused(name, value):
     damaged[name] = value
     with pytest.raises(DatasetFormatError, match="the documents of block 0 as the directory has them"):
         opened(damaged, data, encoder).unpack(np.array([0]))
-
-
-def test_changed_bytes_are_found_out():
-    directory, data, encoder = packed(OriginRuns.of([(0, 1, 3), (1, 1, 2)]))
-    with pytest.raises(DatasetFormatError, match=r"CRC-32 .* of block 0, found"):
-        opened(directory, bytes([data[0] ^ 1]) + data[1:], encoder).unpack(np.array([0]))
-
-
-def test_an_entry_takes_64_bytes():
-    assert ENTRY.itemsize == 64

@@ -14,26 +14,6 @@ from tokenloom.indexed.origin_runs import OriginFile, OriginRuns
 RUNS = st.lists(st.tuples(st.integers(-1, 2), st.integers(1, 5), st.integers(0, 3)), max_size=8).map(OriginRuns.of)
 
 
-def as_lists(runs: OriginRuns) -> list[tuple[int, int, int]]:
-    return list(zip(runs.file_numbers.tolist(), runs.first_records.tolist(), runs.num_documents.tolist(), strict=True))
-
-
-def test_adjacent_runs_become_one_and_empty_ones_go():
-    runs = OriginRuns.of([(0, 1, 2), (0, 3, 1), (0, 9, 0), (0, 5, 1), (-1, 0, 2), (-1, 0, 1), (1, 6, 1)])
-    assert as_lists(runs.joined()) == [(0, 1, 3), (0, 5, 1), (-1, 0, 3), (1, 6, 1)]
-
-
-def test_documents_left_out_split_a_run():
-    runs = OriginRuns.of([(0, 1, 4), (-1, 0, 3)])
-    kept = np.array([True, False, True, True, True, False, True])
-    assert as_lists(runs.select(kept)) == [(0, 1, 1), (0, 3, 2), (-1, 0, 1), (-1, 0, 1)]
-
-
-def test_a_piece_of_a_run_begins_with_its_own_record():
-    assert as_lists(OriginRuns.of([(0, 1, 4), (1, 7, 2)]).clipped(2, 5)) == [(0, 3, 2), (1, 7, 1)]
-    assert as_lists(OriginRuns.of([(0, 1, 4)]).clipped(2, 2)) == []
-
-
 @given(RUNS)
 def test_joining_changes_no_document(runs):
     joined = runs.joined()

@@ -49,18 +49,6 @@ def test_documents_beyond_the_pair_are_refused(asked):
         small().locate(np.array(asked))
 
 
-def test_files_that_are_not_there_are_refused():
-    with pytest.raises(ConfigError, match="expected a file from 0 to 1, found 2"):
-        small().documents_of(2, 1)
-
-
-def test_no_documents_are_no_blocks():
-    nothing = Origins.from_runs([], OriginRuns.of([]))
-    assert nothing.num_documents == 0
-    assert all_records(nothing) == []
-    assert nothing.locate(np.empty(0, dtype=np.int64))[0].tolist() == []
-
-
 @pytest.mark.parametrize("run", [(2, 1, 1), (-2, 1, 1), (0, 0, 1), (0, 1, -1), (0, 1 << 48, 1)])
 def test_runs_that_cannot_be_are_refused(run):
     with pytest.raises(ConfigError, match="expected runs of 2 files and of records from 1 on, found"):
@@ -105,25 +93,6 @@ def test_files_of_parts_become_one_table():
     assert joined is not None
     assert joined.files == (counted, other)
     assert all_records(joined) == [(0, 1), (1, 1), (1, 2), (0, 2)]
-
-
-def test_parts_without_origins_give_none():
-    assert Origins.concatenated([(None, 3, None), (None, 1, np.array([True]))]) is None
-
-
-def test_keeping_all_is_nothing_to_do():
-    origins = small()
-    assert origins.select(None) is origins
-
-
-def test_origins_are_read_back_from_beside_a_pair(tmp_path, rng):
-    prefix = write_pair(tmp_path / "pair", [[[1]]] * 6)
-    assert read_origins(prefix) is None
-    origins = small()
-    add_origins(prefix, origins)
-    found = read_origins(prefix)
-    assert found is not None
-    assert (found.files, all_records(found)) == (origins.files, all_records(origins))
 
 
 def test_origins_of_another_pair_are_refused(tmp_path):

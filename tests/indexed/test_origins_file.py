@@ -116,12 +116,3 @@ def test_files_of_every_other_length_are_refused(data):
             all_records(parsed(data[:length]))
     with pytest.raises(DatasetFormatError):
         parsed(data + b"\0")
-
-
-def test_a_table_is_not_unpacked_beyond_what_it_is_said_to_be(data):
-    table_bytes = struct.unpack("<Q", data[48:56])[0]
-    bomb = zlib.compress(bytes(64 << 20))
-    whole = data[:70] + bomb + data[70 + table_bytes :]
-    whole = put(put(whole, 48, "<Q", len(bomb)), 56, "<Q", 1 << 20)
-    with pytest.raises(DatasetFormatError, match="a table of files"):
-        parsed(with_crc(whole))

@@ -1,4 +1,4 @@
-"""The names of a pair."""
+"""The names of pairs, and their counts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,8 @@ from tests.indexed.pairs import (
 )
 
 from tokenloom.errors import DatasetNotFoundError, StorageError
-from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.prefixes import prefixes_in
-
-
-@pytest.mark.parametrize(
-    ("path", "prefix"), [("a/b", "a/b"), ("a/b.bin", "a/b"), ("a/b.idx", "a/b"), ("a/b.json", "a/b.json")]
-)
-def test_prefixes(path, prefix):
-    assert prefix_of(path) == prefix
-    assert (bin_path(prefix), idx_path(prefix)) == (prefix + ".bin", prefix + ".idx")
 
 
 def test_prefixes_of_a_folder_are_sorted_by_name(tmp_path):
@@ -41,3 +33,9 @@ def test_a_folder_without_pairs_and_a_missing_folder_are_named(tmp_path):
         prefixes_in(str(tmp_path))
     with pytest.raises(StorageError, match=r"cannot list `.*absent`: No such file or directory"):
         prefixes_in(f"{tmp_path}/absent")
+
+
+def test_counts_are_sequences_and_boundaries(tmp_path):
+    one = write_pair(tmp_path / "one", [[[1, 2], [3]], [], [[4]]])
+    none = write_pair(tmp_path / "none", [])
+    assert sequence_counts([one, f"{none}.idx"]) == {one: [3, 4], none: [0, 1]}

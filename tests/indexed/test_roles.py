@@ -42,10 +42,6 @@ def test_roles_are_read_back(prefix):
     assert roles.tokenizer_sha256 == "11" * 32
 
 
-def test_an_unknown_tokenizer_is_none(tmp_path):
-    assert read_roles(IndexedDataset(write_conversations(tmp_path / "chat", TALKS))).tokenizer_sha256 is None
-
-
 def damaged(data: bytes, kind: str) -> bytes:
     return {
         "short": data[:50],

@@ -14,13 +14,12 @@ from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
-from tokenloom.cli import main
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum, combine_manifests
+from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum
 from tokenloom.indexed.manifest.file import read_manifest, write_manifest
 from tokenloom.indexed.roles import roles_checksum
-from tokenloom.indexed.soundness import check_index, check_sum, index_problems
+from tokenloom.indexed.soundness import check_sum, index_problems
 from tokenloom.indexed.verify import verify_dataset
 
 HEADER_BYTES = 34
@@ -81,15 +80,7 @@ def consumers(tmp_path):
         "merge into parts": lambda prefix: merge_datasets([prefix], output, part_bytes=500),
         "catalogue": lambda prefix: build_catalogue([prefix], output),
         "add_index": add,
-        "info": lambda prefix: run(["info", prefix]),
-        "pack-report": lambda prefix: run(["pack-report", prefix, "--max-tokens", "512", "--dp", "2"]),
     }
-
-
-def run(arguments):
-    if main(arguments) != 0:
-        message = "told on standard error"
-        raise DatasetFormatError(message)
 
 
 LIBRARY = ["windows", "packs", "merge", "merge into parts", "catalogue", "add_index"]
@@ -121,15 +112,6 @@ def test_an_index_that_is_another_than_its_manifest_says_is_refused(tmp_path, re
     assert not [name for name in os.listdir(tmp_path) if "output" in name]
 
 
-@pytest.mark.parametrize("consumer", ["info", "pack-report"])
-def test_commands_say_so(tmp_path, recorded, consumer, capsys):
-    consumers(tmp_path)[consumer](recorded)
-    move_tokens(recorded, 1100, 1150, 3, pointers=True)
-    with pytest.raises(DatasetFormatError):
-        consumers(tmp_path)[consumer](recorded)
-    assert f"{recorded}.idx`: expected" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("length", [2**31 - 1, 0, -1, -(2**31)])
 def test_one_damaged_length_is_named_by_a_warm_start_too(tmp_path, plain, length):
     make = consumers(tmp_path)["windows"]
@@ -139,22 +121,6 @@ def test_one_damaged_length_is_named_by_a_warm_start_too(tmp_path, plain, length
         stream.write(struct.pack("<i", length))
     with pytest.raises(DatasetFormatError, match=r"plain\.idx`: expected .* for sequence 70[01]\n"):
         make(plain)
-
-
-def test_a_warm_start_reads_no_row_again(tmp_path, recorded, monkeypatch):
-    make = consumers(tmp_path)["windows"]
-    make(recorded)
-    monkeypatch.setattr("tokenloom.datasets.data_origin.check_index", None)
-    assert len(make(recorded)[0]["tokens"]) > 0
-
-
-def test_an_index_is_checked_once_while_it_is_open(recorded, monkeypatch):
-    dataset = IndexedDataset(recorded)
-    check_index(dataset)
-    monkeypatch.setattr("tokenloom.indexed.soundness.index_problems", None)
-    check_index(dataset)
-    with pytest.raises(TypeError):
-        check_index(IndexedDataset(recorded))
 
 
 def test_sums_are_those_of_what_lies_between(plain):
@@ -215,12 +181,6 @@ def test_a_builder_that_copies_says_so(tmp_path, request, input_name, said):
         builder.finalize(f"{tmp_path}/new.idx", manifest=lambda pair: make_manifest(pair=pair, ledger=ledger))
     assert read_manifest(f"{tmp_path}/new").pair.copied_tokens == said
     assert verify_dataset(f"{tmp_path}/new").ok
-
-
-def test_tokens_that_were_made_say_nothing(recorded):
-    assert read_manifest(recorded).pair.copied_tokens is None
-    manifest = read_manifest(recorded)
-    assert combine_manifests([manifest], pair=manifest.pair).pair.copied_tokens is None
 
 
 # --- roles --------------------------------------------------------------------------------------------------------

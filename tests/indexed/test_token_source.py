@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
 from tests.support import (
     MASKING,
-    StandInTokenizer,
     StandInWordPieces,
     equal_samples,
     make_config,
@@ -21,11 +17,9 @@ from tests.support import (
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.mock import MockGPTLowLevelDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown_samples import shown_sample
 from tokenloom.loading.thread_loader import ThreadLoader
 
 DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]
@@ -101,7 +95,7 @@ class Lists:
         return self[idx][offset : None if length is None else offset + length]
 
 
-@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("mmap", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_get_is_asked_wherever_it_is_overridden(prefix, tmp_path, mmap):
     expected = samples_of(IndexedDataset(write_corpus(tmp_path / "raised", EXPECTED)))
     plain = IndexedDataset(prefix, mmap=mmap)
@@ -109,49 +103,6 @@ def test_get_is_asked_wherever_it_is_overridden(prefix, tmp_path, mmap):
         assert_same_as(samples_of(source), expected)
     assert [tokens.tolist() for tokens in Raised(prefix)[:2]] == EXPECTED[:2]
     assert Raised(prefix)[1].tolist() == EXPECTED[1]
-
-
-def test_get_of_an_object_is_asked_from_when_it_is_there(prefix, tmp_path):
-    expected = samples_of(IndexedDataset(write_corpus(tmp_path / "raised", EXPECTED)))
-    source = IndexedDataset(prefix)
-    dataset = samples_of(source)
-    assert not equal_samples(dataset.sample(0), expected.sample(0))
-    inner = source.get
-    source.get = lambda idx, offset=0, length=None: inner(idx, offset, length) + 1
-    assert_same_as(dataset, expected)
-    assert shown_sample(dataset, 0, None).texts == shown_sample(expected, 0, None).texts
-    del source.get
-    assert_same_as(dataset, samples_of(IndexedDataset(prefix)))
-
-
-def test_what_is_put_into_an_object_counts_whatever_it_is(prefix, tmp_path):
-    expected = samples_of(IndexedDataset(write_corpus(tmp_path / "raised", EXPECTED)))
-    other = Raised(prefix)
-    for given in (other.get, functools.partial(Raised.get, other), Mock(side_effect=other.get)):
-        source = IndexedDataset(prefix)
-        dataset = samples_of(source)
-        assert not equal_samples(dataset.sample(0), expected.sample(0))
-        source.get = given
-        assert_same_as(dataset, expected)
-
-
-def test_get_of_the_class_is_asked_from_when_it_is_there(prefix, tmp_path, monkeypatch):
-    expected = samples_of(MockLike(EXPECTED))
-    dataset = samples_of(IndexedDataset(prefix))
-    dataset.sample(0)
-    inner = IndexedDataset.get
-    monkeypatch.setattr(IndexedDataset, "get", lambda self, *given, **named: inner(self, *given, **named) + 1)
-    assert_same_as(dataset, expected)
-
-
-class MockLike(Lists):
-    """Without `get`, which comes from the spans."""
-
-    def gather(self, sequences, starts, lengths):
-        spans = zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True)
-        return np.concatenate([np.array(self.documents[row][first : first + size]) for row, first, size in spans])
-
-    get = None
 
 
 def test_a_reader_of_a_users_own_is_asked(prefix):
@@ -255,13 +206,3 @@ def test_what_cannot_be_asked_is_refused(prefix):
         ConfigError, match=r"expected a low-level dataset with `get\(idx, offset, length\)`, found Noth"
     ):
         samples_of(nothing).sample(0)
-
-
-def test_made_up_documents_may_be_changed():
-    class Mine(MockGPTLowLevelDataset):
-        def get(self, idx, offset=0, length=None):
-            return super().get(idx, offset, length) * 0 + 5
-
-    dataset = samples_of(Mine(StandInTokenizer()))
-    assert set(dataset.batch([0, 1])["tokens"].ravel().tolist()) == {5}
-    assert set(dataset.sample(0)["tokens"].tolist()) == {5}

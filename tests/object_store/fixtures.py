@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.object_store.proxy import FaultProxy
-from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, aws_environment
+from tests.object_store.server import S3Server, aws_environment
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 
-_SESSION, _NUMBERS = secrets.token_hex(2), itertools.count()
-"""What buckets are named by: no two of a session have one name, and those of another session hardly."""
+_NUMBERS = itertools.count()
+"""What buckets are named by, beside the process: no two of a session have one name."""
 
 
 @dataclass
@@ -59,22 +59,12 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    import boto3
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_server.endpoint,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name=REGION,
-    )
-    name = f"bucket-{_SESSION}{next(_NUMBERS):04}"
-    client.create_bucket(Bucket=name)
+    name = f"bucket-{os.getpid()}-{next(_NUMBERS)}"
+    s3_server.boto3.create_bucket(Bucket=name)
     close_storages()
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "object-cache"))
     with FaultProxy(s3_server.port) as proxy:
         for variable, value in aws_environment(proxy.endpoint).items():
             monkeypatch.setenv(variable, value)
-        yield Bucket(name, proxy, client)
-    client.close()
+        yield Bucket(name, proxy, s3_server.boto3)
     close_storages()

@@ -28,7 +28,6 @@ class Faults:
 
     Attributes:
         latency_seconds: before each response.
-        bytes_per_second: of each body; None for no limit.
         link_bytes_per_second: of all bodies together; None for no limit.
         shares: the share of GET requests that meet each kind of fault, in [0, 1]: "reset" closes the connection before
             the response, "truncate" in the middle of the body, "500" and "503" answer so, "slow_first_byte" waits.
@@ -38,7 +37,6 @@ class Faults:
     """
 
     latency_seconds: float = 0.0
-    bytes_per_second: float | None = None
     link_bytes_per_second: float | None = None
     shares: dict[str, float] = field(default_factory=dict)
     every: dict[str, int] = field(default_factory=dict)
@@ -187,8 +185,6 @@ class FaultProxy:
                 self.counts["body_bytes"] += len(data)
             writer.write(data)
             await writer.drain()
-            if faults.bytes_per_second is not None:
-                await asyncio.sleep(len(data) / faults.bytes_per_second)
             if faults.link_bytes_per_second is not None:
                 now = self._loop.time()
                 self._link_free_at = max(self._link_free_at, now) + len(data) / faults.link_bytes_per_second

@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 ACCESS_KEY = "test:tester"
 SECRET_KEY = "testing"
@@ -31,7 +32,7 @@ _FILTER_SETTINGS = {
     "s3api": f"location = {REGION}\nmin_segment_size = 1\n",
     "tempauth": "user_test_tester = testing .admin\n",
 }
-_SECONDS_TO_START = 30.0
+_SECONDS_TO_START = 120.0
 _MAKE_RINGS = """
 import json, sys
 from swift.common.ring import RingBuilder
@@ -52,6 +53,19 @@ class S3Server:
         self._reserved = {name: reserved_port() for name in _SERVICES}
         self._ports = {name: each.getsockname()[1] for name, each in self._reserved.items()}
         self._processes: list[subprocess.Popen[bytes]] = []
+
+    @cached_property
+    def boto3(self) -> Any:
+        """A client of the server, without a proxy between."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            region_name=REGION,
+        )
 
     @property
     def port(self) -> int:
@@ -88,6 +102,8 @@ class S3Server:
 
     def stop(self) -> None:
         """Ends the processes and removes what they stored."""
+        if "boto3" in self.__dict__:
+            self.boto3.close()
         for process in self._processes:
             process.terminate()
         for process in self._processes:

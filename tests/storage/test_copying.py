@@ -7,9 +7,8 @@ import os
 
 import pytest
 
-from tokenloom import kernels
 from tokenloom.errors import StorageError
-from tokenloom.storage.copying import copy_range, first_difference
+from tokenloom.storage.copying import copy_range
 
 CONTENT = bytes(range(256)) * 20_000
 """5 MB: several buffers."""
@@ -47,11 +46,6 @@ def test_a_range_is_appended_by_any_way(monkeypatch, source, tmp_path, refused):
     assert sum(told) == 3_000_001
 
 
-def test_a_way_that_gives_nothing_is_left(monkeypatch, source, tmp_path):
-    monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
-    assert copied(source, tmp_path) == CONTENT
-
-
 def test_a_refusal_in_the_middle_goes_on_where_it_stopped(monkeypatch, source, tmp_path):
     whole = os.copy_file_range
     answers = [100_000, 1]
@@ -65,10 +59,6 @@ def test_a_refusal_in_the_middle_goes_on_where_it_stopped(monkeypatch, source, t
     assert copied(source, tmp_path, offset=1, length=2_000_000) == CONTENT[1:2_000_001]
 
 
-def test_nothing_is_copied_for_no_bytes(source, tmp_path):
-    assert copied(source, tmp_path, length=0) == b""
-
-
 def test_a_source_that_is_too_short_is_named(source, tmp_path):
     with pytest.raises(StorageError) as caught:
         copied(source, tmp_path, offset=5, length=len(CONTENT))
@@ -76,39 +66,3 @@ def test_a_source_that_is_too_short_is_named(source, tmp_path):
         f"`{source}` ended at byte {len(CONTENT)} while bytes [5, {len(CONTENT) + 5}) were copied"
     )
     assert caught.value.hint == "the file was truncated while it was read"
-
-
-def test_blocks_are_set_aside_without_a_trace_in_the_file(tmp_path):
-    target = tmp_path / "target"
-    target.write_bytes(b"abc")
-    with open(target, "r+b", buffering=0) as file:
-        kernels.reserve(file.fileno(), 3, 1 << 20)
-        assert target.read_bytes() == b"abc"
-        kernels.reserve(file.fileno(), 3, 0)  # nothing, which the system refuses
-    reading, writing = os.pipe()  # as it does this
-    kernels.reserve(writing, 0, 1)
-    os.close(reading)
-    os.close(writing)
-
-
-def test_a_full_disk_is_no_refusal(monkeypatch, source, tmp_path):
-    monkeypatch.setattr(os, "copy_file_range", refusing(errno.ENOSPC))
-    with pytest.raises(StorageError) as caught:
-        copied(source, tmp_path)
-    assert caught.value.message == f"cannot copy `{source}` to `{tmp_path}/target`: No space left on device"
-    assert caught.value.hint == "the disk is full; free some space, or write elsewhere"
-
-
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        ([b"abc", b"def"], None),
-        ([], None),
-        ([b"abc", b"dxf"], 4),
-        ([b"abc", b"defg"], 6),
-        ([b"x"], 0),
-    ],
-)
-def test_the_first_difference_is_found(tmp_path, pieces, expected):
-    (tmp_path / "file").write_bytes(b"abcdef")
-    assert first_difference(str(tmp_path / "file"), map(memoryview, pieces)) == expected

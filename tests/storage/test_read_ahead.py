@@ -104,11 +104,6 @@ def test_a_chunk_serves_all_reads_that_name_it(ahead, source):
     assert use(ahead, "e") == 9  # a new chunk, the old one is gone
 
 
-def test_what_is_asked_for_comes_even_without_room(ahead, source):
-    announce(ahead, source, 1, 2, 3, 4, 5)
-    assert use(ahead, 5) == 5
-
-
 def test_reads_are_taken_as_far_as_they_are_here_and_nothing_is_let_go(ahead, source):
     announce(ahead, source, 1, 2, 3, 1, 2)
     settle(ahead, source, 3)
@@ -133,15 +128,6 @@ def test_a_failure_is_left_to_who_asks_for_it_first(ahead, source):
     assert len(ahead) == 0
 
 
-def test_a_failure_reaches_who_asks_and_takes_no_room(ahead, source):
-    announce(ahead, source, -1, 2)
-    with pytest.raises(OSError, match="no -1"):
-        use(ahead, -1)
-    assert source.released == []
-    assert use(ahead, 2) == 2
-    assert len(ahead) == 0
-
-
 def test_announcements_that_nobody_takes_up_make_room_for_later_ones(ahead, source):
     announce(ahead, source, 1, 2, 3)  # of a loader that was left
     settle(ahead, source, 3)
@@ -154,18 +140,6 @@ def test_announcements_that_nobody_takes_up_make_room_for_later_ones(ahead, sour
     assert set(source.released) >= {1, 2, 3}
     assert not ahead.expects(1)
     assert [use(ahead, number) for number in (50, 51, 52)] == [50, 51, 52]
-
-
-def test_an_early_use_of_what_is_needed_late_abandons_nothing(ahead, source):
-    announce(ahead, source, 1, 2, 3, 4)
-    for number in range(10, 40):
-        announce(ahead, source, 1, number)
-    for number in (1, 2, 3, 4):
-        assert use(ahead, number) == number
-    assert all(ahead.expects(number) for number in range(10, 40))
-    for number in range(10, 40):
-        assert (use(ahead, 1), use(ahead, number)) == (1, number)
-    assert sorted(source.loaded) == sorted({1, 2, 3, 4, *range(10, 40)})
 
 
 def test_requests_hold_ranges_and_small_gaps():

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-import time
 
 import numpy as np
 import pytest
-from tests.object_store.fixtures import Bucket
 
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import (
-    RemoteRandomAccess,
     exists,
     names_in,
     objects_below,
@@ -27,6 +24,10 @@ def test_objects_are_found_listed_and_removed(bucket):
     assert names_in(bucket.url("a")) == names_in(bucket.url("a/")) == ["x.bin", "x.idx"]
     assert names_in(f"s3://{bucket.name}") == ["top"]
     assert (exists(bucket.url("top")), exists(bucket.url("a")), size_of(bucket.url("top"))) == (True, False, 5)
+    found = objects_below(bucket.url("a/"))
+    assert list(found) == [bucket.url("a/deeper/y.bin"), bucket.url("a/x.bin"), bucket.url("a/x.idx")]
+    assert {path: RemoteFile(path).version for path in found} == found
+    assert (len(objects_below(f"s3://{bucket.name}/")), objects_below(bucket.url("none/"))) == (4, {})
     remove(bucket.url("top"))
     remove(bucket.url("top"))
     assert not exists(bucket.url("top"))
@@ -40,20 +41,16 @@ def test_a_stream_reads_ahead_to_the_end(bucket, rng):
         assert stream.peek(4)[:4] == data[:4]
         assert stream.read(100) == data[:100]
         assert stream.tell() == 100
-        started = time.monotonic()
         assert stream.read() == data[100:]
-        assert time.monotonic() - started < 30
         assert stream.read(1) == b""
         with pytest.raises(io.UnsupportedOperation):
             stream.seek(1 << 20)
-
-
-def test_an_empty_stream_ends_at_once(bucket: Bucket):
-    stream, num_bytes = open_stream(bucket.put("text", b""), buffer_bytes=1 << 16)
+    stream, num_bytes = open_stream(bucket.put("empty", b""), buffer_bytes=1 << 16)
     with stream:
         assert (num_bytes, stream.read()) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "stop"), [(0, 100), (5 << 20, (5 << 20) + 10), (100, 9 << 20), (0, None)])
 def test_a_stream_may_begin_anywhere_and_go_on_behind_its_stop(bucket, rng, start, stop):
     data = rng.integers(0, 256, size=(9 << 20) + 5, dtype=np.uint8).tobytes()
@@ -61,23 +58,3 @@ def test_a_stream_may_begin_anywhere_and_go_on_behind_its_stop(bucket, rng, star
     with stream:
         assert (num_bytes, stream.tell()) == (len(data), start)
         assert stream.read() == data[start:]
-
-
-def test_an_object_is_read_from_anywhere_as_a_file(bucket, rng):
-    data = rng.integers(0, 256, size=5000, dtype=np.uint8).tobytes()
-    remote = RemoteFile(bucket.put("table", data))
-    file, local = RemoteRandomAccess(remote), io.BytesIO(data)
-    for offset, whence, count in [(-8, 2, 8), (10, 0, 100), (5, 1, 0), (-20, 1, 30), (4990, 0, 50), (9000, 0, 5)]:
-        assert file.seek(offset, whence) == local.seek(offset, whence)
-        assert file.read(count) == local.read(count)
-        assert file.tell() == local.tell()
-
-
-def test_objects_are_listed_with_all_that_lies_below_and_what_each_is(bucket):
-    for key in ("a/x.bin", "a/deeper/y.bin", "ab/z.bin", "top"):
-        bucket.put(key, key.encode())
-    found = objects_below(bucket.url("a/"))
-    assert list(found) == [bucket.url("a/deeper/y.bin"), bucket.url("a/x.bin")]
-    assert {path: RemoteFile(path).version for path in found} == found
-    assert len(objects_below(f"s3://{bucket.name}/")) == 4
-    assert objects_below(bucket.url("none/")) == {}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from tokenloom import AccessDeniedError, MissingObjectError, ObjectStorageSettings, StorageError, UnavailableError
-from tokenloom.progress import Wait
 from tokenloom.storage import retrying
 from tokenloom.storage.retrying import patiently
 
@@ -34,10 +32,8 @@ def test_what_may_pass_is_tried_again():
 
 def test_what_will_not_pass_is_not_tried_again():
     for attempt, may_be_denied in ((failing(MissingObjectError("a")), False), (failing(AccessDeniedError("b")), True)):
-        started = time.monotonic()
         with pytest.raises(StorageError):
             patiently(attempt, deadline_seconds=60, on_retry=pytest.fail, may_be_denied=may_be_denied)
-        assert time.monotonic() - started < 5
 
 
 class Clock(threading.Event):
@@ -98,10 +94,3 @@ def test_retries_are_counted_where_they_are_limited():
                 most_retries=most,
             )
         assert len(retries) == most
-
-
-def test_whoever_waits_is_told_which_attempt_it_is():
-    wait = Wait("an answer", None)
-    errors = [UnavailableError("no answer")] * 2
-    patiently(failing(*errors), deadline_seconds=9, on_retry=lambda: None, wait=wait)
-    assert wait.note == "attempt 3, as no answer"

@@ -66,7 +66,7 @@ def test_the_end_of_a_process_waits_and_a_child_has_a_thread_of_its_own(path):
             finish_syncs()
             os._exit(0)
         os.waitpid(child, 0)
-        sync_later([sys.argv[1]], lambda: (time.sleep(0.3), os.write(1, b"parent")))
+        sync_later([sys.argv[1]], lambda: (time.sleep(0.1), os.write(1, b"parent")))
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script), path]
     assert subprocess.run(command, check=True, capture_output=True, timeout=60).stdout == b"child parent"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import socket
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -58,12 +56,6 @@ def test_on_another_machine_inodes_mean_nothing(path):
     assert not before.is_same(version_of(f"{path}.new"))
 
 
-def test_a_file_system_may_number_a_file_anew(path):
-    before = version_of(path)
-    assert before.is_same(before._replace(inode=before.inode + 1))
-    assert not before.is_same(before._replace(inode=before.inode + 1, changed_ns=before.changed_ns + 1))
-
-
 def test_bytes_overwritten_in_place_are_told_by_their_time(path):
     before = version_of(path)
     with open(path, "r+b") as stream:
@@ -73,13 +65,8 @@ def test_bytes_overwritten_in_place_are_told_by_their_time(path):
         before.check(version_of(path), path)
 
 
-def test_a_version_survives_pickling(path):
-    assert pickle.loads(pickle.dumps(version_of(path))) == version_of(path)
-
-
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "socket"])
-@pytest.mark.parametrize("use", [MappedFile, PositionalFile, map_file, file_size, lambda path: read_start(path, 10)])
-def test_what_is_no_file_is_named_and_nobody_waits(tmp_path, kind, use):
+def test_what_is_no_file_is_named_and_nobody_waits(tmp_path, kind):
     path = str(tmp_path / "data.bin")
     if kind == "pipe":
         os.mkfifo(path)
@@ -90,15 +77,9 @@ def test_what_is_no_file_is_named_and_nobody_waits(tmp_path, kind, use):
     else:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
-    with pytest.raises(StorageError, match=rf"cannot (open|read) `{path}`: "):
-        use(path)
-
-
-def test_a_pipe_says_what_it_is(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StorageError) as caught:
-        map_file(str(tmp_path / "pipe"))
-    assert caught.value.message == f"cannot open `{tmp_path}/pipe`: expected a regular file, found a pipe"
+    for use in (MappedFile, PositionalFile, map_file, file_size, lambda path: read_start(path, 10)):
+        with pytest.raises(StorageError, match=rf"cannot (open|read) `{path}`: "):
+            use(path)
 
 
 def test_a_pipe_that_takes_the_name_of_a_file_is_not_waited_for(path):
@@ -119,7 +100,7 @@ def test_refusing_a_file_leaves_no_descriptor_open(tmp_path):
     assert num_open(tmp_path) == 0
 
 
-@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 65535, 65536, 65537, 200_000, 1_000_000])
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 65535, 65536, 65537, 200_000])
 def test_a_file_is_read_up_to_so_many_bytes(tmp_path, size):
     content = np.random.default_rng(size).bytes(size)
     (tmp_path / "x").write_bytes(content)
@@ -131,13 +112,7 @@ def test_a_file_is_read_up_to_so_many_bytes(tmp_path, size):
             os.close(descriptor)
 
 
-def test_reading_takes_the_memory_of_what_there_is(tmp_path):
-    (tmp_path / "x").write_bytes(b"x" * 100_000)
-    descriptor = open_regular(str(tmp_path / "x"))
-    tracemalloc.start()
-    try:
-        assert len(read_at_most(descriptor, 1 << 29)) == 100_000
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
-        os.close(descriptor)
+def test_a_file_system_may_number_a_file_anew(path):
+    before = version_of(path)
+    assert before.is_same(before._replace(inode=before.inode + 1))
+    assert not before.is_same(before._replace(inode=before.inode + 1, changed_ns=before.changed_ns + 1))

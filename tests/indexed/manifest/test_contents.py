@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
+import numpy as np
 import pytest
-from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity
+from tests.indexed.manifest.manifests import SHA256, make_facts, make_manifest, make_tokenizer_identity, write_recorded
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifest.contents import (
@@ -15,6 +17,11 @@ from tokenloom.indexed.manifest.contents import (
     check_one_tokenizer,
     combine_manifests,
 )
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest
+from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity, identity_of
+from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+from tokenloom.indexed.writing.merge import merge_datasets
 
 
 def test_a_ledger_must_balance():
@@ -81,3 +88,53 @@ def test_options_that_differ_are_recorded_together():
 def test_documents_that_are_left_out_went_elsewhere():
     found = combine_manifests([make_manifest(), make_manifest()], pair=make_facts())
     assert found.ledger == DocumentLedger(num_read=8, num_kept=2, num_rejected=2, num_blank=2, num_elsewhere=2)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Two pairs of one tokenizer."""
+    return [write_recorded(tmp_path / name, [[[1, 2]], [[3]]]) for name in "ab"]
+
+
+@pytest.mark.parametrize("join", [merge_datasets, build_catalogue])
+def test_pairs_of_different_tokenizers_are_not_joined(tmp_path, pairs, join):
+    other = write_recorded(tmp_path / "c", [[[4]]], tokenizer=make_tokenizer_identity(sha256="cd" * 32))
+    with pytest.raises(ConfigError, match="expected one tokenizer, found word-level"):
+        join([*pairs, other], f"{tmp_path}/all")
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("all")]
+    join(pairs, f"{tmp_path}/all")
+    manifest = read_manifest(f"{tmp_path}/all")
+    assert (manifest.ledger.num_kept, len(manifest.inputs), manifest.options["append_eod"]) == (4, 2, True)
+    assert verify_dataset(f"{tmp_path}/all").has_manifest
+
+
+@pytest.mark.parametrize("join", [merge_datasets, build_catalogue])
+def test_a_pair_without_a_manifest_leaves_the_result_without(tmp_path, pairs, join, caplog):
+    os.unlink(manifest_path(pairs[1]))
+    join(pairs, f"{tmp_path}/all")
+    assert read_manifest(f"{tmp_path}/all") is None
+    assert f"because `{pairs[1]}` has none" in caplog.text
+
+
+class Peer:
+    """A tokenizer as Megatron has them: told apart by a path, and with attributes that raise."""
+
+    def __init__(self):
+        self.unique_identifiers = {"class": "peer", "tokenizer_path": ["there/tokenizer"]}
+        self.vocab_size = np.int64(100)
+
+    def __getattr__(self, name):
+        raise NotImplementedError
+
+
+class Wrapper:
+    def __init__(self):
+        self.unique_identifiers = {"sha256": SHA256}
+
+
+def test_any_tokenizer_has_an_identity():
+    found = identity_of(Peer())
+    assert found == TokenizerIdentity(kind="Peer", sha256=None, path="there/tokenizer", vocab_size=100)
+    assert found.describe() == "Peer `there/tokenizer` (100 ids)"
+    assert identity_of(Wrapper()).sha256 == SHA256
+    assert identity_of(object()).describe() == "object"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.indexed.manifest import file as manifest_file
 from tokenloom.indexed.manifest.contents import (
     DocumentLedger,
@@ -147,18 +147,6 @@ def test_a_text_cannot_pass_for_the_end_of_the_head(tmp_path):
     write_manifest(f"{tmp_path}/corpus", odd)
     assert read_manifest_head(f"{tmp_path}/corpus") == head_of(odd)
     assert read_manifest(f"{tmp_path}/corpus") == odd
-
-
-def test_a_head_with_all_members_needs_no_parser(tmp_path, monkeypatch):
-    roles = FileChecksum(num_bytes=200, crc32=7)
-    manifest = make_manifest(pair=make_facts(roles=roles, copied_tokens="inherited"))
-    write_manifest(f"{tmp_path}/corpus", manifest)
-    text = (tmp_path / "corpus.manifest.json").read_text()
-    last = '"roles": {\n      "num_bytes": 200,\n      "crc32": "00000007"\n    },\n    "copied_tokens": "inherited"'
-    assert text == LITERAL.replace('"00000001"', f'"00000001",\n    {last}')
-    assert read_manifest(f"{tmp_path}/corpus") == manifest
-    monkeypatch.delattr(manifest_file, "_top")
-    assert read_manifest_head(f"{tmp_path}/corpus") == head_of(manifest)
 
 
 def test_null_is_as_good_as_a_member_that_is_left_out():
@@ -298,13 +286,6 @@ def test_what_is_no_manifest_is_named(tmp_path, data, problem):
     assert caught.value.hint is not None
 
 
-@pytest.mark.parametrize("stop", range(0, len(LITERAL) - 2, 37))
-def test_a_truncated_file_never_passes(tmp_path, stop):
-    (tmp_path / "corpus.manifest.json").write_text(LITERAL[:stop])
-    with pytest.raises(DatasetFormatError):
-        read_manifest(f"{tmp_path}/corpus")
-
-
 def test_wrong_members_of_the_head_are_found_at_the_start(tmp_path):
     for data in (changed(pair__largest_token="x"), changed(tokenizer__vocab_size="x"), changed(version=7)):
         (tmp_path / "corpus.manifest.json").write_bytes(data)
@@ -315,17 +296,6 @@ def test_wrong_members_of_the_head_are_found_at_the_start(tmp_path):
 def test_members_that_are_not_known_are_left_alone(tmp_path):
     (tmp_path / "corpus.manifest.json").write_bytes(changed(note={"by": "a person"}))
     assert read_manifest(f"{tmp_path}/corpus") == make_manifest()
-
-
-def test_more_bytes_than_any_manifest_has_are_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(manifest_file, "_MOST_BYTES", 2000)
-    inputs = tuple(InputRecord(path=f"{number}", num_bytes=1) for number in range(30))
-    with pytest.raises(ConfigError, match=r"expected a manifest of at most 2000 bytes, found \d+: 30 inputs"):
-        write_manifest(f"{tmp_path}/corpus", make_manifest(inputs=inputs))
-    assert os.listdir(tmp_path) == []
-    (tmp_path / "corpus.manifest.json").write_bytes(b" " * 3000)
-    with pytest.raises(DatasetFormatError, match="expected a manifest of at most 2000 bytes, found more"):
-        read_manifest(f"{tmp_path}/corpus")
 
 
 def test_a_file_that_cannot_be_opened_is_not_taken_for_none(tmp_path):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.indexed.pairs import write_pair
-from tests.indexed.writing.concatenated import CORPUS
-from tests.indexed.writing.pairs import Pair
+from tests.indexed.writing.pairs import CORPUS, Pair
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
-"""A builder whose pair can be looked at."""
+"""A builder whose pair can be looked at, and parts of a small pair."""
 
 from __future__ import annotations
 
 import numpy as np
 from tests.indexed.pairs import pair_bytes
 
-from tokenloom import IndexedDataset, IndexedDatasetBuilder
+from tokenloom import ConcatenatedPart, IndexedDataset, IndexedDatasetBuilder
+
+CORPUS = [[[1, 2], [3]], [], [[4]], [[], [5, 6]]]
 
 
 class Pair:
@@ -26,5 +28,6 @@ class Pair:
         return [tokens.tolist() for tokens in IndexedDataset(self.prefix)[:]]
 
 
-def state_of(pair):
-    return pair.builder.num_sequences, pair.builder.num_documents, pair.builder._records.take_pending()
+def part(prefix, *, documents=None, kept=None):
+    mask = None if kept is None else np.array(kept, dtype=np.bool_)
+    return ConcatenatedPart(prefix=prefix, documents=documents, kept_documents=mask)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import struct
-import subprocess
-import sys
 import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.faults import dies_at
 from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, tokens_of, write_pair
-from tests.indexed.writing.pairs import Pair, state_of
+from tests.indexed.writing.pairs import Pair
 
 from tokenloom import IndexedDataset, IndexedDatasetBuilder
 from tokenloom.errors import (
@@ -82,16 +83,6 @@ def test_a_multimodal_pair_ends_with_its_modes(tmp_path):
     assert pair.finish() == (BIN, IDX + b"\x00\x01\xf9")
 
 
-def test_modes_default_to_zero(tmp_path):
-    pair = Pair(tmp_path, multimodal=True)
-    pair.builder.add_item([1])
-    pair.builder.add_document([2, 3], [1, 1])
-    pair.builder.add_documents([[4]])
-    pair.builder.append_block(np.array([5]), np.array([1], dtype=np.int32))
-    pair.finish()
-    assert IndexedDataset(pair.prefix, multimodal=True).sequence_modes.tolist() == [0] * 5
-
-
 def test_modes_of_every_way_in(tmp_path):
     pair = Pair(tmp_path, multimodal=True)
     pair.builder.add_document([2, 3], [1, 1], np.array([1, 2]))
@@ -132,15 +123,15 @@ SOURCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 @pytest.mark.parametrize("dtype", [*INTEGER_DTYPES, np.float32])
-def test_tokens_of_every_type_arrive(tmp_path, source, dtype):
+def test_tokens_of_every_type_arrive(tmp_path, dtype):
     tokens = [1, 2, 0, 127]
     pair = Pair(tmp_path, dtype)
-    pair.builder.add_item(source(tokens))
-    pair.builder.add_document(source(tokens), [1, 3])
-    pair.builder.add_documents([source(tokens), source(tokens)], eod_token=9)
-    assert pair.tokens() == [tokens, tokens[:1], tokens[1:], [*tokens, 9], [*tokens, 9]]
+    for source in SOURCES.values():
+        pair.builder.add_item(source(tokens))
+        pair.builder.add_document(source(tokens), [1, 3])
+        pair.builder.add_documents([source(tokens), source(tokens)], eod_token=9)
+    assert pair.tokens() == [tokens, tokens[:1], tokens[1:], [*tokens, 9], [*tokens, 9]] * len(SOURCES)
 
 
 def test_torch_tensors_arrive(tmp_path):
@@ -152,13 +143,14 @@ def test_torch_tensors_arrive(tmp_path):
     assert pair.tokens() == [[1, 2, 65535], [0], [2], [5, 6, 7]]
 
 
-@pytest.mark.parametrize("empty", [[], (), np.array([]), np.empty(0, dtype=np.uint16)])
-def test_empty_sequences_of_every_type_arrive(pair, empty):
-    pair.builder.add_item(empty)
-    pair.builder.add_document(empty, [0, 0])
-    pair.builder.add_documents([empty])
-    pair.builder.add_documents([empty], eod_token=3)
-    assert pair.tokens() == [[], [], [], [], [3]]
+def test_empty_sequences_of_every_type_arrive(pair):
+    empties = [[], (), np.array([]), np.empty(0, dtype=np.uint16)]
+    for empty in empties:
+        pair.builder.add_item(empty)
+        pair.builder.add_document(empty, [0, 0])
+        pair.builder.add_documents([empty])
+        pair.builder.add_documents([empty], eod_token=3)
+    assert pair.tokens() == [[], [], [], [], [3]] * len(empties)
 
 
 @pytest.mark.parametrize("dtype", [">u2", "<u2", "=u2", "uint16", np.uint16, np.dtype("u2"), np.dtype(">u2")])
@@ -167,13 +159,6 @@ def test_files_are_little_endian_whatever_the_dtype_is_called(tmp_path, dtype):
     by_block(pair.builder)
     pair.builder.add_item(np.array([1], dtype=">u2"))
     assert pair.finish()[0] == BIN + b"\x01\x00"
-
-
-@pytest.mark.parametrize("dtype", [np.uint32, np.float16, None, "U3", np.bool_])
-def test_a_dtype_without_a_code_is_refused_and_nothing_is_created(tmp_path, dtype):
-    with pytest.raises(ConfigError, match="has no code in the format"):
-        IndexedDatasetBuilder(tmp_path / "corpus.bin", dtype=dtype)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("dtype", INTEGER_DTYPES)
@@ -188,6 +173,22 @@ def test_the_bounds_of_a_dtype_fit(tmp_path, dtype):
     assert pair.tokens() == [extremes] * 4
 
 
+# --- what is refused adds nothing, and ends a call, not the builder -------------------------------------------------
+
+
+@contextmanager
+def adding_nothing(pair):
+    """Lets calls be refused between others, and requires that nothing but the others' tokens is written."""
+    pair.builder.add_document([1, 2], [2])
+    pair.builder.add_item([3])
+    yield
+    assert (pair.builder.num_sequences, pair.builder.num_documents) == (2, 1)
+    pair.builder.end_document()
+    pair.builder.add_document([4], [1])
+    pair.finish()
+    assert read_pair(pair.prefix) == [[[1, 2]], [[3]], [[4]]]
+
+
 TOO_LARGE = [65536, -1, 2**31, 2**63 - 1, -(2**63)]
 BEYOND_64_BITS = [2**63, 2**64, 2**70, -(2**63) - 1]
 WAYS_IN = {
@@ -198,65 +199,123 @@ WAYS_IN = {
 
 
 @pytest.mark.parametrize("way", WAYS_IN.values(), ids=WAYS_IN)
-@pytest.mark.parametrize("as_array", [False, True])
-@pytest.mark.parametrize("token", [*TOO_LARGE, *BEYOND_64_BITS])
-def test_a_token_out_of_range_is_named_and_nothing_is_added(pair, way, token, as_array):
-    if as_array and token in BEYOND_64_BITS and token != 2**63:
-        return  # no array holds it as an integer
-    tokens = np.array([1, token], dtype=np.uint64 if token == 2**63 else np.int64) if as_array else [1, token]
-    pair.builder.add_document([1, 2], [2])
-    pair.builder.add_item([3])
-    with pytest.raises(TokenRangeError) as caught:
-        way(pair.builder, tokens)
-    assert caught.value.message == (
-        f"`{pair.prefix}.bin`: token id {token} in document 1 does not fit uint16, which holds 0 to 65535"
-    )
-    assert caught.value.hint == "choose the dtype with `DType.optimal_dtype(vocab_size)`"
-    assert state_of(pair) == (2, 1, struct.pack("<3H", 1, 2, 3))
-
-
-@pytest.mark.parametrize("token", TOO_LARGE)
-def test_a_block_with_a_token_out_of_range_adds_nothing(pair, token):
-    with pytest.raises(TokenRangeError, match=f"token id {token} in document 0 does not fit uint16"):
-        pair.builder.append_block(np.array([1, token]), np.array([2], dtype=np.int32))
-    assert state_of(pair) == (0, 0, b"")
-
-
-def test_a_range_error_is_the_end_of_a_call_not_of_the_builder(pair):
-    pair.builder.add_item([1])
-    with pytest.raises(OverflowError):
-        pair.builder.add_item([2, 70000])
-    pair.builder.add_item([3])
-    pair.builder.end_document()
-    assert pair.tokens() == [[1], [3]]
-
-
-def test_an_eod_token_out_of_range_is_named_before_any_row_is_added(pair):
-    with pytest.raises(TokenRangeError, match="token id 65536 in document 0 does not fit uint16"):
-        pair.builder.add_documents([[1]], eod_token=65536)
-    assert state_of(pair) == (0, 0, b"")
+def test_a_token_out_of_range_is_named(pair, way):
+    rows = [[1, token] for token in [*TOO_LARGE, *BEYOND_64_BITS]]
+    rows += [np.array([1, token]) for token in TOO_LARGE]
+    rows.append(np.array([1, 2**63], dtype=np.uint64))
+    with adding_nothing(pair):
+        for tokens in rows:
+            with pytest.raises(TokenRangeError) as caught:
+                way(pair.builder, tokens)
+            assert caught.value.message == (
+                f"`{pair.prefix}.bin`: token id {tokens[1]} in document 1 does not fit uint16, which holds 0 to 65535"
+            )
+            assert caught.value.hint == "choose the dtype with `DType.optimal_dtype(vocab_size)`"
 
 
 @pytest.mark.parametrize("token", [2**63, 2**64 - 1])
 def test_large_unsigned_tokens_do_not_wrap_into_int64(tmp_path, token):
     pair = Pair(tmp_path, np.int64)
     row = np.array([token], dtype=np.uint64)
-    for eod in (None, 1):
-        with pytest.raises(TokenRangeError, match=f"token id {token} in document 0 does not fit int64"):
-            pair.builder.add_documents([row], eod_token=eod)
-    assert state_of(pair) == (0, 0, b"")
+    with adding_nothing(pair):
+        for eod in (None, 1):
+            with pytest.raises(TokenRangeError, match=f"token id {token} in document 1 does not fit int64"):
+                pair.builder.add_documents([row], eod_token=eod)
 
 
 WRONG_TOKENS = [[1.5], [1.0, 2], ["a"], "abc", None, [None], np.array([0.5]), np.array([True]), [[1, 2], [3]], {"a": 1}]
 
 
-@pytest.mark.parametrize("tokens", WRONG_TOKENS, ids=repr)
-@pytest.mark.parametrize("way", ["add_item", "add_documents"])
-def test_tokens_that_are_not_integers_are_refused(pair, tokens, way):
-    add = pair.builder.add_item if way == "add_item" else lambda row: pair.builder.add_documents([row])
-    with pytest.raises((ConfigError, ValueError), match=r"tokens must be integers for dtype uint16, got|inhomogeneous"):
-        add(tokens)
-    assert state_of(pair) == (0, 0, b"")
+def test_tokens_that_are_not_integers_are_refused(pair):
+    with adding_nothing(pair):
+        for tokens in [*WRONG_TOKENS, np.zeros(3, dtype=np.dtype([]))]:
+            for add in (pair.builder.add_item, lambda row: pair.builder.add_documents([row])):
+                with pytest.raises(
+                    (ConfigError, ValueError), match=r"tokens must be integers for dtype uint16, got|inhomogeneous"
+                ):
+                    add(tokens)
+
+
+def block(lengths, ends=None, token=3):
+    return [1, 2, token], lengths, None if ends is None else np.array(ends, dtype=np.int64)
+
+
+REFUSED = [
+    ("add_document", ([1, 2], [1]), ValueError, "lengths add up to 1 tokens, but 2 were given"),
+    ("add_document", ([1, 2], [1, 2]), ValueError, "lengths add up to 3 tokens, but 2 were given"),
+    ("add_document", ([1, 2], []), ValueError, "lengths add up to 0 tokens, but 2 were given"),
+    ("add_document", ([1, 2], [3, -1]), ValueError, "a sequence of -1 tokens, expected 0 to 2147483647"),
+    ("add_document", ([1, 2], [2**31, 2 - 2**31]), ValueError, "a sequence of 2147483648 tokens, expected 0 to 2147"),
+    ("add_document", ([1, 2], [2**70]), ValueError, "a length or mode is out of range"),
+    ("add_document", ([1, 2], [1.0, 1.0]), TypeError, "integer"),
+    ("add_document", ([1, 2], ["2"]), TypeError, "integer"),
+    ("add_document", ([1, 2], "2"), TypeError, "integer"),
+    ("add_document", ([1, 2], 2), TypeError, "lengths must be a sequence of integers"),
+    ("add_document", ([1], None), TypeError, "lengths must be a sequence of integers"),
+    ("append_block", block([2]), ValueError, "lengths add up to 2 tokens, but 3 were given"),
+    ("append_block", block([4, -1]), ValueError, r"lengths must be in \[0, 2147483647\], got -1 to 4"),
+    ("append_block", block([2**32 + 3]), ValueError, r"lengths must be in \[0, 2147483647\], got 4294967299 to 4294"),
+    ("append_block", block([1, 2], []), ValueError, "document_ends must rise to 2, the number of sequences"),
+    ("append_block", block([1, 2], [1]), ValueError, "document_ends must rise to 2"),
+    ("append_block", block([1, 2], [3]), ValueError, "document_ends must rise to 2"),
+    ("append_block", block([1, 2], [2, 1, 2]), ValueError, "document_ends must rise to 2"),
+    ("append_block", block([1, 2], [-1, 2]), ValueError, "document_ends must rise to 2"),
+    *(
+        ("append_block", block([1, 2], None, token), TokenRangeError, f"token id {token} in document 1 does not fit")
+        for token in TOO_LARGE
+    ),
+    ("add_documents", ([[1]], 65536), TokenRangeError, "token id 65536 in document 1 does not fit uint16"),
+    ("add_documents", ([[1]], None, 0), ConfigError, "chunk_size must be at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("way", "given", "kind", "message"), REFUSED)
+def test_what_does_not_fit_together_is_refused(pair, way, given, kind, message):
+    with adding_nothing(pair), pytest.raises(kind, match=message):
+        add(pair.builder, way, given)
+
+
+def add(builder, way, given):
+    if way == "append_block":
+        tokens, lengths, ends = given
+        builder.append_block(np.array(tokens), np.array(lengths), document_ends=ends)
+    elif way == "add_documents":
+        rows, eod, *chunk_size = given
+        builder.add_documents(rows, eod_token=eod, **dict(zip(["chunk_size"], chunk_size, strict=False)))
+    else:
+        builder.add_document(*given)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda builder: builder.add_document([1, 2], [1, 1], [1]), "1 modes for 2 sequences"),
+        (lambda builder: builder.add_document([1, 2], [1, 1], [1, 2, 3]), "3 modes for 2 sequences"),
+        (lambda builder: builder.add_document([1, 2], [1, 1], [1, 128]), "mode 128 does not fit int8"),
+        (lambda builder: builder.add_document([1, 2], [1, 1], [1, -129]), "mode -129 does not fit int8"),
+        (lambda builder: builder.add_documents([[1], [2]], modes=[1]), "1 modes for 2 rows"),
+        (lambda builder: builder.append_block(np.ones(1, int), np.ones(1, int), modes=np.zeros(2, np.int8)), "as many"),
+    ],
+)
+def test_modes_that_do_not_fit_are_refused(tmp_path, call, message):
+    pair = Pair(tmp_path, multimodal=True)
+    with adding_nothing(pair), pytest.raises((ValueError, ConfigError), match=message):
+        call(pair.builder)
+
+
+@pytest.mark.parametrize("where", ["tokens", "lengths"])
+def test_a_list_that_changes_while_it_is_read_is_refused_and_not_a_crash(pair, where):
+    class Clears:
+        def __index__(self):
+            items.clear()
+            return 1
+
+    items = [Clears() for _ in range(50)]
+    with adding_nothing(pair), pytest.raises((ConfigError, ValueError)):
+        pair.builder.add_document(*((items, [50]) if where == "tokens" else ([1, 2], items)))
+
+
+# --- what is taken --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -270,57 +329,10 @@ def test_float_dtypes_take_numbers(tmp_path, dtype):
     assert pair.tokens() == [[0.5, 1], [1, 2], [0.25], [-1.5], [0.75, 2], [3, 2], [1.25]]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [
-        ([1], "lengths add up to 1 tokens, but 2 were given"),
-        ([1, 2], "lengths add up to 3 tokens, but 2 were given"),
-        ([], "lengths add up to 0 tokens, but 2 were given"),
-        ([3, -1], "a sequence of -1 tokens, expected 0 to 2147483647"),
-        ([2**31, 2 - 2**31], "a sequence of 2147483648 tokens, expected 0 to 2147483647"),
-        ([2**70], "a length or mode is out of range"),
-    ],
-)
-def test_lengths_that_do_not_fit_are_refused(pair, lengths, message):
-    with pytest.raises(ValueError, match=message):
-        pair.builder.add_document([1, 2], lengths)
-    assert state_of(pair) == (0, 0, b"")
-
-
-@pytest.mark.parametrize("lengths", [None, 2, [1.0, 1.0], ["2"], "2"])
-def test_lengths_that_are_not_integers_are_refused(pair, lengths):
-    with pytest.raises(TypeError):
-        pair.builder.add_document([1, 2], lengths)
-    assert state_of(pair) == (0, 0, b"")
-
-
 @pytest.mark.parametrize("lengths", [(1, 2), np.array([1, 2]), np.array([1, 2], dtype=np.uint8), range(1, 3)])
 def test_lengths_of_every_type_arrive(pair, lengths):
     pair.builder.add_document([1, 2, 3], lengths)
     assert pair.tokens() == [[1], [2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("modes", "message"),
-    [
-        ([1], "1 modes for 2 sequences"),
-        ([1, 2, 3], "3 modes for 2 sequences"),
-        ([1, 128], "mode 128 does not fit int8"),
-        ([1, -129], "mode -129 does not fit int8"),
-    ],
-)
-def test_modes_that_do_not_fit_are_refused(tmp_path, modes, message):
-    pair = Pair(tmp_path, multimodal=True)
-    with pytest.raises(ValueError, match=message):
-        pair.builder.add_document([1, 2], [1, 1], modes)
-    assert state_of(pair) == (0, 0, b"")
-
-
-def test_jagged_batches_need_a_mode_per_row(tmp_path):
-    pair = Pair(tmp_path, multimodal=True)
-    with pytest.raises(ConfigError, match="1 modes for 2 rows"):
-        pair.builder.add_documents([[1], [2]], modes=[1])
-    assert state_of(pair) == (0, 0, b"")
 
 
 def test_jagged_batches_may_be_generated(pair):
@@ -328,43 +340,7 @@ def test_jagged_batches_may_be_generated(pair):
     assert pair.tokens() == [[9], [1, 9], [2, 2, 9], [3, 3, 3, 9]]
 
 
-def test_jagged_batches_need_a_chunk_size_from_one_on(pair):
-    with pytest.raises(ConfigError, match="chunk_size must be at least 1, got 0"):
-        pair.builder.add_documents([[1]], chunk_size=0)
-
-
 INT32 = np.int32
-
-
-@pytest.mark.parametrize(
-    ("lengths", "ends", "message"),
-    [
-        ([2], None, "lengths add up to 2 tokens, but 3 were given"),
-        ([4, -1], None, r"lengths must be in \[0, 2147483647\], got -1 to 4"),
-        ([1, 2], [], "document_ends must rise to 2, the number of sequences"),
-        ([1, 2], [1], "document_ends must rise to 2"),
-        ([1, 2], [3], "document_ends must rise to 2"),
-        ([1, 2], [2, 1, 2], "document_ends must rise to 2"),
-        ([1, 2], [-1, 2], "document_ends must rise to 2"),
-    ],
-)
-def test_blocks_that_do_not_fit_together_are_refused(pair, lengths, ends, message):
-    document_ends = None if ends is None else np.array(ends, dtype=np.int64)
-    with pytest.raises(ValueError, match=message):
-        pair.builder.append_block(np.array([1, 2, 3]), np.array(lengths, dtype=INT32), document_ends=document_ends)
-    assert state_of(pair) == (0, 0, b"")
-
-
-def test_a_block_whose_lengths_wrap_is_refused(pair):
-    with pytest.raises(ValueError, match=r"lengths must be in \[0, 2147483647\], got 4294967297 to 4294967297"):
-        pair.builder.append_block(np.array([1]), np.array([2**32 + 1]))
-
-
-def test_a_block_needs_a_mode_per_sequence(tmp_path):
-    pair = Pair(tmp_path, multimodal=True)
-    with pytest.raises(ValueError, match="modes must be as many as lengths"):
-        pair.builder.append_block(np.array([1]), np.array([1], dtype=INT32), modes=np.zeros(2, np.int8))
-    assert state_of(pair) == (0, 0, b"")
 
 
 def test_blocks_without_sequences(pair):
@@ -406,12 +382,6 @@ def test_a_forgotten_builder_removes_everything(pair, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_abort_is_harmless_after_finalize(pair, tmp_path):
-    pair.finish()
-    pair.builder.abort()
-    assert sorted(os.listdir(tmp_path)) == ["corpus.bin", "corpus.idx"]
-
-
 CALLS = {
     "finalize": lambda pair: pair.finish(),
     "add_item": lambda pair: pair.builder.add_item([1]),
@@ -433,12 +403,6 @@ def test_nothing_can_be_added_afterwards(pair, call, end):
     assert caught.value.message == f"the builder of `{pair.prefix}.bin` was already finalized or aborted"
 
 
-def test_finalize_replaces_an_older_pair(tmp_path):
-    prefix = write_pair(tmp_path / "corpus", [[[1, 2, 3]]])
-    write_pair(prefix, [[[4]]])
-    assert read_pair(prefix) == [[[4]]]
-
-
 def test_a_failed_finalize_leaves_no_new_file_and_the_old_pair(tmp_path):
     prefix = write_pair(tmp_path / "corpus", [[[1, 2, 3]]])
     builder = IndexedDatasetBuilder(f"{prefix}.bin")
@@ -449,48 +413,32 @@ def test_a_failed_finalize_leaves_no_new_file_and_the_old_pair(tmp_path):
     assert read_pair(prefix) == [[[1, 2, 3]]]
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(StorageError, match=r"cannot create `.*absent/corpus\.bin`: No such file"):
-        IndexedDatasetBuilder(tmp_path / "absent" / "corpus.bin")
-
-
-FULL_DISK = """
-import os, resource, signal, sys
-import numpy as np
-from tokenloom import IndexedDatasetBuilder
-from tokenloom.errors import StorageError
-
-way, folder = sys.argv[1:]
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-builder = IndexedDatasetBuilder(f"{folder}/corpus.bin")
-block = np.arange(1 << 20, dtype=np.int32)
-try:
-    for _ in range(4):
-        if way == "block":
-            builder.append_block(block, np.array([len(block)], dtype=np.int32))
-        elif way == "item":
-            builder.add_item(block)
-        else:
-            builder.add_index(f"{folder}/source")
-    builder.finalize(f"{folder}/corpus.idx")
-except StorageError as error:
-    print(error.message)
-try:
-    builder.finalize(f"{folder}/corpus.idx")
-except StorageError as error:
-    print(error.message)
-"""
-
-
 @pytest.mark.parametrize("way", ["block", "item", "index"])
 def test_when_bytes_cannot_be_written_the_builder_gives_up_as_a_whole(tmp_path, way):
-    write_pair(tmp_path / "source", [[list(range(1 << 19))]])
-    command = [sys.executable, "-c", FULL_DISK, way, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, second = done.stdout.splitlines()
-    assert first.endswith(": File too large")
-    assert second.endswith("corpus.bin` was already finalized or aborted")
-    assert sorted(os.listdir(tmp_path)) == ["source.bin", "source.idx"]
+    (tmp_path / "out").mkdir()
+    source = write_pair(tmp_path / "source", [[list(range(1 << 19))]])
+    block = np.arange(1 << 20, dtype=np.int32)
+
+    def fill(builder):
+        for _ in range(4):
+            if way == "block":
+                builder.append_block(block, np.array([len(block)], dtype=np.int32))
+            elif way == "item":
+                builder.add_item(block)
+            else:
+                builder.add_index(source)
+        builder.finalize(f"{tmp_path}/out/corpus.idx")
+
+    def write():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        builder = IndexedDatasetBuilder(f"{tmp_path}/out/corpus.bin")
+        with pytest.raises(StorageError, match=r"File too large$"):
+            fill(builder)
+        with pytest.raises(StorageError, match=r"corpus\.bin` was already finalized or aborted$"):
+            builder.finalize(f"{tmp_path}/out/corpus.idx")
+
+    assert not dies_at(tmp_path, 1 << 30, write)  # in a fork, whose limit stays there
+    assert os.listdir(tmp_path / "out") == []
 
 
 def test_memory_grows_by_bytes_not_by_objects(tmp_path):
@@ -500,14 +448,14 @@ def test_memory_grows_by_bytes_not_by_objects(tmp_path):
     gc.collect()
     objects_before = len(gc.get_objects())
     tracemalloc.start()
-    for _ in range(200_000):
+    for _ in range(20_000):
         pair.builder.add_document(row, (3,))
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     gc.collect()
     assert grown < 10_000  # Python's heap; the records are in the extension
     assert len(gc.get_objects()) - objects_before < 100
-    assert pair.builder.num_documents == 200_001
+    assert pair.builder.num_documents == 20_001
 
 
 def test_many_flushes_keep_the_order(tmp_path, rng):
@@ -584,29 +532,3 @@ def test_jagged_batches_keep_every_token_or_name_one(tmp_path_factory, rows, eod
         assert not all(0 <= token < 65536 for row in [*rows, suffix] for token in row)
     else:
         assert pair.tokens() == [[*row, *suffix] for row in rows]
-
-
-def test_a_dtype_without_size_is_refused_and_not_a_crash(tmp_path):
-    builder = IndexedDatasetBuilder(tmp_path / "a.bin", dtype=np.uint16)
-    with pytest.raises(ConfigError, match="tokens must be integers"):
-        builder.add_document(np.zeros(3, dtype=np.dtype([])), [3])
-
-
-@pytest.mark.parametrize("where", ["tokens", "lengths"])
-def test_a_list_that_changes_while_it_is_read_is_refused_and_not_a_crash(tmp_path, where):
-    class Clears:
-        def __index__(self):
-            items.clear()
-            return 1
-
-    items = [Clears() for _ in range(50)]
-    builder = IndexedDatasetBuilder(tmp_path / "a.bin", dtype=np.uint16)
-    with pytest.raises((ConfigError, ValueError)):
-        builder.add_document(*((items, [50]) if where == "tokens" else ([1, 2], items)))
-    assert (builder.num_documents, builder.num_sequences) == (0, 0)
-
-
-def test_lengths_that_are_no_sequence_are_named(tmp_path):
-    builder = IndexedDatasetBuilder(tmp_path / "a.bin", dtype=np.uint16)
-    with pytest.raises(TypeError, match="lengths must be a sequence of integers"):
-        builder.add_document([1], None)

@@ -1,4 +1,4 @@
-"""Parts of datasets, and whole ones, written as one pair."""
+"""Parts of datasets, and whole ones, written as one pair, with their roles."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
-from tests.indexed.writing.concatenated import CORPUS, part
+from tests.indexed.writing.pairs import CORPUS, part
+from tests.support import few_examples
 
-from tokenloom import ConcatenatedPart, write_concatenated
+from tokenloom import IndexedDataset, build_catalogue, write_concatenated
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.indexed.roles import RolesWriter, read_roles, roles_path
 from tokenloom.indexed.writing import kept_documents
 
 
@@ -29,17 +31,6 @@ def test_kept_documents_keep_their_order(tmp_path, prefix):
     assert written.path_prefix == output
 
 
-def test_a_range_of_documents_and_a_mask_work_together(tmp_path, prefix):
-    parts = [part(prefix, documents=range(1, 4), kept=[True, True, False, True]), part(prefix, documents=range(1))]
-    write_concatenated(parts, f"{tmp_path}/all")
-    assert read_pair(f"{tmp_path}/all") == [CORPUS[1], CORPUS[3], CORPUS[0]]
-
-
-def test_nothing_kept_is_an_empty_pair(tmp_path, prefix):
-    write_concatenated([part(prefix, kept=[False] * 4)], f"{tmp_path}/all")
-    assert pair_bytes(f"{tmp_path}/all") == pair_bytes(write_pair(tmp_path / "empty", []))
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -53,19 +44,6 @@ def test_documents_that_are_not_there_are_refused(tmp_path, prefix, wrong, messa
     with pytest.raises(ConfigError, match=message):
         write_concatenated([part(prefix, **wrong)], f"{tmp_path}/all")
     assert files_of(tmp_path) == before
-
-
-def test_a_mask_of_numbers_is_refused(tmp_path, prefix):
-    kept = np.array([0, 1, 2, 3])
-    with pytest.raises(ConfigError, match=r"found int64\[4\]"):
-        write_concatenated([ConcatenatedPart(prefix=prefix, kept_documents=kept)], f"{tmp_path}/all")
-
-
-def test_bytes_and_prefixes_are_told(tmp_path, prefix):
-    prefixes, counts = [], []
-    write_concatenated([part(prefix)] * 2, f"{tmp_path}/all", progress=prefixes.append, advance=counts.append)
-    assert prefixes == [prefix] * 2
-    assert sum(counts) == 48
 
 
 def test_verifying_finds_a_byte_that_was_copied_wrongly(tmp_path, prefix, monkeypatch):
@@ -118,7 +96,7 @@ def test_an_input_that_shrinks_meanwhile_is_named(tmp_path, prefix):
     assert set(os.listdir(tmp_path)) == before
 
 
-@settings(max_examples=40)  # each makes many files durable
+@few_examples  # each makes many files durable
 @given(data=st.data(), dtype=st.sampled_from([*INTEGER_DTYPES, np.float32, np.float64]), multimodal=st.booleans())
 def test_any_selection_is_what_the_builder_writes(tmp_path_factory, data, dtype, multimodal):
     folder = tmp_path_factory.mktemp("selection")
@@ -142,3 +120,56 @@ def test_any_selection_is_what_the_builder_writes(tmp_path_factory, data, dtype,
         write_concatenated(parts, f"{folder}/all", multimodal=multimodal, verify=data.draw(st.booleans()))
     whole = write_pair(folder / "whole", expected, dtype=dtype, multimodal=multimodal)
     assert pair_bytes(f"{folder}/all") == pair_bytes(whole)
+
+
+def add_roles(prefix, *, tokenizer="ab" * 32):
+    """Gives each sequence of n tokens n parts, of kinds by turns."""
+    lengths = IndexedDataset(prefix).sequence_lengths.astype(np.int64)
+    writer = RolesWriter(prefix, tokenizer_sha256=tokenizer)
+    stops = np.concatenate([np.arange(1, length + 1) for length in lengths]).astype(np.int32)
+    writer.append(lengths, stops, ((stops - 1) % 3).astype(np.uint8))
+    writer.publish()
+
+
+@pytest.mark.parametrize("write", ["merge", "catalogue"])
+def test_roles_are_joined(tmp_path, write):
+    prefixes = [write_pair(tmp_path / "a", [[[1, 2]], [[3]]]), write_pair(tmp_path / "b", [[[]], [[4, 5, 6]]])]
+    for prefix in prefixes:
+        add_roles(prefix)
+    if write == "catalogue":
+        joined = build_catalogue(prefixes, f"{tmp_path}/all")
+    else:
+        joined = write_concatenated([part(prefix) for prefix in prefixes], f"{tmp_path}/all")
+    roles = read_roles(joined)
+    assert [[(stop, kind.value) for _, stop, kind in roles.of(row)] for row in range(4)] == [
+        [(1, 0), (2, 1)],
+        [(1, 0)],
+        [],
+        [(1, 0), (2, 1), (3, 2)],
+    ]
+    assert roles.tokenizer_sha256 == "ab" * 32
+
+
+def test_roles_of_dropped_documents_are_dropped(tmp_path):
+    prefix = write_pair(tmp_path / "a", [[[1, 2], [7]], [[3]], [[4, 5, 6]]])
+    add_roles(prefix)
+    roles = read_roles(write_concatenated([part(prefix, kept=[True, False, True])], f"{tmp_path}/all"))
+    assert [len(roles.of(row)) for row in range(3)] == [2, 1, 3]
+
+
+def test_roles_of_some_inputs_are_never_dropped_silently(tmp_path, prefix):
+    other = write_pair(tmp_path / "b", CORPUS)
+    add_roles(prefix)
+    with pytest.raises(ConfigError, match=rf"there are roles beside `{prefix}`, but none beside `{other}`"):
+        write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
+    add_roles(other, tokenizer="cd" * 32)
+    with pytest.raises(ConfigError, match=rf"the roles of `{other}` come from the tokenizer cdcd"):
+        write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
+    assert not os.path.exists(f"{tmp_path}/all.idx")
+
+
+def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
+    write_pair(tmp_path / "all", CORPUS)
+    add_roles(f"{tmp_path}/all")
+    write_concatenated([part(prefix)], f"{tmp_path}/all", overwrite=True)
+    assert not os.path.exists(roles_path(f"{tmp_path}/all"))

@@ -9,7 +9,7 @@ import pytest
 from tests.indexed.manifest.manifests import write_recorded
 from tests.indexed.origins import add_hashes, add_origins, files_of, hashes_beside, origins_beside, random_runs
 from tests.indexed.pairs import write_pair
-from tests.indexed.writing.concatenated import part
+from tests.indexed.writing.pairs import part
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets, write_concatenated
 from tokenloom.errors import OutputExistsError
@@ -70,15 +70,6 @@ def test_documents_of_pairs_without_origins_are_not_known(tmp_path, pairs, way):
     assert origins_beside(output) == [None, None, None, (f"{pairs[1]}.jsonl", 2)]
     assert hashes_beside(output) is None
     assert verify_dataset(output).ok
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_where_nobody_has_any_there_are_none(tmp_path, pairs, way):
-    output = join(pairs, f"{tmp_path}/all", way)
-    assert not os.path.exists(f"{output}.origins")
-    assert not os.path.exists(f"{output}.hashes")
-    facts = read_manifest(output).pair
-    assert (facts.origins, facts.hashes) == (None, None)
 
 
 def test_documents_added_one_by_one_are_not_known(tmp_path, pairs):

@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.indexed.pairs import (
     FIRST,
@@ -19,9 +19,10 @@ from tests.indexed.pairs import (
     write_pair,
     write_two_pairs,
 )
+from tests.support import few_examples
 
 from tokenloom import IndexedDataset
-from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError
+from tokenloom.errors import ConfigError, DatasetFormatError, OutputExistsError
 from tokenloom.indexed.writing.merge import merge_datasets
 
 
@@ -35,31 +36,6 @@ def test_documents_keep_their_order(tmp_path, prefixes):
     assert merged.path_prefix == f"{tmp_path}/all"
     assert read_pair(merged.path_prefix) == FIRST + SECOND
     assert read_pair(merge_datasets(prefixes[::-1], f"{tmp_path}/back").path_prefix) == SECOND + FIRST
-
-
-def test_one_pair_merges_into_a_copy(tmp_path, prefixes):
-    merge_datasets(prefixes[:1], f"{tmp_path}/all")
-    assert pair_bytes(f"{tmp_path}/all") == pair_bytes(prefixes[0])
-
-
-def test_the_same_pair_may_be_named_twice(tmp_path, prefixes):
-    assert read_pair(merge_datasets([prefixes[0]] * 3, f"{tmp_path}/all").path_prefix) == FIRST * 3
-
-
-def test_empty_pairs_merge(tmp_path):
-    empty = [write_pair(tmp_path / "a", []), write_pair(tmp_path / "b", [[]])]
-    assert read_pair(merge_datasets(empty, f"{tmp_path}/all").path_prefix) == [[]]
-
-
-def test_modes_merge(tmp_path):
-    prefixes = [write_pair(tmp_path / name, [[[1], [2]], [[3]]], multimodal=True) for name in "ab"]
-    assert merge_datasets(prefixes, f"{tmp_path}/all", multimodal=True).sequence_modes.tolist() == [0, 1, 0] * 2
-
-
-def test_progress_is_told_each_prefix(tmp_path, prefixes):
-    told = []
-    merge_datasets(prefixes, f"{tmp_path}/all", progress=told.append)
-    assert told == prefixes
 
 
 def test_either_file_may_name_a_pair(tmp_path, prefixes):
@@ -96,12 +72,6 @@ def test_dtypes_must_agree_and_nothing_is_written(tmp_path, prefixes):
     assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
 
 
-def test_a_missing_input_is_found_before_anything_is_written(tmp_path, prefixes):
-    with pytest.raises(DatasetNotFoundError, match=r"no file `.*absent\.idx`"):
-        merge_datasets([*prefixes, f"{tmp_path}/absent"], f"{tmp_path}/all")
-    assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
-
-
 def test_a_damaged_row_stops_the_merge_and_leaves_no_output(tmp_path, prefixes):
     with open(f"{prefixes[1]}.idx", "r+b") as stream:
         stream.seek(34)
@@ -115,6 +85,7 @@ def test_a_damaged_row_stops_the_merge_and_leaves_no_output(tmp_path, prefixes):
     assert not any(name.startswith((".all", "all")) for name in os.listdir(tmp_path))
 
 
+@few_examples
 @given(data=st.data(), dtype=st.sampled_from(INTEGER_DTYPES), multimodal=st.booleans())
 def test_a_merge_of_splits_is_the_whole(tmp_path_factory, data, dtype, multimodal):
     folder = tmp_path_factory.mktemp("merge")
@@ -142,16 +113,6 @@ def test_pairs_of_a_wanted_size_are_cut_between_documents(tmp_path, prefixes):
     assert sizes_of(pairs) == [16, 8]
 
 
-def test_a_document_larger_than_a_pair_is_alone(tmp_path, prefixes):
-    pairs = merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=1)
-    assert [read_pair(pair.path_prefix) for pair in pairs] == [[FIRST[0]], [FIRST[1]], [SECOND[0]], [SECOND[1]]]
-
-
-def test_empty_inputs_give_one_empty_pair(tmp_path):
-    prefix = write_pair(tmp_path / "a", [])
-    assert [len(pair) for pair in merge_datasets([prefix], f"{tmp_path}/all", part_bytes=10)] == [0]
-
-
 @pytest.mark.parametrize("name", ["all_00000", "all_00001"])
 def test_no_pair_may_be_an_input(tmp_path, name):
     prefix = write_pair(tmp_path / name, FIRST + SECOND)
@@ -174,7 +135,7 @@ def test_pairs_of_no_bytes_are_refused(tmp_path, prefixes):
         merge_datasets(prefixes, f"{tmp_path}/all", part_bytes=0)
 
 
-@settings(max_examples=15)  # each makes many files durable
+@few_examples  # each makes many files durable
 @given(data=st.data(), part_bytes=st.integers(1, 60))
 def test_the_pairs_in_order_are_the_single_merge(tmp_path_factory, data, part_bytes):
     folder = tmp_path_factory.mktemp("parts")

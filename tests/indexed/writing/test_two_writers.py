@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import threading
 import traceback
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.tokenizers.load import load_tokenizer
 
-ROUNDS = int(os.environ.get("TWO_WRITERS_ROUNDS", "6"))
-REPLACEMENTS = int(os.environ.get("REPLACEMENTS", "60"))
 TOKENIZER = load_tokenizer("byte")
 REFUSALS = (OutputBusyError, OutputExistsError)
 
@@ -95,9 +92,16 @@ def _visible(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name[0] != "."}
 
 
-@pytest.mark.parametrize("how", ["processes", "threads"])
-@pytest.mark.parametrize("pair", list(PAIRS))
-def test_two_writers_leave_the_output_of_one(tmp_path, pair, how):
+@pytest.mark.parametrize(
+    ("pair", "how", "num_rounds"),
+    [
+        ("merge and preprocess", "processes", 2),
+        ("builder and builder", "threads", 2),
+        ("catalogue and merge", "processes", 2),
+        *(pytest.param(pair, how, 6, marks=pytest.mark.slow) for pair in PAIRS for how in ("processes", "threads")),
+    ],
+)
+def test_two_writers_leave_the_output_of_one(tmp_path, pair, how, num_rounds):
     for kind in "12":
         for name in "ab":
             build(tmp_path / f"{kind}{name}", int(kind))
@@ -110,7 +114,7 @@ def test_two_writers_leave_the_output_of_one(tmp_path, pair, how):
         expected.append(_visible(out))
         out.rename(tmp_path / f"expected{kind}")
     assert expected[0] != expected[1]
-    for _ in range(ROUNDS):
+    for _ in range(num_rounds):
         out = tmp_path / "out"
         out.mkdir()
         ends = _ends([work(tmp_path, kind) for kind, work in zip("12", PAIRS[pair], strict=True)], how=how)
@@ -125,10 +129,16 @@ def test_two_writers_leave_the_output_of_one(tmp_path, pair, how):
 
 
 @pytest.mark.parametrize(
-    ("method", "mmap"),
-    [("thread", True), ("thread", False), ("fork", True), ("fork", False), ("spawn", True)],
+    ("method", "mmap", "num_replacements"),
+    [
+        ("fork", True, 12),
+        ("thread", False, 12),
+        *(pytest.param("thread", mmap, 60, marks=pytest.mark.slow) for mmap in (True, False)),
+        *(pytest.param("fork", mmap, 60, marks=pytest.mark.slow) for mmap in (True, False)),
+        pytest.param("spawn", True, 60, marks=pytest.mark.slow),
+    ],
 )
-def test_readers_of_what_is_replaced_see_one_side(tmp_path, method, mmap):
+def test_readers_of_what_is_replaced_see_one_side(tmp_path, method, mmap, num_replacements):
     prefix = tmp_path / "x"
     build(prefix, 1)
     context = multiprocessing.get_context("fork" if method == "thread" else method)
@@ -144,7 +154,7 @@ def test_readers_of_what_is_replaced_see_one_side(tmp_path, method, mmap):
         for number in count():
             build(prefix, 1 + number % 9)
             waiting -= waiting and begun.acquire(block=False)
-            if number >= REPLACEMENTS and not waiting:
+            if number >= num_replacements and not waiting:
                 break
     finally:
         stop.set()

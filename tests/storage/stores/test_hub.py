@@ -15,10 +15,8 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import (
     AccessDeniedError,
     ConfigError,
-    MissingExtraError,
     MissingObjectError,
     ReplacedObjectError,
-    StorageError,
     UnavailableError,
 )
 from tokenloom.inputs.find import find_inputs
@@ -46,8 +44,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         close_storages()
 
 
-@pytest.mark.parametrize("name", ["a", "b"])
-@pytest.mark.parametrize("revision", ["", "@v1", "@refs%2Fpr%2F1"])
+@pytest.mark.parametrize(("name", "revision"), [("a", ""), ("b", "@v1"), ("b", "@refs%2Fpr%2F1")])
 def test_ranges_of_small_and_large_files(hub: HubServer, name: str, revision: str):
     file = RemoteFile(f"hf://datasets/org/name{revision}/data/{name}.jsonl")
     assert file.num_bytes == len(LINES)
@@ -56,19 +53,17 @@ def test_ranges_of_small_and_large_files(hub: HubServer, name: str, revision: st
     assert file.read(len(LINES) - 3, 3).tobytes() == LINES[-3:]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("hf://datasets/org/name", ["data/a.jsonl", "data/b.jsonl"]),
-        ("hf://datasets/org/name/", ["data/a.jsonl", "data/b.jsonl"]),
-        ("hf://datasets/org/name/data", ["data/a.jsonl", "data/b.jsonl"]),
-        ("hf://datasets/org/name/data/*b*.jsonl", ["data/b.jsonl"]),
-        ("hf://datasets/org/name/data/a.jsonl", ["data/a.jsonl"]),
-    ],
-)
-def test_what_names_stand_for(hub: HubServer, name: str, expected: list[str]):
-    found = find_inputs([name])
-    assert [file.path for file in found.files] == [f"hf://datasets/org/name/{path}" for path in expected]
+def test_what_names_stand_for(hub: HubServer):
+    both = ["data/a.jsonl", "data/b.jsonl"]
+    for name, expected in (
+        ("", both),
+        ("/", both),
+        ("/data", both),
+        ("/data/*b*.jsonl", both[1:]),
+        ("/data/a.jsonl", both[:1]),
+    ):
+        found = find_inputs([f"hf://datasets/org/name{name}"])
+        assert [file.path for file in found.files] == [f"hf://datasets/org/name/{path}" for path in expected]
 
 
 def test_a_corpus_of_the_hub_is_that_of_the_same_files_here(hub: HubServer, tmp_path: Path):
@@ -118,25 +113,15 @@ def test_gated_files_say_what_to_accept(hub: HubServer):
         ("hf://datasets/org/none/a.jsonl", "no repository for `hf://datasets/org/none/a.jsonl/?`, or a private one"),
         ("hf://datasets/org/name/none.jsonl", "no object `hf://datasets/org/name/none.jsonl`"),
         ("hf://datasets/org/name@v9/data/a.jsonl", "no object `hf://datasets/org/name@v9/data/a.jsonl/?`"),
+        ("hf://datasets/name", "expected `hf://"),
     ],
 )
 def test_what_is_not_there(hub: HubServer, address: str, message: str):
-    with pytest.raises(MissingObjectError, match=message):
+    with pytest.raises((MissingObjectError, ConfigError), match=message):
         find_inputs([address])
 
 
-@pytest.mark.parametrize("address", ["hf://datasets/name", "hf://org"])
-def test_addresses_of_no_repository(hub: HubServer, address: str):
-    with pytest.raises(ConfigError, match=r"expected `hf://"):
-        find_inputs([address])
-
-
-def test_a_server_in_trouble_is_named(hub: HubServer):
-    hub.status = 500
-    with pytest.raises(UnavailableError, match=r"`hf://datasets/org/name/data/a.jsonl` cannot be reached"):
-        RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
-
-
+@pytest.mark.slow
 def test_without_a_network_the_endpoint_is_named(monkeypatch: pytest.MonkeyPatch):
     with HubServer() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
@@ -145,42 +130,3 @@ def test_without_a_network_the_endpoint_is_named(monkeypatch: pytest.MonkeyPatch
         RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
     assert "HF_ENDPOINT" in caught.value.hint
     close_storages()
-
-
-def test_a_client_that_is_offline_says_so(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(StorageError, match=r"cannot be read: the hub's client is offline") as caught:
-        RemoteFile("hf://datasets/org/name/data/a.jsonl", QUICK)
-    assert "HF_HUB_OFFLINE" in caught.value.hint
-    assert hub.requests == []
-
-
-def test_nothing_is_asked_of_the_hub_for_names_without_its_scheme(hub: HubServer, tmp_path: Path):
-    with pytest.raises(StorageError):
-        find_inputs(["org/name"])
-    assert hub.requests == []
-
-
-def test_a_missing_client_is_named_with_what_installs_it(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
-    import sys
-
-    for name in ("huggingface_hub", "huggingface_hub.errors", "huggingface_hub.utils"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r"`huggingface_hub` is not installed") as caught:
-        find_inputs(["hf://datasets/org/name"])
-    assert caught.value.hint == "run `pip install tokenloom[hf]`"
-
-
-def test_nothing_is_written(hub: HubServer, tmp_path: Path):
-    from tokenloom.storage.addresses import parse_address
-    from tokenloom.storage.stores.hub import make_client
-
-    address = parse_address("hf://datasets/org/name/new.jsonl")
-    client = make_client(address, QUICK)
-    for write in (lambda: client.upload(address, str(tmp_path)), lambda: client.delete(address)):
-        with pytest.raises(StorageError, match=r"the hub is read only here"):
-            write()
-    assert client.keys(parse_address("hf://datasets/org/name/data")) == [
-        "org/name/data/a.jsonl",
-        "org/name/data/b.jsonl",
-    ]

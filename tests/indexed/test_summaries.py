@@ -1,0 +1,231 @@
+"""What is counted and shown of pairs: lengths, statistics, pictures, cards."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.indexed.pairs import write_pair
+from tests.rendering.cards import tables_of, tags_of, text_of
+from tests.rendering.figure_parts import legend_of, title_of
+from tests.support import write_corpus
+
+from tokenloom import IndexedDatasetBuilder
+from tokenloom.errors import ConfigError, DatasetFormatError, OutputExistsError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.document_lengths import DocumentLengths
+from tokenloom.indexed.length_histogram import length_histogram
+from tokenloom.indexed.statistics import PERCENTILES, DatasetStatistics, dataset_statistics
+from tokenloom.rendering.words import name_of
+
+LENGTHS = st.lists(st.integers(0, 2**34) | st.integers(0, 300) | st.integers(2**16 - 3, 2**16 + 3), max_size=60)
+
+
+class Lengths:
+    """What is asked of a dataset."""
+
+    idx_path = "lengths.idx"
+
+    def __init__(self, documents, *, num_tokens=None):
+        rows = [row for document in documents for row in document]
+        self.sequence_lengths = np.array(rows, dtype=np.int64)
+        self.document_indices = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+        self.num_documents = len(documents)
+        self.num_tokens = sum(rows) if num_tokens is None else num_tokens
+
+
+def counted(*lengths: int) -> DocumentLengths:
+    return DocumentLengths.of([Lengths([[length] for length in lengths])])
+
+
+def test_documents_of_a_pair_are_counted(tmp_path):
+    with IndexedDatasetBuilder(f"{tmp_path}/corpus.bin", dtype=np.uint16) as builder:
+        builder.add_document([1, 2, 3], [2, 1])
+        builder.end_document()  # one without sequences
+        builder.add_document([4], [1])
+        builder.add_document([], [0])
+        builder.finalize(f"{tmp_path}/corpus.idx")
+    found = DocumentLengths.of([IndexedDataset(f"{tmp_path}/corpus")] * 2)
+    assert (found.num_documents, found.num_tokens, found.num_empty, found.mean) == (8, 8, 4, 1.0)
+    assert (found.longest, found.shortest) == ((3, 0, 0), (1, 2, 0))
+    assert found.percentiles([50, 75, 100]) == [0, 1, 3]
+
+
+def test_bars_are_even_on_a_logarithmic_axis():
+    edges, counts, tokens = counted(0, 1, 10, 99, 100, 999).histogram(most_bars=3)
+    assert edges.tolist() == [1, 10, 100, 1000]
+    assert counts.tolist() == [1, 2, 2]
+    assert tokens.tolist() == [1, 109, 1099]
+
+
+@pytest.mark.parametrize(("documents", "num_tokens"), [([[3]], 4), ([[-3]], None), ([[5], [-5]], 0)])
+def test_a_damaged_index_is_refused(documents, num_tokens):
+    with pytest.raises(DatasetFormatError, match=r"`lengths\.idx`: expected lengths .*\nhint: .*verify"):
+        DocumentLengths.of([Lengths(documents, num_tokens=num_tokens)])
+
+
+@given(LENGTHS, st.integers(1, 60))
+def test_counts_are_those_of_all_lengths(lengths, most_bars):
+    found = counted(*lengths)
+    assert found.num_tokens == sum(lengths)
+    filled = [length for length in lengths if length]
+    if filled:
+        assert (found.longest[0], found.shortest[0]) == (max(filled), min(filled))
+        exact = np.percentile(lengths, [1, 50, 99], method="inverted_cdf")
+        for near, value in zip(found.percentiles([1, 50, 99]), exact, strict=True):
+            assert value / 1.016 <= near <= value
+    edges, counts, tokens = found.histogram(most_bars=most_bars)
+    assert len(counts) <= most_bars + 1
+    assert (np.diff(edges) > 0).all()
+    assert (counts.sum(), tokens.sum()) == (len(filled), sum(filled))
+    for start, stop, count in zip(edges, edges[1:], counts, strict=False):
+        assert count == sum(start <= length < stop for length in filled)
+    assert 0 <= found.share_of_tokens_in_longest(0.01) <= 1
+
+
+def lengths_of(*lengths: int) -> np.ndarray:
+    return np.array(lengths, dtype=np.int32)
+
+
+def test_lengths_are_counted_one_by_one_then_by_quarters_of_doublings():
+    found = length_histogram([lengths_of(0, 0, 1, 7, 8, 9), lengths_of(10, 2**16, 2**31 - 1)])
+    assert found.edges[:14].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 16, 19]
+    assert found.edges[-1] == 2**31
+    assert found.counts.dtype == found.tokens.dtype == np.int64
+    assert found.counts[:10].tolist() == [2, 1, 0, 0, 0, 0, 0, 1, 2, 1]
+    assert found.tokens[:10].tolist() == [0, 1, 0, 0, 0, 0, 0, 7, 17, 10]
+    assert (found.counts[-1], found.tokens[-1]) == (1, 2**31 - 1)
+    assert (found.num_sequences, found.num_tokens) == (9, 35 + 2**16 + 2**31 - 1)
+
+
+@given(st.lists(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 2**31 - 1)), max_size=20), max_size=4))
+def test_counts_are_those_of_numpy_and_can_be_added(parts: list[list[int]]):
+    blocks = [lengths_of(*part) for part in parts]
+    found = length_histogram(blocks)
+    everything = np.concatenate([lengths_of(), *blocks]).astype(np.int64)
+    np.testing.assert_array_equal(found.counts, np.histogram(everything, found.edges)[0])
+    assert found.num_tokens == everything.sum()
+    added = sum((length_histogram([block]) for block in blocks), start=length_histogram([]))
+    np.testing.assert_array_equal(added.tokens, found.tokens)
+
+
+def statistics_of(lengths):
+    return dataset_statistics(
+        np.array(lengths, dtype=np.int32), num_documents=7, num_tokens=sum(lengths), dtype=np.dtype(np.uint16)
+    )
+
+
+def test_statistics_of_a_small_dataset(tmp_path):
+    prefix = write_pair(tmp_path / "corpus", [[[1, 2, 3], [4]], [[]], [[5, 6]], []], dtype=np.uint16)
+    assert IndexedDataset(prefix).statistics() == DatasetStatistics(
+        num_sequences=4,
+        num_documents=4,
+        num_tokens=6,
+        num_bytes=12,
+        dtype="uint16",
+        shortest=0,
+        longest=3,
+        mean_length=1.5,
+        num_empty=1,
+        percentiles=((1, 0), (5, 0), (25, 0), (50, 1), (75, 2), (95, 2), (99, 2)),
+        histogram=((0, 1, 1), (1, 2, 1), (2, 4, 2)),
+    )
+
+
+def test_buckets_of_a_histogram_are_half_open_powers_of_two():
+    for length, bucket in (
+        (0, (0, 1)),
+        (1, (1, 2)),
+        (2, (2, 4)),
+        (3, (2, 4)),
+        (1023, (512, 1024)),
+        (1024, (1024, 2048)),
+    ):
+        assert statistics_of([length]).histogram == ((*bucket, 1),)
+    assert statistics_of([2**31 - 1]).histogram == ((2**30, 2**31, 1),)
+
+
+def test_statistics_agree_with_numpy(rng):
+    lengths = rng.integers(0, 5000, size=int(rng.integers(1, 2000))).tolist()
+    statistics = statistics_of(lengths)
+    assert statistics.mean_length == pytest.approx(np.mean(lengths))
+    assert (statistics.shortest, statistics.longest) == (min(lengths), max(lengths))
+    assert sum(count for _, _, count in statistics.histogram) == len(lengths)
+    for start, stop, count in statistics.histogram:
+        assert count == sum(start <= length < stop for length in lengths)
+    ordered = sorted(lengths)
+    assert [percent for percent, _ in statistics.percentiles] == list(PERCENTILES)
+    for percent, tokens in statistics.percentiles:
+        assert tokens == ordered[(len(lengths) - 1) * percent // 100]
+
+
+def test_a_pair_draws_its_documents_and_tokens(tmp_path):
+    dataset = IndexedDataset(write_corpus(tmp_path / "a", [[1] * 16, [1] * 16, [1] * 100, []]))
+    figure = dataset.plot_lengths(path=tmp_path / "a.png")
+    axes = figure.axes[0]
+    assert title_of(axes) == "4 documents, 1 of them empty, 132 tokens, 33 on average"
+    assert legend_of(axes) == ["documents", "tokens"]
+    documents = axes.patches[0]
+    assert documents.get_data().edges[[0, -1]].tolist() == [16, 108]
+    assert documents.get_data().values[0] == pytest.approx(0.5 / np.log2(19 / 16) / 4)
+    drawn = [patch.get_data() for patch in axes.patches]
+    areas = [float((4 * each.values * np.diff(np.log2(each.edges))).sum()) for each in drawn]
+    assert areas == pytest.approx([0.75, 1.0])  # an empty one is on no scale of doublings
+    first = (tmp_path / "a.png").read_bytes()
+    assert first.startswith(b"\x89PNG")
+    dataset.plot_lengths(path=tmp_path / "a.png")  # it shows the same
+    other = IndexedDataset(write_corpus(tmp_path / "b", [[1]]))
+    with pytest.raises(OutputExistsError, match=r"a\.png` exists"):
+        other.plot_lengths(path=tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == first
+    other.plot_lengths(path=tmp_path / "a.png", overwrite=True)
+    assert (tmp_path / "a.png").read_bytes() != first
+    with pytest.raises(ConfigError, match=r"found '.*a\.gif'"):
+        dataset.plot_lengths(path=tmp_path / "a.gif")
+
+
+def test_damaged_lengths_are_no_picture(tmp_path):
+    prefix = write_corpus(tmp_path / "a", [[1] * 16, [1] * 16])
+    data = bytearray((tmp_path / "a.idx").read_bytes())
+    assert data[34:38] == (16).to_bytes(4, "little")
+    data[34:38] = (12).to_bytes(4, "little")
+    (tmp_path / "a.idx").write_bytes(data)
+    with pytest.raises(DatasetFormatError, match="expected lengths from 0 on that add up to 32 tokens, found 28"):
+        IndexedDataset(prefix).plot_lengths()
+
+
+def test_data_without_a_sequence_have_no_picture(tmp_path):
+    dataset = IndexedDataset(write_corpus(tmp_path / "a", []))
+    with pytest.raises(ConfigError, match="expected documents to draw the lengths of, found none"):
+        dataset.plot_lengths()
+
+
+HOSTILE = "<script>alert(1)</script>&\u202e\x1b[31m'\""
+
+
+def test_a_pair_shows_its_counts(tmp_path):
+    prefix = write_corpus(tmp_path / "a", [[1] * 16, [1] * 16, [1] * 100])
+    dataset = IndexedDataset(prefix)
+    assert tables_of(dataset._repr_html_()) == [
+        [
+            ["documents", "3"],
+            ["tokens", "132"],
+            ["mean length", "44.0 tokens"],
+            ["dtype", "uint16"],
+            ["size", "264 bytes"],
+        ]
+    ]
+    assert text_of(dataset._repr_html_()).startswith("IndexedDataset " + name_of(prefix, width=120))
+
+
+def test_a_hostile_path_is_a_text(tmp_path):
+    folder = tmp_path / HOSTILE.replace("/", "|")
+    folder.mkdir()
+    shown = IndexedDataset(write_corpus(folder / "a", [[1]]))._repr_html_()
+    assert "script" not in tags_of(shown)
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert re.search(r"&lt;script&gt;alert\(1\)", shown)
