@@ -20,6 +20,7 @@ import os
 import random
 import re
 import resource
+import secrets
 import shutil
 import signal
 import sys
@@ -58,12 +59,14 @@ class Loop:
     Attributes:
         folder: for all of it.
         rng: that chooses.
+        may_die_at_any_time: whether kills fall between calls, too, where no two runs are alike.
         results: number of runs by case, what was done to them, and how they ended.
         problems: what does not hold, in words.
     """
 
     folder: Path
     rng: random.Random
+    may_die_at_any_time: bool = True
     results: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     _known: dict[tuple[str, str], Files] = field(default_factory=dict)
@@ -95,7 +98,8 @@ class Loop:
 
         what = f"{name}, old: {old}, {fault}"
         if fault == "kill":
-            at = self.rng.randrange(num_calls + 1) if self.rng.random() < 0.6 else self.rng.random() * seconds * 1.1
+            at_call = not self.may_die_at_any_time or self.rng.random() < 0.6
+            at = self.rng.randrange(num_calls + 1) if at_call else self.rng.random() * seconds * 1.1
             what += f" at {at}"
             status = _killed(work, at, self.folder)
         else:
@@ -308,9 +312,18 @@ def _failed(work: Callable[[], None], fault: str, at: int, folder: Path) -> int:
     return _fork_to_end(armed)
 
 
-def run_loop(folder: Path, *, kills: int, faults: int, seed: int, names: list[str], minutes: float = 1e9) -> Loop:
+def run_loop(
+    folder: Path,
+    *,
+    kills: int,
+    faults: int,
+    seed: int,
+    names: list[str],
+    minutes: float = 1e9,
+    may_die_at_any_time: bool = True,
+) -> Loop:
     """Runs the cases in turn until so many were killed, and so many had a fault, or until the time is over."""
-    loop = Loop(folder, random.Random(seed))
+    loop = Loop(folder, random.Random(seed), may_die_at_any_time)
     loop.begin()
     kinds = [(name, old) for name in names for old in OLD if old == "none" or CASES[name].replaces]
     loop.rng.shuffle(kinds)
@@ -331,7 +344,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--faults", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
     parser.add_argument("--minutes", type=float, default=1e9, help="end after so many")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     options = parser.parse_args()

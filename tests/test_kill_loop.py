@@ -3,18 +3,25 @@
 import random
 from collections import Counter
 
+import pytest
+
 from tests.kill_cases import CASES
 from tests.kill_loop import run_loop
 
-KILLS, FAULTS = 24, 16
 
-
-def test_what_is_killed_or_fails_leaves_old_or_new(tmp_path):
-    seed = random.SystemRandom().randrange(1 << 32)
-    names = random.Random(seed).sample(list(CASES), 8)
-    print(f"seed {seed}")
-    loop = run_loop(tmp_path, kills=KILLS, faults=FAULTS, seed=seed, names=names)
+def check_loop(folder, seed, names, *, kills, faults, **options):
+    loop = run_loop(folder, kills=kills, faults=faults, seed=seed, names=names, **options)
     assert loop.problems == []
     ends = Counter((fault == "kill", end) for (_, fault, end), number in loop.results.items() for _ in range(number))
-    assert (ends[True, "killed"], ends[True, "failed"]) == (KILLS, 0)
-    assert sum(number for (is_kill, _), number in ends.items() if not is_kill) == FAULTS
+    assert (ends[True, "killed"], ends[True, "failed"]) == (kills, 0)
+    assert sum(number for (is_kill, _), number in ends.items() if not is_kill) == faults
+
+
+def test_what_is_killed_or_fails_at_a_call_leaves_old_or_new(tmp_path, seed):
+    names = ["merge", "corpus, copied parts", "chat", "index cache"]
+    check_loop(tmp_path, seed, names, kills=10, faults=6, may_die_at_any_time=False)
+
+
+@pytest.mark.slow
+def test_what_is_killed_or_fails_at_any_time_leaves_old_or_new(tmp_path, seed):
+    check_loop(tmp_path, seed, random.Random(seed).sample(list(CASES), 8), kills=24, faults=16)

@@ -1,94 +1,40 @@
-"""Groups of real processes, one per rank."""
+"""Groups of four real processes, one per rank."""
 
 from __future__ import annotations
 
-import multiprocessing.connection
-import os
-import signal
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.distributed.fleet import Fleet, Group, Runner, fleet_of
 
-PATIENCE_SECONDS = 60
-"""Before a case counts as hanging; the slowest takes 3 seconds on an idle machine."""
-
-
-@dataclass
-class Outcomes:
-    """What became of each rank that lived, by rank; and which files the ranks left."""
-
-    by_rank: dict[int, dict[str, Any]]
-    shared: Path
-
-    @property
-    def results(self) -> list[Any]:
-        assert not [outcome for outcome in self.by_rank.values() if "kind" in outcome], self.by_rank
-        return [self.by_rank[rank]["result"] for rank in sorted(self.by_rank)]
-
-    @property
-    def errors(self) -> list[tuple[str, str]]:
-        assert all("kind" in outcome for outcome in self.by_rank.values()), self.by_rank
-        return [(outcome["kind"], outcome["message"]) for _, outcome in sorted(self.by_rank.items())]
-
-    def noted(self, prefix: str) -> list[int]:
-        return sorted(int(path.name.split("-")[1]) for path in self.shared.glob(f"{prefix}-?"))
-
-    def seconds_after(self, what: str, rank: int) -> float:
-        noted: float = self.by_rank[rank]["time"] - float((self.shared / what).read_text())
-        return noted
-
-    def seconds_after_the_kill(self) -> float:
-        killed = float((self.shared / "killed").read_text())
-        return max(outcome["time"] for outcome in self.by_rank.values()) - killed
+WORKER = "tests.distributed.worker"
 
 
-def _hear(waiting: dict[int, Any], by_rank: dict[int, Any], case: str) -> None:
-    """Waits for what came of some ranks."""
-    stop = time.monotonic() + PATIENCE_SECONDS
-    while waiting:
-        ready = multiprocessing.connection.wait(waiting.values(), timeout=stop - time.monotonic())
-        assert ready, f"{case} hangs on ranks {list(waiting)}; so far: {by_rank}"
-        for rank in [rank for rank, connection in waiting.items() if connection in ready]:
-            try:
-                by_rank[rank] = waiting[rank].recv()
-            except EOFError:  # killed
-                waiting[rank].close()
-            del waiting[rank]
+@pytest.fixture(scope="session")
+def four_ranks(forkserver: Any) -> Iterator[Fleet]:
+    """Yields warm processes, for all cases in which none is lost."""
+    with fleet_of(forkserver, 4) as fleet:
+        yield fleet
 
 
 @pytest.fixture
-def run(forkserver, tmp_path):
-    """Runs a case of `worker` on every rank of a group; the frozen are woken when others have ended."""
-    processes = []
+def run(four_ranks: Fleet, tmp_path: Path) -> Runner:
+    """Returns what runs a case of `worker` on every rank of four warm ones."""
 
-    def run(case, *, world_size=4, backend="gloo", frozen=(), **options):
-        worker = __import__("tests.distributed.worker", fromlist=["main"]).main
-        connections, ranks = [], []
-        for rank in range(world_size):
-            ours, theirs = forkserver.Pipe()
-            arguments = (theirs, rank, world_size, tmp_path, backend, case, options)
-            processes.append(forkserver.Process(target=worker, args=arguments, daemon=True))
-            processes[-1].start()
-            theirs.close()
-            connections.append(ours)
-            ranks.append(processes[-1])
-        by_rank = {}
-        _hear({rank: connections[rank] for rank in range(world_size) if rank not in frozen}, by_rank, case)
-        for rank in frozen:
-            os.kill(ranks[rank].pid, signal.SIGCONT)
-        _hear({rank: connections[rank] for rank in frozen}, by_rank, case)
-        for connection in connections:
-            if not connection.closed:
-                connection.close()
-        for process in processes:
-            process.join(10)
-        return Outcomes(by_rank, tmp_path)
+    def run(case: str, *, backend: str = "gloo", **options: Any) -> Any:
+        return four_ranks.run(Group(world_size=4, shared=tmp_path, backend=backend), WORKER, case, **options)
 
-    yield run
-    for process in processes:
-        process.kill()
-        process.join()
-        process.close()
+    return run
+
+
+@pytest.fixture
+def run_fresh(forkserver: Any, tmp_path: Path) -> Runner:
+    """Returns what runs a case of `worker` on processes of its own, which may die, freeze or break their group."""
+
+    def run(case: str, *, world_size: int = 4, backend: str = "gloo", **options: Any) -> Any:
+        with fleet_of(forkserver, world_size) as fleet:
+            return fleet.run(Group(world_size=world_size, shared=tmp_path, backend=backend), WORKER, case, **options)
+
+    return run

@@ -1,6 +1,10 @@
-"""Real processes that compare values."""
+"""Real processes that compare values, and how ranks are named."""
 
 from __future__ import annotations
+
+import pytest
+
+from tokenloom.distributed.ranks import name_ranks
 
 
 def test_equal_values_pass(run):
@@ -18,10 +22,22 @@ def test_unequal_values_name_the_ranks_that_hold_them(run):
 
 
 def test_long_values_are_compared_as_a_whole(run):
-    outcomes = run("agree_on", values=["a" * 20_000 + "b", "a" * 20_001], world_size=2)
-    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 2
+    outcomes = run("agree_on", values=["a" * 20_000 + "b", "a" * 20_001, None, None])
+    assert [kind for kind, _ in outcomes.errors] == ["DivergenceError"] * 4
 
 
 def test_failing_to_compute_a_value_fails_all_ranks(run):
     outcomes = run("fail_to_agree")
     assert all("failed in comparing the colour: OSError: disk on fire" in message for _, message in outcomes.errors)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
+        (range(0, 100, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, …"),
+    ],
+)
+def test_ranks_are_named_shortly(ranks, text):
+    assert name_ranks(ranks) == text

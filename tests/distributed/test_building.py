@@ -15,8 +15,7 @@ from tokenloom.errors import ConfigError
 
 pytest.importorskip("torch")
 
-NOTICE_SECONDS = 10
-"""Within which all survivors must have raised; a tenth of a second is usual, and 0.5 for the last rank."""
+slow = pytest.mark.slow
 
 
 def no_leftovers(folder):
@@ -26,8 +25,7 @@ def no_leftovers(folder):
 # --- everything goes well ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["gloo", "stub"])
-@pytest.mark.parametrize("builders", ["auto", "rank0", "node"])
+@pytest.mark.parametrize(("backend", "builders"), [("gloo", "auto"), ("gloo", "rank0"), ("stub", "node")])
 def test_one_rank_builds_and_the_others_load(run, backend, builders):
     outcomes = run("build", backend=backend, builders=builders)
     assert outcomes.results == ["built by 0"] * 4
@@ -40,7 +38,6 @@ def test_one_rank_builds_and_the_others_load(run, backend, builders):
     [
         ((0, 2), ["built by 0", None, "built by 0", None], [0]),
         ((1, 3), [None, "built by 1", None, "built by 1"], [1]),
-        ((3,), [None, None, None, "built by 3"], [3]),
         ((), [None] * 4, []),
     ],
 )
@@ -53,12 +50,13 @@ def test_without_a_folder_all_ranks_build_at_once(run):
     assert run("build_in_memory").results == [0, 1, 2, 3]
 
 
-def test_a_group_of_one_builds_alone(run):
-    assert run("build", world_size=1).results == ["built by 0"]
+def test_a_group_of_one_builds_alone(run_fresh):
+    assert run_fresh("build", world_size=1).results == ["built by 0"]
 
 
-def test_a_build_may_take_longer_than_the_timeout_of_the_group(run):
-    assert run("build_longer_than_the_timeout").results == [("built by 0", "timed out")] * 4
+@slow
+def test_a_build_may_take_longer_than_the_timeout_of_the_group(run_fresh):
+    assert run_fresh("build_longer_than_the_timeout").results == [("built by 0", "timed out")] * 4
 
 
 def test_the_default_device_does_not_matter(run):
@@ -77,12 +75,11 @@ def test_process_groups_may_end_and_begin_again(run):
     [
         ("aabb", "xxyy", "auto", [0, 2]),  # disks of their own
         ("aabb", "xxxx", "auto", [0]),  # one disk for all
-        ("aabc", "xxxy", "auto", [0, 3]),
         ("abab", "xyxy", "auto", [0, 1]),
-        ("abcd", "xyzz", "auto", [0, 1, 2, 3]),  # told apart by what they see of rank 0's folder only
+        # told apart by what they see of rank 0's folder only
+        pytest.param("abcd", "xyzz", "auto", [0, 1, 2, 3], marks=slow),
         ("aabb", "xxxx", "node", [0, 2]),
-        ("aabb", "xxxx", "rank0", [0]),
-        ("aabb", "xxyy", "rank0", [0, 2, 3]),  # not as told, but each has it in the end
+        pytest.param("aabb", "xxyy", "rank0", [0, 2, 3], marks=slow),  # not as told, but each has it in the end
         ("aabb", "XXXX", "auto", [0, 1, 2, 3]),  # nowhere to leave a probe
     ],
 )
@@ -161,17 +158,25 @@ def test_ranks_at_different_steps_are_told_apart(run):
 def check_survivors(outcomes, victim, step):
     assert set(outcomes.by_rank) == {0, 1, 2, 3} - {victim}
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 3
-    assert outcomes.seconds_after_the_kill() < NOTICE_SECONDS
     for _, message in outcomes.errors:
         assert message.startswith(f"rank {victim}")
         assert "died or ended" in message
         assert step in message
 
 
-@pytest.mark.parametrize("backend", ["gloo", "gloo by TCP", "stub"])
-@pytest.mark.parametrize("victim", [0, 2, 3])
-def test_a_rank_killed_during_the_build_fails_all_others(run, victim, backend):
-    outcomes = run("die_while_building", victim=victim, backend=backend)
+@pytest.mark.parametrize(
+    ("victim", "backend"),
+    [
+        (0, "gloo"),
+        (3, "stub"),
+        *(
+            pytest.param(victim, backend, marks=slow)
+            for victim, backend in [(2, "gloo"), (3, "gloo"), (0, "gloo by TCP"), (2, "gloo by TCP"), (0, "stub")]
+        ),
+    ],
+)
+def test_a_rank_killed_during_the_build_fails_all_others(run_fresh, victim, backend):
+    outcomes = run_fresh("die_while_building", victim=victim, backend=backend)
     if backend == "gloo by TCP" and victim == 0:  # the store dies with it, so who comes late cannot be told the name
         for outcome in outcomes.by_rank.values():
             unsure = "rank 3 or the host of the store of `torch.distributed`, often rank 0,"
@@ -179,29 +184,31 @@ def test_a_rank_killed_during_the_build_fails_all_others(run, victim, backend):
     check_survivors(outcomes, victim, "during ")
 
 
-@pytest.mark.parametrize("victim", [1, 2, 3])
-def test_a_rank_killed_while_loading_fails_all_others(run, victim):
-    outcomes = run("die_while_loading", victim=victim)
+@pytest.mark.parametrize("victim", [2, pytest.param(3, marks=slow)])
+def test_a_rank_killed_while_loading_fails_all_others(run_fresh, victim):
+    outcomes = run_fresh("die_while_loading", victim=victim)
     check_survivors(outcomes, victim, "during loading what was built")
 
 
-@pytest.mark.parametrize("victim", [2, 3])
-def test_those_who_wait_notice_a_death_while_another_still_builds(run, victim):
-    check_survivors(run("die_during_a_long_build", victim=victim), victim, "during ")
+@pytest.mark.parametrize("victim", [2, pytest.param(3, marks=slow)])
+def test_those_who_wait_notice_a_death_while_another_still_builds(run_fresh, victim):
+    check_survivors(run_fresh("die_during_a_long_build", victim=victim), victim, "during ")
 
 
-def test_after_a_death_ranks_may_end_while_another_still_builds(run):
-    outcomes = run("end_during_a_long_build")
+@slow
+def test_after_a_death_ranks_may_end_while_another_still_builds(run_fresh):
+    outcomes = run_fresh("end_during_a_long_build")
     check_survivors(outcomes, 2, "during ")
 
 
-def test_a_rank_killed_before_it_came_fails_all_others(run):
-    check_survivors(run("die_long_before"), 1, "during choosing who builds")
+def test_a_rank_killed_before_it_came_fails_all_others(run_fresh):
+    check_survivors(run_fresh("die_long_before"), 1, "during choosing who builds")
 
 
+@slow
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
-def test_a_rank_killed_at_any_moment_fails_all_others(run, rng, victim):
-    outcomes = run("die_at_any_moment", victim=victim, delay_seconds=float(rng.uniform(0, 0.05)))
+def test_a_rank_killed_at_any_moment_fails_all_others(run_fresh, rng, victim):
+    outcomes = run_fresh("die_at_any_moment", victim=victim, delay_seconds=float(rng.uniform(0, 0.05)))
     check_survivors(outcomes, victim, "during ")
 
 
@@ -277,7 +284,7 @@ def test_one_rank_builds_the_indices_of_a_blend_and_all_have_the_same_samples(ru
     assert sorted(built.read_text().split()) == sorted(prefixes * 2)  # train and valid of each, once
 
 
-@pytest.mark.parametrize(("victim", "when"), [(0, "made"), (2, "made"), (0, "built")])
+@pytest.mark.parametrize(("victim", "when"), [(2, "made"), (0, "built")])
 def test_a_rank_that_raises_in_the_build_of_a_blend_fails_all_with_its_cause(run, prefixes, victim, when):
     outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"raise when {when}")
     step = "the build" if when == "built" else "looking for what is built"
@@ -287,9 +294,8 @@ def test_a_rank_that_raises_in_the_build_of_a_blend_fails_all_with_its_cause(run
         assert message.endswith(f" failed in {step}: IndexCacheError: broken data")
 
 
-@pytest.mark.parametrize(("victim", "when"), [(0, "made"), (2, "made"), (0, "built")])
-def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run, prefixes, victim, when):
-    outcomes = run("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"die when {when}")
+@pytest.mark.parametrize(("victim", "when"), [(0, "built"), pytest.param(2, "made", marks=slow)])
+def test_a_rank_killed_in_the_build_of_a_blend_fails_all_others(run_fresh, prefixes, victim, when):
+    outcomes = run_fresh("build_a_blend", prefixes=prefixes, victim=victim, breaks=f"die when {when}")
     assert sorted(outcomes.by_rank) == [rank for rank in range(4) if rank != victim]
     assert {kind for kind, _ in outcomes.errors} == {"BuildError"}
-    assert outcomes.seconds_after_the_kill() < 15

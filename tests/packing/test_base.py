@@ -44,8 +44,7 @@ def test_numbers_near_the_end_of_int64(name):
 
 
 @pytest.mark.parametrize("name", sorted(scheduler_map))
-@pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize("value", [0, -1, 2.5, "8"])
+@pytest.mark.parametrize(("place", "value"), [(0, 0), (1, -1), (2, 2.5), (3, "8")])
 def test_settings_must_be_positive_integers(name, place, value):
     settings = [8, 1, 2, 1]
     settings[place] = value

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import few_examples
 
 from tokenloom import (
     PolynomialCost,
@@ -14,6 +15,7 @@ from tokenloom import (
 from tokenloom.packing.bounds import least_slowest_cost, least_step_imbalance
 
 
+@few_examples
 @given(
     lengths=st.lists(st.integers(1, 10), min_size=2, max_size=6),
     num_ranks=st.integers(1, 2),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 from tests.rendering.cards import tables_of
 
-from tokenloom import pack_report, scheduler_map
+from tokenloom import pack_report
 from tokenloom.packing.report import PackingQuality
 
 
@@ -40,17 +39,3 @@ def test_a_way_that_gives_no_plan_says_why(report):
     shown = dataclasses.replace(report, rows=(*report.rows, refused))._repr_html_()
     assert '<p class="alarm" role="alert">&lt;mine&gt;: too &amp; long</p>' in shown
     assert len(tables_of(shown)[1]) == 4
-
-
-def test_a_plan_shows_its_sizes():
-    plan = scheduler_map["dp_balanced"](8, 1, 2, None).plan(np.array([3, 8, 3, 2, 8, 1, 4, 3]))
-    assert tables_of(plan._repr_html_()) == [
-        [
-            ["sub-samples", "8"],
-            ["packs", "6"],
-            ["sub-samples of a pack", "1.33"],
-            ["ranks", "2"],
-            ["microbatches", "3"],
-            ["ranks that share a pack", "1"],
-        ]
-    ]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing.connection
-import os
-import signal
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.packing.conftest import RANKS, Eight
 from tests.reference.packing import pack, part_of, round_up, sample
 
 from tokenloom.packing.schedulers import scheduler_map
@@ -19,88 +16,7 @@ pytest.importorskip("torch")
 
 from tests.packing.worker import Run
 
-RANKS = 8
-PATIENCE_SECONDS = 60
-"""Before a case counts as hanging; a case takes half a second on an idle machine."""
-
-NOTICE_SECONDS = 10
-"""Within which all survivors must have raised."""
-
-
-class Fleet:
-    """Eight processes that run case after case."""
-
-    def __init__(self, context: Any, shared: Any) -> None:
-        self.shared = shared
-        worker = __import__("tests.packing.worker", fromlist=["main"]).main
-        self._connections, self._processes = [], []
-        for rank in range(RANKS):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=worker, args=(theirs, rank, RANKS, shared), daemon=True)
-            process.start()
-            theirs.close()
-            self._connections.append(ours)
-            self._processes.append(process)
-
-    def outcomes(self, case: str, *, frozen: int | None = None, **options: Any) -> dict[int, dict[str, Any]]:
-        """Returns what became of each rank that lived, by rank; a frozen one is woken when others have ended."""
-        for connection in self._connections:
-            connection.send((case, options))
-        by_rank: dict[int, dict[str, Any]] = {}
-        waiting = dict(enumerate(self._connections))
-        last = {} if frozen is None else {frozen: waiting.pop(frozen)}
-        self._hear(waiting, by_rank, f"{case} {options}")
-        if frozen is not None:
-            os.kill(self._processes[frozen].pid, signal.SIGCONT)
-            self._hear(last, by_rank, f"{case} {options}")
-        return by_rank
-
-    @staticmethod
-    def _hear(waiting: dict[int, Any], by_rank: dict[int, dict[str, Any]], what: str) -> None:
-        """Waits for what came of some ranks."""
-        stop = time.monotonic() + PATIENCE_SECONDS
-        while waiting:
-            ready = multiprocessing.connection.wait(waiting.values(), timeout=stop - time.monotonic())
-            assert ready, f"{what} hangs on ranks {list(waiting)}; so far: {by_rank}"
-            for rank in [rank for rank, connection in waiting.items() if connection in ready]:
-                try:
-                    by_rank[rank] = waiting.pop(rank).recv()
-                except EOFError:  # killed
-                    continue
-
-    def results(self, case: str, **options: Any) -> list[Any]:
-        outcomes = self.outcomes(case, **options)
-        failed = {rank: outcome for rank, outcome in outcomes.items() if "kind" in outcome}
-        assert not failed, f"{options}: {failed}"
-        return [outcomes[rank]["result"] for rank in range(RANKS)]
-
-    def errors(self, case: str, **options: Any) -> list[tuple[str, str]]:
-        outcomes = self.outcomes(case, **options)
-        assert all("kind" in outcome for outcome in outcomes.values()), outcomes
-        return [(outcomes[rank]["kind"], outcomes[rank]["message"]) for rank in sorted(outcomes)]
-
-    def close(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.join()
-        for connection in self._connections:
-            connection.close()
-
-
-@pytest.fixture(scope="module")
-def fleet(forkserver, tmp_path_factory):
-    """Processes that outlive a test: for cases in which no process is lost."""
-    fleet = Fleet(forkserver, tmp_path_factory.mktemp("fleet"))
-    yield fleet
-    fleet.close()
-
-
-@pytest.fixture
-def doomed(forkserver, tmp_path):
-    """Processes of one test's own, which may be killed."""
-    fleet = Fleet(forkserver, tmp_path)
-    yield fleet
-    fleet.close()
+slow = pytest.mark.slow
 
 
 # --- what each rank must get ------------------------------------------------------------------------------------------
@@ -154,20 +70,22 @@ def check_batch(run: Run, at: dict[str, int], stage: int, batch: dict[str, Any],
 SHAPES = [
     {"cp": 8},
     {"tp": 2, "cp": 4},
-    {"tp": 2, "pp": 4},
-    {"tp": 2, "pp": 2},
     {"pp": 4, "vpp": 4},
-    {"pp": 2, "cp": 2},
     {"tp": 2, "pp": 2, "cp": 2},
     {},
+    {"tp": 2, "pp": 4, "mtp": (3, 0)},
+    {"pp": 4, "cp": 2, "vpp": 4, "mtp": (1, 2)},
+    {"cp": 2, "order": ("cp", "dp")},
+]
+MORE_SHAPES = [
+    {"tp": 2, "pp": 4},
+    {"tp": 2, "pp": 2},
+    {"pp": 2, "cp": 2},
     {"tp": 8},
     {"pp": 8},
     {"tp": 2, "pp": 2, "vpp": 2},
     {"pp": 4, "cp": 2, "vpp": 3},
-    {"tp": 2, "pp": 4, "mtp": (3, 0)},
     {"pp": 4, "tp": 2, "mtp": (1, 0)},
-    {"pp": 4, "cp": 2, "vpp": 4, "mtp": (1, 2)},
-    {"cp": 2, "order": ("cp", "dp")},
     {"tp": 2, "cp": 2, "order": ("tp", "cp", "dp")},
 ]
 
@@ -185,7 +103,7 @@ def draw(rng: np.random.Generator, shape: Any, **changes: Any) -> Run:
     return dataclasses.replace(run, **{"lengths": lengths, "max_tokens": -(-66 // run.cp), **changes})
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+@pytest.mark.parametrize("shape", [*SHAPES, *(pytest.param(shape, marks=slow) for shape in MORE_SHAPES)], ids=name_of)
 def test_every_rank_gets_its_part_of_the_packs_in_both_modes(fleet, rng, shape):
     run = draw(rng, shape)
     exchanged = fleet.results("wrap", run=run, mode="exchange")
@@ -208,14 +126,16 @@ def test_the_set_of_samples_is_that_of_the_global_batch(fleet, rng):
     )
 
 
-@pytest.mark.parametrize("shape", [{"cp": 2}, {"tp": 2, "pp": 4}, {"pp": 4, "vpp": 2}], ids=name_of)
+@pytest.mark.parametrize("shape", [{"cp": 2}, {"pp": 4, "vpp": 2}], ids=name_of)
 def test_costs_are_balanced_by_the_scheduler_of_that_name(fleet, rng, shape):
     run = draw(rng, shape, scheduler="cost_balanced")
     check(run, fleet.results("wrap", run=run, mode="exchange"))
     check(run, fleet.results("wrap", run=run, mode="known lengths"))
 
 
-@pytest.mark.parametrize("shape", [{}, {"pp": 2}, {"tp": 2}, {"pp": 4}], ids=name_of)
+@pytest.mark.parametrize(
+    "shape", [{}, {"tp": 2}, pytest.param({"pp": 2}, marks=slow), pytest.param({"pp": 4}, marks=slow)], ids=name_of
+)
 def test_groups_of_several_sizes_share_long_sub_samples(fleet, rng, shape):
     run = draw(rng, shape, scheduler="hybrid_cost_balanced", max_tokens=35)
     lengths = (*run.lengths[:-1], 30 * run.dp)  # the last one needs all ranks
@@ -345,7 +265,7 @@ def test_sub_samples_reach_any_set_of_ranks(fleet, rng):
 # --- wrong input: it fails on all ranks, and they may try again -------------------------------------------------------
 
 
-def check_all_fail(fleet: Fleet, text: str, case: str, *, kind: str = "BuildError", **options: Any) -> None:
+def check_all_fail(fleet: Eight, text: str, case: str, *, kind: str = "BuildError", **options: Any) -> None:
     errors = fleet.errors(case, **options)
     assert len(errors) == RANKS
     for found, message in errors:
@@ -356,9 +276,8 @@ def check_all_fail(fleet: Fleet, text: str, case: str, *, kind: str = "BuildErro
 
 
 @pytest.mark.parametrize("mode", ["exchange", "known lengths"])
-@pytest.mark.parametrize("shape", [{"cp": 2}, {"tp": 2, "pp": 4}], ids=name_of)
-def test_an_over_long_sub_sample_is_named_on_all_ranks(fleet, shape, mode):
-    run = Run(**shape, lengths=tuple([5] * 7 + [70] + [5] * 8), max_tokens=32)
+def test_an_over_long_sub_sample_is_named_on_all_ranks(fleet, mode):
+    run = Run(tp=2, pp=2, lengths=tuple([5] * 7 + [70] + [5] * 8), max_tokens=32)
     number = run.positions_by_id.index(7)
     check_all_fail(fleet, f"sub-sample {number} ", "wrap", run=run, mode=mode)
 
@@ -405,8 +324,7 @@ def test_a_dataset_that_gives_other_lengths_than_it_says_fails_all(fleet):
     check_all_fail(fleet, "DatasetFormatError: expected 4 tokens", "wrong_dataset", run=run, who=0, what="lengths")
 
 
-@pytest.mark.parametrize("mode", ["exchange", "known lengths"])
-@pytest.mark.parametrize("victim", [0, 3, 7])
+@pytest.mark.parametrize(("victim", "mode"), [(0, "known lengths"), (3, "exchange"), (7, "exchange")])
 def test_a_rank_that_fails_to_read_fails_all_with_its_cause(fleet, victim, mode):
     run = Run(cp=2, lengths=(4, 6, 1, 3) * 4, max_tokens=8)
     options = {"run": run, "mode": mode, "victim": victim, "how": "raise", "where": "reading"}
@@ -422,22 +340,18 @@ def test_who_waits_for_a_rank_that_cannot_read_a_pack_is_told(fleet):
 # --- ranks that fail or die in the middle -----------------------------------------------------------------------------
 
 
-def check_survivors(fleet: Fleet, victim: int, case: str, **options: Any) -> None:
-    outcomes = fleet.outcomes(case, victim=victim, **options)
-    assert set(outcomes) == set(range(RANKS)) - {victim}
-    killed = float((fleet.shared / "killed").read_text())
-    for outcome in outcomes.values():
-        assert outcome["kind"] == "BuildError", outcome
-        assert outcome["message"].startswith(f"rank {victim}")
-        assert "died or ended during " in outcome["message"]
-        assert outcome["time"] - killed < NOTICE_SECONDS
+def check_survivors(doomed: Eight, victim: int, case: str, **options: Any) -> None:
+    outcomes = doomed.outcomes(case, victim=victim, **options)
+    assert set(outcomes.by_rank) == set(range(RANKS)) - {victim}
+    for kind, message in outcomes.errors:
+        assert kind == "BuildError", message
+        assert message.startswith(f"rank {victim}")
+        assert "died or ended during " in message
 
 
-@pytest.mark.parametrize("shape", [{}, {"cp": 4}, {"tp": 2, "pp": 4}], ids=name_of)
+@pytest.mark.parametrize("shape", [{"cp": 4}, pytest.param({"tp": 2, "pp": 2}, marks=slow)], ids=name_of)
 def test_a_rank_that_fails_in_the_exchange_fails_all_with_its_cause(doomed, rng, shape):
     options = {"mode": "exchange", "victim": 0, "how": "raise", "where": "exchange"}
-    if shape == {"tp": 2, "pp": 4}:  # one data-parallel rank has nobody to send to
-        shape = {"tp": 2, "pp": 2}
     for kind, message in doomed.errors("break_in", run=draw(rng, shape), **options):
         assert kind == "BuildError"
         assert message.startswith("rank 0 on `")
@@ -450,29 +364,42 @@ def test_failures_are_told_where_the_default_group_itself_is_used(doomed, rng):
         assert message.startswith("rank 2 on `")
 
 
-@pytest.mark.parametrize("victim", [0, 3, 7])
-@pytest.mark.parametrize("where", ["reading", "exchange"])
+@pytest.mark.parametrize(
+    ("victim", "where"),
+    [
+        (3, "exchange"),
+        *(
+            pytest.param(victim, where, marks=slow)
+            for victim, where in [(0, "reading"), (3, "reading"), (7, "exchange")]
+        ),
+    ],
+)
 def test_a_rank_killed_in_the_middle_fails_all_others(doomed, rng, victim, where):
     check_survivors(doomed, victim, "break_in", run=draw(rng, {"cp": 2}), mode="exchange", how="die", where=where)
 
 
+@slow
 def test_a_rank_killed_while_it_reads_what_it_needs_fails_all_others(doomed, rng):
     run = draw(rng, {"cp": 2})
     check_survivors(doomed, 4, "break_in", run=run, mode="known lengths", how="die", where="reading")
 
 
+@slow
 @pytest.mark.parametrize(("mode", "where"), [("exchange", "exchange"), ("known lengths", "reading")])
 def test_a_rank_frozen_in_the_middle_is_named_by_all_others_and_fails_when_it_wakes(doomed, rng, mode, where):
     victim = 3
     run = draw(rng, {"cp": 2})
-    outcomes = doomed.outcomes("break_in", frozen=victim, run=run, mode=mode, victim=victim, how="freeze", where=where)
-    assert {outcome["kind"] for outcome in outcomes.values()} == {"BuildError"}
-    for rank in set(range(RANKS)) - {victim}:
-        message = outcomes[rank]["message"]
+    options = {"mode": mode, "victim": victim, "how": "freeze", "where": where}
+    outcomes = doomed.outcomes("break_in", frozen=(victim,), run=run, silence=4, **options)
+    for rank, (kind, message) in enumerate(outcomes.errors):
+        assert kind == "BuildError"
+        if rank == victim:
+            continue
         assert message.startswith("rank 3 on `")
         assert " has been silent for " in message
 
 
+@slow
 @pytest.mark.parametrize("victim", [0, 1, 5, 7])
 def test_a_rank_killed_at_any_moment_fails_all_others(doomed, rng, victim):
     run = draw(rng, {"tp": 2, "pp": 4})

@@ -1,7 +1,11 @@
-"""The pipeline of one process; `test_exchange` runs it on eight."""
+"""The pipeline and the plan of one process; `test_exchange` runs them on eight."""
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from tests.packing.items import item
 
@@ -9,6 +13,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import place_in, place_of
 from tokenloom.packing.pipeline import run_pipeline
+from tokenloom.packing.planning import plan_global_batch, sums_of
 from tokenloom.packing.schedulers import make_scheduler
 
 torch = pytest.importorskip("torch")
@@ -28,3 +33,19 @@ def test_settings_of_the_scheduler_are_checked_in_the_pipeline():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="best")
     with pytest.raises(ConfigError, match="found 'best'"):
         run_pipeline(lambda: make_scheduler(config, cp_size=1, dp_size=1), place_of(None), iter([item(1)]), 1, config)
+
+
+def test_sums_are_exact_where_floats_are_not():
+    assert sums_of(np.array([2**53, 1])) == (2**53 + 1, 2**106 + 1)
+
+
+def test_a_group_that_a_plan_needs_must_be_there():
+    config = PackingConfig(max_seqlen_per_dp_cp_rank=4, sequence_packing_scheduler="hybrid_cost_balanced")
+    place = dataclasses.replace(place_of(None), dp=SimpleNamespace(size=2, rank=0))
+    with pytest.raises(ConfigError, match=r"expected process groups of \[2\] context-parallel ranks for this plan"):
+        plan_global_batch(np.array([8]), config, place, make_scheduler(config, cp_size=1, dp_size=2))
+
+
+def test_groups_must_have_all_attributes():
+    with pytest.raises(ConfigError, match="expected process groups with the attributes dp, cp, dp_cp, tp and pp"):
+        place_of(object())

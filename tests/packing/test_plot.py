@@ -42,6 +42,7 @@ def test_a_picture_needs_matplotlib(tmp_path, report, monkeypatch):
     assert caught.value.hint == "run `pip install tokenloom[plot]`"
 
 
+@pytest.mark.slow
 def test_a_report_gives_its_figure(tmp_path, report):
     figure = report.plot(path=tmp_path / "a.png")
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
@@ -52,6 +53,7 @@ def test_a_report_gives_its_figure(tmp_path, report):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_scheduler_of_a_users_own_has_a_colour_and_its_own_name(report):
     mine = dataclasses.replace(report.rows[1], scheduler=r"$my^{way}$")
     figure = dataclasses.replace(report, rows=(*report.rows[:2], mine)).plot()

@@ -1,4 +1,4 @@
-"""One rank of the runs in `tests/packing`: runs case after case, in a process started from a server that has torch."""
+"""What each rank does in a case of `tests/packing/test_exchange.py`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ import dataclasses
 import os
 import signal
 import threading
-import time
-import traceback
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.distributed.fleet import Member
 from tests.reference.packing import round_up, sample
 from tests.support import wait_until
 from torch.distributed.device_mesh import init_device_mesh
 
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.collectives import measure_traffic
-from tokenloom.distributed.silence import set_rank_silence_seconds
-from tokenloom.errors import InputError, TokenloomError
+from tokenloom.errors import InputError
 from tokenloom.loading.source_meter import SourceMeter
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
@@ -129,12 +126,11 @@ class Data:
         return {**item, **lengths, "dataset_id": position % 3}
 
 
-class Rank:
+class Rank(Member):
     """What a case sees."""
 
-    def __init__(self, rank: int, shared: Path) -> None:
-        self.rank = rank
-        self.shared = shared
+    def __init__(self, rank: int, world_size: int, shared: Path) -> None:
+        super().__init__(rank, world_size, shared)
         self._groups: dict[Any, ProcessGroups] = {}
 
     def groups(self, run: Run) -> ProcessGroups:
@@ -146,11 +142,6 @@ class Rank:
             sizes = [2**k for k in range(1, (run.dp * run.cp).bit_length())] if hybrid else []
             self._groups[key] = ProcessGroups.from_mesh(mesh, cp_sizes=sizes)
         return self._groups[key]
-
-    def die(self) -> None:
-        (self.shared / "killed.new").write_text(str(time.monotonic()))
-        (self.shared / "killed.new").rename(self.shared / "killed")
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 # --- cases: each runs on every rank -----------------------------------------------------------------------------------
@@ -265,7 +256,6 @@ class Cursed(torch.Tensor):
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
     """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
     if how == "freeze":
-        set_rank_silence_seconds(4)
         agree("the colour", "blue")
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
 
@@ -404,28 +394,3 @@ def use_world_groups(me: Rank, run: Run) -> Any:
     me._groups[key] = ProcessGroups(dp=dist.group.WORLD, dp_cp=dist.group.WORLD)
     wrap(me, run, "exchange")
     return break_in(me, run, "exchange", 2, "raise", "exchange")
-
-
-# --- the process ------------------------------------------------------------------------------------------------------
-
-
-def main(connection: Connection, rank: int, world_size: int, shared: Path) -> None:
-    """Runs the cases that come, sends what came of each."""
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(shared / "store"), world_size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
-    me = Rank(rank, shared)
-    while True:
-        try:
-            case, options = connection.recv()
-        except EOFError:
-            os._exit(0)  # not through torch's goodbyes, which wait for the dead
-        outcome: dict[str, Any] = {}
-        try:
-            outcome["result"] = globals()[case](me, **options)
-        except TokenloomError as error:
-            outcome |= {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        except Exception:  # noqa: BLE001  shown by the test that fails
-            outcome |= {"kind": "unexpected", "message": traceback.format_exc()}
-        outcome["time"] = time.monotonic()
-        connection.send(outcome)

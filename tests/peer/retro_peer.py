@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ def require_peer():
 
 def printed_seed():
     """Returns the seed of all rounds of a module, as the fixture `seed` does for a test."""
-    seed = int(os.environ.get("TOKENLOOM_TEST_SEED", np.random.SeedSequence().entropy % 2**31))
+    wanted = os.environ.get("TOKENLOOM_TEST_SEED", "0")
+    seed = secrets.randbelow(2**31) if wanted == "fresh" else int(wanted)
     print(f"TOKENLOOM_TEST_SEED={seed}")
     return seed
 

@@ -37,7 +37,7 @@ BOOLEANS = [
     "allow_ambiguous_pad_tokens",
     "mmap_bin_files",
 ]
-ROUNDS = range(6)
+ROUNDS = [*range(2), *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 6))]
 
 
 @pytest.fixture(params=ROUNDS)

@@ -28,6 +28,7 @@ def open_peer(url: str, tmp_path):
     return peer_indexed.IndexedDataset(url, mmap=False, object_storage_config=config)
 
 
+@pytest.mark.slow
 def test_both_read_what_ours_wrote_to_a_bucket(bucket, prefix, tmp_path):
     local = IndexedDataset(prefix)
     with IndexedDatasetBuilder(bucket.url("ours.bin"), dtype=local.dtype) as builder:

@@ -27,7 +27,7 @@ from tokenloom.retro.individual_chunks import individual_chunks, individual_docu
 from tokenloom.retro.project import DatasetInfo, RetroProject
 from tokenloom.retro.search import without_own_documents
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 ROUNDS = 6
 VOCAB_SIZE = 12

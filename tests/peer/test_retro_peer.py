@@ -15,7 +15,7 @@ from tests.support import EOD, StandInTokenizer, random_documents
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.project import RetroProject
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 ROUNDS = 10
 SPLITS = [("1,0,0", "1,0,0"), ("6,3,1", "6,3,1"), ("98,2,0", "98,2,0"), ("7,3,0", "6,4,0"), ("5,4,1", "6,4,0")]

@@ -16,7 +16,7 @@ from tests.retro.whole import PREFIXES, SETTINGS, build, project
 from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom.retro.build import retro_samples
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 
 VOCAB_SIZE = 27
 ROUNDS = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import random
+import secrets
 import sys
 
 from tests.simulation.runner import SCENARIOS, run_seed, run_seeds
@@ -26,7 +26,7 @@ def main() -> int:
         print("\n".join(world.trace or ()))
         print(problem or "all promises were kept")
         return problem is not None
-    first = random.SystemRandom().randrange(1 << 40) if arguments.first is None else arguments.first
+    first = secrets.randbelow(1 << 40) if arguments.first is None else arguments.first
     is_broken = False
     for name in names:
         tally = run_seeds(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from torch.utils.data import DataLoader
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.testing import check_resume
+from tokenloom.testing import check_resume, record_batch, record_checkpoint
 
 SAME = [(1, 1), (2, 2)]
 KINDS = ["read again", "resumed", "resumed twice", "state kept", "loaded twice"]
@@ -80,6 +82,7 @@ def test_torch_loaders_pass_by_the_samples_consumed():
     assert check(make, world_sizes=[(2, 2), (3, 2)], num_batches=5).ok
 
 
+@pytest.mark.slow
 def test_datasets_of_hugging_face_pass_by_their_state():
     datasets = pytest.importorskip("datasets")
     nodes = pytest.importorskip("datasets.distributed")
@@ -106,13 +109,7 @@ def test_a_state_may_come_from_a_function():
 def test_loaders_that_are_right_pass(make):
     report = check(make, world_sizes=CHANGED, seed=None, num_batches=12)
     assert report.ok
-    assert {case.kind for case in report.cases} == {
-        "read again",
-        "resumed",
-        "resumed twice",
-        "state kept",
-        "loaded twice",
-    }
+    assert {case.kind for case in report.cases} == set(KINDS)
     assert {case.kills for case in report.cases if case.kind == "resumed"} >= {(0,), (11,)}
 
 
@@ -120,14 +117,6 @@ def test_epochs_are_windows_too():
     report = check(loaders.short, epochs=2, num_batches=16, world_sizes=[(1, 1)])
     assert [case.kills for case in report.cases if case.kind == "between epochs"] == [(10,)]
     assert (10,) in [case.kills for case in report.cases if case.kind == "resumed"]
-
-
-def test_the_same_sample_many_times_is_no_repetition():
-    def make(rank, state):
-        start = 0 if state is None else state
-        return [[0, 1], [1, 1], [1, 0], [0, 0]][start:]
-
-    assert check(make, state_of=lambda loader, num_batches: num_batches, num_batches=4).ok
 
 
 # --- broken -------------------------------------------------------------------------------------------------------
@@ -234,6 +223,10 @@ def test_what_cannot_be_read_at_all_is_told(make, message):
         ({"world_sizes": [(1, 0)]}, "world_sizes"),
         ({"order": "rank"}, "expected strict, batch, any as the order to keep, found 'rank'"),
         ({"samples": "row"}, "expected auto, rows, list, one or a function"),
+        (
+            {"kill_at": [100], "num_batches": 101},
+            "expected a kill before the end, after 100 batches, found one after 100",
+        ),
     ],
 )
 def test_settings_are_checked(settings, message):
@@ -241,32 +234,71 @@ def test_settings_are_checked(settings, message):
         check(loaders.counting, **settings)
 
 
-def test_kills_beyond_the_end_are_told():
-    with pytest.raises(ConfigError, match="expected a kill before the end, after 10 batches, found one after 12"):
-        check(loaders.short, num_batches=20, kill_at=[12], world_sizes=[(1, 1)])
-
-
-def test_names_are_for_processes():
-    with pytest.raises(ConfigError, match="expected functions, to check them in this process, found a name"):
-        check("loaders.py:make")
-    with pytest.raises(ConfigError, match="expected a function at the top of a file"):
-        check_resume(lambda state: [])
-
-
-def test_processes_are_killed_and_compared():
-    report = check_resume(loaders.counting, num_batches=6, world_sizes=[(2, 3)], kill_at=[2], seed=1)
-    assert [case.kind for case in report.cases] == [
-        "read again",
-        "resumed",
-        "resumed twice",
-        "state kept",
-        "loaded twice",
-    ]
-    assert report.name == f"{loaders.__file__}:counting"
-
-
 def test_random_points_follow_from_the_seed(rng):
     seed = int(rng.integers(2**32))
     kills = [[case.kills for case in check(loaders.counting, seed=seed).cases] for _ in range(2)]
     assert kills[0] == kills[1]
     assert np.all([number < 8 for case in kills[0] for number in case])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (loaders.needs_more, "expected a factory that needs some of rank, world_size, state, states, consumed, num_"),
+        (loaders.cannot_go_on, "expected a factory that takes `state` or `consumed`, to go on from, found `cannot"),
+        ("loaders.py:make", "expected functions, to check them in this process, found a name"),
+    ],
+)
+def test_factories_are_checked(make, message):
+    with pytest.raises(ConfigError, match=message):
+        check(make)
+
+
+def test_a_factory_is_given_what_it_takes():
+    given = []
+
+    def make(**arguments):
+        given.append(arguments)
+        return loaders.Counting(arguments["rank"], arguments["world_size"], loaders.start_of(arguments["state"]))
+
+    assert check(make, kill_at=[3], world_sizes=[(2, 3)]).ok
+    first, resumed = given[0], next(one for one in given if one["consumed"])
+    assert first == {"rank": 0, "world_size": 2, "state": None, "states": [], "consumed": 0, "num_batches": 0}
+    assert resumed["consumed"] == 4 * 2 * resumed["num_batches"]
+    assert resumed["state"] in resumed["states"]
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_processes_are_killed_and_compared():
+    report = check_resume(loaders.counting, num_batches=6, world_sizes=[(2, 3)], kill_at=[2], seed=1)
+    assert [case.kind for case in report.cases] == KINDS
+    assert report.name == f"{loaders.__file__}:counting"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "message"), [(loaders.dies, "rank 0 died without a word"), (loaders.hangs, "5 seconds")]
+)
+def test_a_rank_that_dies_or_hangs_is_named(make, message):
+    with pytest.raises(ConformanceError, match=message):
+        check_resume(make, num_batches=3, world_sizes=[(2, 2)], kill_at=[1], seed=1, timeout=5)
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_a_line_per_case():
+    report = check(loaders.counting, kill_at=[3], num_batches=6, world_sizes=[(2, 3)])
+    lines = str(report).splitlines()
+    assert lines[1] == "5 cases, 0 failed; 6 batches, order batch, seed 5"
+    assert lines[3] == "case              ranks   killed    repeated     missing     unknown   reordered"
+    assert "resumed             2:3        3           0           0           0           0" in lines
+    assert max(map(len, lines)) <= 80
+    assert json.loads(json.dumps(report.as_json()))["ok"] is True
+
+
+def test_nothing_is_recorded_unless_asked():
+    record_batch(object())
+    record_checkpoint()

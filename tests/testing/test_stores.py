@@ -28,6 +28,7 @@ def test_object_stores_conform(bucket):
     assert bucket.keys() == []
 
 
+@pytest.mark.slow
 def test_profiles_conform(bucket, tmp_path, monkeypatch):
     options = {"base_path": bucket.name, "endpoint_url": bucket.proxy.endpoint, "region_name": REGION}
     keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}

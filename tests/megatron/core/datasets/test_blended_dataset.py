@@ -12,7 +12,6 @@ from tests.support import make_config, write_corpus
 from tokenloom.datasets.shortcuts import fills_batches
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import IndexCacheError
-from tokenloom.megatron.core.datasets import blended_dataset
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
@@ -25,10 +24,6 @@ def parts(tmp_path):
     ]
     config = make_config(None, kind=GPTDatasetConfig)
     return [GPTDataset(IndexedDataset(prefix), prefix, range(1), 5, Split.train, config) for prefix in prefixes]
-
-
-def test_names_are_there():
-    assert {*blended_dataset.__all__} <= {*vars(blended_dataset)}
 
 
 def test_samples_of_batches_are_those_of_items(parts):

@@ -6,7 +6,6 @@ import pytest
 from tests.support import make_config, write_corpus
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets import blended_megatron_dataset_builder
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import (
     BlendedMegatronDatasetBuilder,
@@ -30,10 +29,6 @@ def config(tmp_path):
     prefixes = [write_corpus(tmp_path / name, [[k] * 9 for k in range(20)]) for name in "ab"]
     folder = str(tmp_path / "cache")
     return make_config(None, kind=GPTDatasetConfig, blend=(prefixes, [1.0, 1.0]), split="8,1,1", path_to_cache=folder)
-
-
-def test_names_are_there():
-    assert {*blended_megatron_dataset_builder.__all__} <= {*vars(blended_megatron_dataset_builder)}
 
 
 def test_a_builder_that_overrides_nothing_builds_as_ours_does(config):

@@ -6,7 +6,6 @@ import pytest
 from tests.support import StandInTokenizer
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets import blended_megatron_dataset_config
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import (
     BlendedMegatronDatasetConfig,
     convert_split_vector_to_split_matrix,
@@ -15,10 +14,6 @@ from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import (
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 
 FLAGS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
-
-
-def test_names_are_there():
-    assert {*blended_megatron_dataset_config.__all__} <= {*vars(blended_megatron_dataset_config)}
 
 
 def test_what_the_reference_takes_is_taken_as_it_is():

@@ -44,10 +44,6 @@ class Doubled(GPTDataset):
         return text * 2, *rest
 
 
-def test_names_are_there():
-    assert {*gpt_dataset.__all__} <= {*vars(gpt_dataset)}
-
-
 @pytest.mark.parametrize("changes", [{}, {"mmap_bin_files": False}, {"create_attention_mask": True}])
 def test_a_hook_is_called_on_every_way_to_a_sample(tmp_path, changes):
     plain, mine = (make(cls, tmp_path, **changes) for cls in (GPTDataset, Doubled))

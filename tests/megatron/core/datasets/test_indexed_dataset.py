@@ -88,10 +88,6 @@ class Foreign:
         return np.frombuffer(self.bytes, dtype=dtype, count=count, offset=offset) + 1
 
 
-def test_names_are_there():
-    assert {*indexed_dataset.__all__} <= {*vars(indexed_dataset)}
-
-
 @pytest.mark.parametrize("mmap", [True, False])
 def test_what_a_user_overrides_is_asked_everywhere(prefix, expected, mmap):
     assert_asked_everywhere(samples_of(ByGet(prefix, False, mmap)), expected)

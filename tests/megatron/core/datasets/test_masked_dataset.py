@@ -25,10 +25,6 @@ CLASSES = {
 both = pytest.mark.parametrize("kind", KINDS)
 
 
-def test_names_are_there():
-    assert {*masked_dataset.__all__} <= {*vars(masked_dataset)}
-
-
 @pytest.fixture
 def corpus(tmp_path):
     return write_sentences(tmp_path / "corpus", SENTENCES)

@@ -8,7 +8,6 @@ from tests.support import make_config
 
 from tokenloom.datasets import base
 from tokenloom.datasets.splits import Split
-from tokenloom.megatron.core.datasets import megatron_dataset
 from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
 
 
@@ -20,10 +19,6 @@ class Numbers(MegatronDataset):
 
     def __getitem__(self, idx):
         return {"number": torch.tensor(self.dataset[self.indices[idx]])}
-
-
-def test_names_are_there():
-    assert {*megatron_dataset.__all__} <= {*vars(megatron_dataset)}
 
 
 def test_a_class_is_a_dataset_of_torch_and_of_ours():

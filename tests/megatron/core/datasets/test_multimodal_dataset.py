@@ -9,13 +9,8 @@ from tests.support import StandInTokenizer
 from torch.utils.data import DataLoader
 
 from tokenloom.datasets.splits import Split
-from tokenloom.megatron.core.datasets import multimodal_dataset
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset, MockGPTLowLevelDataset
 from tokenloom.megatron.core.datasets.multimodal_dataset import MockMultimodalDataset, MultimodalDatasetConfig
-
-
-def test_names_are_there():
-    assert {*multimodal_dataset.__all__} <= {*vars(multimodal_dataset)}
 
 
 def make(kind=MockMultimodalDataset, **changes):

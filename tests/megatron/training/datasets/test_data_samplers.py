@@ -54,12 +54,6 @@ def numbers(loader):
     return [batch["number"].tolist() for batch in loader]
 
 
-def test_names_are_there():
-    assert {*data_samplers.__all__} <= {*vars(data_samplers)}
-    with pytest.raises(AttributeError):
-        _ = data_samplers.nothing_of_this_name
-
-
 def test_batches_begin_after_what_was_consumed():
     loader = build(Numbers(), 8)
     assert type(loader.batch_sampler) is MegatronPretrainingSampler

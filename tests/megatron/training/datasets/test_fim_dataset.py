@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 from tokenloom.datasets.splits import Split
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.training.datasets import fim_dataset
 from tokenloom.megatron.training.datasets.fim_dataset import GPTFIMDataset, GPTFIMDatasetConfig
 
 SPECIAL = {"<p>": 90, "<m>": 91, "<s>": 92, "<pad>": 93, "<eod>": 94, "<split>": 95}
@@ -95,10 +94,6 @@ CASES = [
         ["pqrstuvwxyz.(|o", "abcdef.(|m)ghij", "m;;n.abcdef.(|h", "(hijk|n)lm.o.(|"],
     ),
 ]
-
-
-def test_names_are_there():
-    assert {*fim_dataset.__all__} <= {*vars(fim_dataset)}
 
 
 @pytest.mark.parametrize(("settings", "expected"), CASES)

@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader
 from tokenloom.datasets.splits import Split
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
-from tokenloom.megatron.training.datasets import sft_dataset
 from tokenloom.megatron.training.datasets.sft_dataset import (
     MockSFTDataset,
     SFTDataset,
@@ -50,10 +49,6 @@ def make(lines, kind=SFTDataset, *, num_samples=None, config=GPTDatasetConfig, *
 
 def lists(sample):
     return {name: tensor.tolist() for name, tensor in sample.items()}
-
-
-def test_names_are_there():
-    assert {*sft_dataset.__all__} <= {*vars(sft_dataset)}
 
 
 def test_a_conversation_and_its_padding():

@@ -16,7 +16,6 @@ from tests.megatron.training.datasets.conversations import (
 
 from tokenloom.datasets.splits import Split
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
-from tokenloom.megatron.training.datasets import varlen_dataset
 from tokenloom.megatron.training.datasets.varlen_dataset import (
     MockVarlenDataset,
     VarlenDataset,
@@ -24,10 +23,6 @@ from tokenloom.megatron.training.datasets.varlen_dataset import (
     _looks_like_hf_id,
     _select_converter,
 )
-
-
-def test_names_are_there():
-    assert {*varlen_dataset.__all__} <= {*vars(varlen_dataset)}
 
 
 @pytest.mark.parametrize(
