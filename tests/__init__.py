@@ -1,1 +1,1 @@
-"""The tests of tokenloom; they mirror `src/tokenloom`."""
+"""The tests of tokenloom, a folder for each room of `src/tokenloom`; CONTRIBUTING.md says which tier runs when."""

@@ -1,7 +1,7 @@
 """Shared by all tests: seeds, hypothesis profiles, the order of tests, a warm process with torch, object storage.
 
-Tiers (CONTRIBUTING.md): `make test` skips what is marked `slow` and draws the same cases in every run; `make test-all` runs
-everything; `make search` draws fresh cases for the tests that draw.
+Tiers (CONTRIBUTING.md): `make test` skips what is marked `slow` and draws the same cases in every run; `make test-all`
+runs everything; `make search` draws fresh cases for the tests that draw.
 """
 
 from __future__ import annotations
