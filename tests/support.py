@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -204,6 +205,9 @@ def forking_from(*modules: str) -> Iterator[Any]:
     try:
         yield context
     finally:
+        if server._forkserver_pid is not None:
+            # `_stop` waits for its end, which no forked worker that a test left may hold up by an inherited descriptor.
+            os.kill(server._forkserver_pid, signal.SIGTERM)
         server._stop()
         context.set_forkserver_preload(before)
 
