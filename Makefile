@@ -23,7 +23,7 @@ test-all: $(STAMP) $(RETRO_PEER)/.installed
 	$(PYTEST) -m "" --hypothesis-profile=all $(TEST_OPTIONS)
 	tests/adapters/check
 	tests/wheel/check
-	tests/peer/newest
+	tests/peer/newest || [ $$? -eq 3 ]  # 3: no Python here that it runs on, which it says
 
 # Draws what `make test` does not. Each find is printed with its reproduction and becomes a test of its own; a find stops
 # nothing. SEARCH_ROUNDS repeats the tests that draw.

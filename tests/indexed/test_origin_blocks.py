@@ -55,6 +55,18 @@ def test_how_runs_come_makes_no_difference(rng):
     assert (again.tobytes(), same) == (directory.tobytes(), data)
 
 
+def test_the_last_of_many_runs_may_go_on():
+    data = bytearray()
+    encoder = BlockEncoder(data.extend)
+    firsts = np.arange(1, 2 << 16, 2, dtype=np.int64)  # as many as are packed at once, each after a gap
+    lengths = np.ones(len(firsts), dtype=np.int64)
+    encoder.append(OriginRuns(file_numbers=lengths.astype(np.int32), first_records=firsts, num_documents=lengths))
+    encoder.append(OriginRuns.of([(1, int(firsts[-1]) + 1, 3)]))
+    directory = encoder.finish()
+    found, _ = opened(directory, bytes(data), encoder).unpack(np.array([len(directory) - 1]))
+    assert (encoder.num_runs, found.num_documents[-1]) == (len(firsts), 4)
+
+
 def test_blocks_are_unpacked_without_those_before_them(rng):
     runs = random_runs(rng, 2000, 3)
     parts = packed(runs)

@@ -14,7 +14,7 @@ from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
-from tokenloom.errors import DatasetFormatError
+from tokenloom.errors import ChangedFileError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum
 from tokenloom.indexed.manifest.file import read_manifest, write_manifest
@@ -129,6 +129,14 @@ def test_sums_are_those_of_what_lies_between(plain):
     check_sum(dataset, range(10, 900), int(lengths[10:900].sum()))
     with pytest.raises(DatasetFormatError, match="tokens for sequences 10 to 900, found"):
         check_sum(dataset, range(10, 900), int(lengths[10:900].sum()) + 1)
+
+
+def test_an_index_that_is_lost_is_not_sound(tmp_path):
+    dataset = IndexedDataset(write_pair(tmp_path / "empty", [[[]]] * 3))
+    assert list(index_problems(dataset)) == []
+    os.truncate(f"{tmp_path}/empty.idx", HEADER_BYTES)  # zeros are read from here on: sequences without tokens
+    with pytest.raises(ChangedFileError, match=r"empty\.idx` was truncated while it was mapped"):
+        list(index_problems(dataset))
 
 
 def test_pairs_of_a_catalogue_own_their_documents(tmp_path, documents):

@@ -79,6 +79,13 @@ def test_the_order_is_pinned():
 PINNED = [10, 9, 8, 11, 1, 4, 5, 0, 3, 6, 2, 7]
 
 
+def test_numbers_of_documents_may_need_64_bits():
+    indices = np.array([1, 2**31, 2**31 + 1])
+    stream = build_block_document_index(indices, np.zeros(3, dtype=np.int64), plan_of(2), BlockShuffle(), 1)
+    assert stream.dtype == np.int64
+    assert sorted(stream[:3].tolist()) == sorted(stream[3:].tolist()) == indices.tolist()
+
+
 def test_samples_mix_within_the_bytes_of_a_window():
     blocks = BlockShuffle(block_bytes=100, window_blocks=2)
     shuffled = build_block_shuffle_index(plan_of(1, 100), blocks, sample_bytes=20, seed=3)

@@ -30,7 +30,7 @@ from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.order import cache as cache_module
-from tokenloom.order.index_packs import unpack_indices
+from tokenloom.order.index_packs import pack_writer, packed_file, packing, unpack_indices
 from tokenloom.storage.syncing import finish_syncs
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
@@ -90,6 +90,10 @@ def change_the_shape(path):
     np.save(path, np.load(path)[:-1])
 
 
+def store_columns_one_after_another(path):
+    np.save(path, np.asfortranarray(np.load(path)))
+
+
 def replace_by_an_archive(path):
     np.savez(path.with_suffix(""), a=np.arange(3))
     path.with_suffix(".npz").rename(path)
@@ -125,6 +129,7 @@ DAMAGES = [
     replace_by_an_archive,
     replace_by_a_pickle,
     replace_by_a_pickled_array,
+    store_columns_one_after_another,
 ]
 
 
@@ -671,6 +676,18 @@ def test_arrays_in_a_pack_are_mapped_and_checked(prefixes, tmp_path, monkeypatch
     with caplog.at_level(logging.WARNING):
         assert same(build(prefixes, tmp_path / "packed"), plain)
     assert "cached index is rebuilt" in caplog.text
+
+
+def test_files_of_a_pack_are_found_before_it_appears(tmp_path):
+    folder = str(tmp_path)
+    with packing(folder, last="description.txt"):
+        writer = pack_writer(folder)
+        writer.add("one", "a.npy", b"bytes")
+        writer.add("one", "description.txt", b"")
+        writer.add("two", "a.npy", b"others")
+        assert packed_file(folder, "two", "a.npy").data.tobytes() == b"others"
+    assert packed_file(folder, "one", "a.npy").data.tobytes() == b"bytes"
+    assert packed_file(folder, "two", "a.npy") is None  # its entry was not complete
 
 
 def test_integers_of_numpy_name_the_same_entry(prefix, cache):

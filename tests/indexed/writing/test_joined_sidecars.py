@@ -96,7 +96,8 @@ def test_pieces_of_a_wanted_size_have_the_origins_of_their_documents(tmp_path):
     assert [each for piece in pieces for each in hashes_beside(piece)] == hashes
 
 
-def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng):
+def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr("tokenloom.indexed.writing.joined_sidecars._ROWS", 50)  # read at once
     parts, origins, hashes = [], [], []
     for name in "abc":
         count = int(rng.integers(1, 400))
