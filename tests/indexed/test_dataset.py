@@ -98,6 +98,15 @@ def test_a_slice_gives_a_list(dataset):
             dataset[::step]
 
 
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "positional"])
+def test_a_slice_goes_where_each_pointer_leads(prefix, mmap):
+    with open(f"{prefix}.idx", "r+b") as stream:
+        stream.seek(HEADER_BYTES + 4 * 5)
+        stream.write(np.array([0, 0, 16, 16, 32]).tobytes())
+    found = [tokens.tolist() for tokens in IndexedDataset(prefix, mmap=mmap)[:]]
+    assert found == [[10, 11, 12], [10], [], [14, 15, 16, 17], [18]]
+
+
 @pytest.mark.parametrize(
     ("offset", "length", "expected"),
     [

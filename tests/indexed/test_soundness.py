@@ -139,6 +139,20 @@ def test_an_index_that_is_lost_is_not_sound(tmp_path):
         list(index_problems(dataset))
 
 
+def test_of_an_index_that_is_lost_meanwhile_no_damage_is_told(plain, monkeypatch):
+    move_tokens(plain, 1100, 1150, 3, pointers=False)
+    dataset = IndexedDataset(plain)
+    check = dataset.check_index
+
+    def check_and_lose():
+        check()
+        os.truncate(f"{plain}.idx", HEADER_BYTES)
+
+    monkeypatch.setattr(dataset, "check_index", check_and_lose)
+    with pytest.raises(ChangedFileError, match=r"plain\.idx` was truncated while it was mapped"):
+        list(index_problems(dataset))
+
+
 def test_pairs_of_a_catalogue_own_their_documents(tmp_path, documents):
     prefixes = [write_pair(tmp_path / name, documents[:10], dtype=np.uint16) for name in "ab"]
     catalogue = build_catalogue(prefixes, f"{tmp_path}/all")
