@@ -107,8 +107,9 @@ def bench_samples(prefix: str, folder: str, name: str, length: int, rounds: int)
 
 def bench_mapping(num_sentences: int, epochs: int, rounds: int) -> list[object]:
     """Returns one row of the table."""
-    import tokenloom
     from megatron.core.datasets import helpers
+
+    import tokenloom
 
     lengths, boundaries = draw_documents(np.random.default_rng(0), num_sentences)
 

@@ -96,7 +96,6 @@ def peers_dataset(folder: str) -> Any:
         raise RuntimeError(f"expected megatron-core 0.15.3 in {PEER}; `make bench` brings it")
     sys.path.insert(0, str(PEER))
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
-
     from megatron.core.datasets.retro import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig, get_retro_datasets
 
     config = MultiSplitGPTDatasetConfig(**settings(folder))

@@ -18,9 +18,11 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import (
     ConfigError,
+    DatasetFormatError,
     OversampledError,
     ShortDatasetWarning,
 )
+from tokenloom.indexed.layout import HEADER_BYTES
 
 
 def build(config, sizes):
@@ -143,6 +145,22 @@ def test_datasets_without_samples_are_problems(tmp_path, two):
     assert (problem.name, problem.owed, problem.available) == (nothing, 10, 0)
     with pytest.raises(ConfigError, match="the documents hold no tokens"):
         build(config, [30, None, None])
+
+
+def test_of_a_dataset_that_is_owed_nothing_and_holds_nothing_no_epoch_is_built(tmp_path, two):
+    blend = [*two, corpus(tmp_path, "nothing", 0), corpus(tmp_path, "more", 30)], [25.0, 6.0, 3.0, 26.0]
+    plan = plan_build(make_config(None, blend=blend, split="1", extend_short_datasets=True), [1, None, None])
+    found = [(each.num_samples_owed, each.num_epochs_built) for each in plan.splits[0].datasets]
+    assert found == [(1, 1), (1, 1), (0, 0), (2, 1)]
+
+
+def test_lengths_that_do_not_add_up_are_told(two):
+    with open(f"{two[0]}.idx", "r+b") as stream:
+        stream.seek(HEADER_BYTES + 4 * 3)
+        stream.write(np.int32(11).tobytes())
+    config = make_config(None, blend=(two, None), split="1", window_policy="best_fit")
+    with pytest.raises(DatasetFormatError, match=r"small\.idx`: expected pointer .* for sequence 4\n"):
+        plan_build(config, [None, None, None])
 
 
 def test_an_epoch_without_samples_is_a_problem_though_the_build_only_warns(two):

@@ -130,6 +130,18 @@ def test_a_prompt_longer_than_the_sample_is_reported_not_nan(tmp_path):
         make_sft(prefix, sequence_length=4, untrainable_conversations="error")
 
 
+def test_samples_of_a_users_own_are_not_counted(tmp_path):
+    class Own(SFTDataset):
+        def sample(self, idx):
+            return super().sample(idx)
+
+    plain = make_sft(write_conversations(tmp_path / "chat", [FIRST, SECOND]))
+    dataset = Own(plain.dataset, plain.dataset.path_prefix, np.arange(2), None, Split.train, plain.config)
+    for count in (lambda: dataset.slot_counts(np.array([0])), dataset.ledger):
+        with pytest.raises(ConfigError, match=r"expected samples as tokenloom makes them, for .*, found Own with"):
+            count()
+
+
 def test_more_samples_begin_with_the_same_ones(tmp_path, rng):
     talks = [conversation((PROMPT, [1] * int(n)), (ANSWER, [2, 9])) for n in rng.integers(1, 5, size=40)]
     prefix = write_conversations(tmp_path / "chat", talks)

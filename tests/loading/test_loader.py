@@ -37,6 +37,11 @@ def test_a_batch_is_its_samples_stacked(prefix, changes):
     assert_equal_batches(list(build_dataloader(dataset, sampler))[: len(expected)], expected)
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(None, torch.cuda.is_available()), (True, True), (False, False)])
+def test_memory_is_pinned_where_asked_or_where_there_is_a_device(prefix, asked, expected):
+    assert build_dataloader(make_dataset(prefix), [[0]], pin_memory=asked).pin_memory is expected
+
+
 def test_a_rank_without_samples_in_the_last_chunk_gets_an_empty_batch(prefix):
     dataset = make_dataset(prefix)
     loader = build_dataloader(dataset, MegatronPretrainingSampler(3, 0, 4, 1, 2, drop_last=False))

@@ -203,6 +203,25 @@ def test_batches_each_for_itself(tmp_path):
     assert digests_of_batches(dataset, []).shape == (0, 2)
 
 
+def test_samples_of_any_length_are_read():
+    class Lengthy:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, position):
+            return {"tokens": np.arange(3 + position)}
+
+        def lengths(self, positions):
+            return np.array([3, 1 << 20, 1 << 20])[positions]  # each of the last is more than is read at once
+
+        padded_lengths = lengths
+
+    expected = ReadingDigest()
+    for position in range(3):
+        expected.add([position], np.arange(3 + position)[np.newaxis])
+    assert digest_of_positions(Lengthy(), range(3)) == expected
+
+
 @pytest.mark.parametrize(
     "settings",
     [

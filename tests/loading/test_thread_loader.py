@@ -292,6 +292,7 @@ def test_batches_are_the_same_arrays_without_torch(prefix, change, settings):
     tensors = ThreadLoader(dataset, batch_size=4, **settings)
     assert tensors.tensors == "torch"
     for arrays, expected in zip(loader, tensors, strict=True):
+        assert arrays["tokens"].dtype == settings.get("integer_dtype", "int64")
         assert {type(array) for array in arrays.values()} == {np.ndarray}
         assert {name: (array.dtype, array.tolist()) for name, array in arrays.items()} == {
             name: (tensor.numpy().dtype, tensor.tolist()) for name, tensor in expected.items()

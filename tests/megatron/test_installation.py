@@ -27,9 +27,8 @@ def test_names_of_megatron_give_our_modules(megatron_here):
     report = tokenloom.megatron.install()
     assert str(report).splitlines()[0] == "tokenloom.megatron is installed; megatron-core: 0.16.1"
     assert report.loaded == report.replaced == ()
-    from megatron.core.datasets.megatron_tokenizer import MegatronTokenizer
-
     from megatron.core.datasets import helpers_cpp as taken
+    from megatron.core.datasets.megatron_tokenizer import MegatronTokenizer
 
     assert taken is helpers_cpp
     assert MegatronTokenizer is megatron_tokenizer.MegatronTokenizer

@@ -24,6 +24,7 @@ if __name__ == "__main__":  # before Megatron is imported, which asks for CUDA
     warnings.simplefilter("ignore")
     pretend()
 
+from megatron.core import parallel_state, tensor_parallel
 from megatron.core.datasets.bert_dataset import (
     BERTMaskedWordPieceDataset,
     BERTMaskedWordPieceDatasetConfig,
@@ -47,8 +48,6 @@ from megatron.core.models.T5.t5_spec import (
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
-
-from megatron.core import parallel_state, tensor_parallel
 
 SEQUENCE_LENGTH = 64
 MICRO_BATCH_SIZE = 2

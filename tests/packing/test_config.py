@@ -9,6 +9,7 @@ import pytest
 from tokenloom.errors import ConfigError
 from tokenloom.packing.config import PackingConfig, stages_with_tokens
 from tokenloom.packing.cost import PolynomialCost
+from tokenloom.packing.groups import ProcessGroups
 from tokenloom.packing.schedulers import make_scheduler
 
 torch = pytest.importorskip("torch")
@@ -44,3 +45,20 @@ def test_first_last_and_mtp_stages_need_tokens(vpp, layout, expected):
         max_seqlen_per_dp_cp_rank=8, virtual_pipeline_model_parallel_size=vpp, pipeline_model_parallel_layout=layout
     )
     assert [stages_with_tokens(config, pp_rank=rank, pp_size=3) for rank in range(3)] == expected
+
+
+class OneRank:
+    """A mesh of a single rank, of which a device mesh of torch would need process groups."""
+
+    mesh_dim_names = ("dp", "cp")
+    mesh = torch.zeros((1, 1), dtype=torch.int64)
+
+    def size(self, dimension):
+        return 1
+
+
+def test_context_parallel_groups_are_of_sizes_that_divide_the_ranks():
+    assert ProcessGroups.from_mesh(OneRank(), cp_sizes=[1]).cp_of_size == {}
+    for size in (0, 2, 3):
+        with pytest.raises(ConfigError, match=rf"groups of 2\*\*k ranks that divide 1, found {size}"):
+            ProcessGroups.from_mesh(OneRank(), cp_sizes=[size])

@@ -24,6 +24,7 @@ def tokens_for_embedder(text: str) -> list[str]:
 
 def build(case: dict[str, Any]) -> dict[str, Any]:
     """Builds the database of a case, and returns which neighbors are left of those that its index finds."""
+    from megatron.core.datasets.retro.db import build as theirs
     from megatron.core.datasets.retro.db.utils import (
         get_individual_db_dir,
         get_merged_train_dataset,
@@ -31,8 +32,6 @@ def build(case: dict[str, Any]) -> dict[str, Any]:
         save_indexed_dataset_infos,
     )
     from megatron.core.datasets.retro.query.query import query_embeddings
-
-    from megatron.core.datasets.retro.db import build as theirs
 
     sample_dataset = SimpleNamespace(config=SimpleNamespace(split=case["split"]))
     config = SimpleNamespace(

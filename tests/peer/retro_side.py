@@ -29,7 +29,6 @@ class Tokenizer:
 def read(case: dict[str, Any]) -> dict[str, Any]:
     """Returns what the peer gives for a case: samples by split and position, keys and lengths of splits."""
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
-
     from megatron.core.datasets.retro import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig, get_retro_datasets
 
     resets = dict.fromkeys(("reset_position_ids", "reset_attention_mask", "eod_mask_loss"), False)

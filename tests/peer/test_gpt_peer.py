@@ -21,11 +21,10 @@ pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 pytest.importorskip("megatron.core")
 
-from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
-
 from megatron.core.datasets import blended_megatron_dataset_builder as peer_builder  # noqa: E402
 from megatron.core.datasets import gpt_dataset as peer_gpt  # noqa: E402
 from megatron.core.datasets import indexed_dataset as peer_indexed  # noqa: E402
+from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
 BOOLEANS = [
     "reset_position_ids",

@@ -14,9 +14,8 @@ pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 pytest.importorskip("megatron.core")
 
-from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
-
 from megatron.core.datasets import gpt_dataset as peer_gpt  # noqa: E402
+from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
 
 def test_a_split_is_equal_in_both_directions_and_found_in_tables_of_either():

@@ -21,13 +21,12 @@ pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 pytest.importorskip("megatron.core")
 
-from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
-
 from megatron.core.datasets import bert_dataset as peer_bert  # noqa: E402
 from megatron.core.datasets import blended_megatron_dataset_builder as peer_builder  # noqa: E402
 from megatron.core.datasets import helpers as peer_helpers  # noqa: E402
 from megatron.core.datasets import indexed_dataset as peer_indexed  # noqa: E402
 from megatron.core.datasets import t5_dataset as peer_t5  # noqa: E402
+from megatron.core.datasets.utils import Split as PeerSplit  # noqa: E402
 
 ROUNDS = [*range(1), *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 6))]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from megatron.core.datasets import gpt_dataset as peer_gpt
+from megatron.core.datasets import indexed_dataset as peer_indexed
+from megatron.core.datasets import multimodal_dataset as peer
 from megatron.core.datasets.utils import Split as PeerSplit
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import StandInTokenizer
 
-from megatron.core.datasets import gpt_dataset as peer_gpt
-from megatron.core.datasets import indexed_dataset as peer_indexed
-from megatron.core.datasets import multimodal_dataset as peer
 from tokenloom import IndexedDataset, merge_datasets
 from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.datasets.mock import MockGPTLowLevelDataset

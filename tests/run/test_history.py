@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,8 @@ from tests.run.folders import make_run
 from tests.run.megatrons import LENGTHS, make, opened
 from tests.run.small_runs import lock, random_locks, segment, source
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ChangedFileError, ConfigError
+from tokenloom.run.history_stored import stored_samples
 from tokenloom.run.passes import closed_at, passes_before
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
@@ -66,6 +68,19 @@ def test_samples_are_those_of_the_stored_order(tmp_path):
     for row, point in enumerate(history.positions.tolist()):
         assert history.samples[row].tolist() == np.bincount(read[:point], minlength=2).tolist()
     assert history.passes[-1, 0] == pytest.approx(history.samples[-1, 0] * 16 / sum(LENGTHS["web"]))
+
+
+def test_an_order_that_is_lost_meanwhile_is_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenloom.order.npy_files._SMALL_BYTES", 0)  # arrays are mapped
+    path = make(tmp_path)
+    opened(path, path_to_cache=tmp_path / "cache").dataset()
+    run = opened(path, path_to_cache=tmp_path / "cache")
+    dataset = run.dataset()
+    assert stored_samples(dataset, run.lock, np.array([300])).sum() == 300
+    [array] = tmp_path.rglob("*-dataset_index.npy")
+    os.truncate(array, 200)
+    with pytest.raises(ChangedFileError, match="was truncated while it was mapped"):
+        stored_samples(dataset, run.lock, np.array([300]))
 
 
 def test_a_source_of_several_pairs_is_one(tmp_path):

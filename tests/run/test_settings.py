@@ -50,6 +50,11 @@ def test_all_that_a_file_may_say():
     assert long.sources == ("web", "code")
 
 
+def test_a_run_may_have_two_to_the_sixty_samples():
+    settings = parse_run(RUN.replace("samples = 1_000", f"samples = {2**60 - 900 * 10**9 // 4096}"), path="run.toml")
+    assert sum(stage.num_samples or 0 for stage in settings.stages) == 2**60
+
+
 def test_what_a_small_file_leaves_out():
     settings = parse_run(SMALL, path="run.toml")
     assert (settings.documents, settings.windows, settings.mixing_block) == ("shuffled", "concat", 1024)
