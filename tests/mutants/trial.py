@@ -67,13 +67,14 @@ class Suite:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def phases(self, room: str) -> tuple[list[str], list[str]]:
-        """Returns the folders of tests of a room, and those of the rooms above it, the nearest first."""
+        """Returns the tests of a room, and those of the rooms above it, the nearest first; then files of no room."""
         module = ast.parse((self.root / "tests" / "test_layers.py").read_text())
         assigned = {ast.unparse(each.targets[0]): each.value for each in module.body if isinstance(each, ast.Assign)}
         layers: list[str] = ast.literal_eval(assigned["LAYERS"])
         own = ["kernels", "order", "datasets"] if room == "native" else [room]
         above = dict.fromkeys([*layers[layers.index(own[0]) + 1 :], "peer", "megatron", "fuzz"])
-        return self._folders(own), self._folders([layer for layer in above if layer not in own])
+        others = [f"tests/{path.name}" for path in sorted((self.root / "tests").glob("test_*.py"))]
+        return self._folders(own), self._folders([layer for layer in above if layer not in own]) + others
 
     def _folders(self, names: list[str]) -> list[str]:
         return [f"tests/{name}" for name in names if (self.root / "tests" / name).is_dir()]

@@ -36,7 +36,7 @@ BOOLEANS = [
     "allow_ambiguous_pad_tokens",
     "mmap_bin_files",
 ]
-ROUNDS = [*range(2), *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 6))]
+ROUNDS = [*range(4), *(pytest.param(number, marks=pytest.mark.slow) for number in range(4, 6))]
 
 
 @pytest.fixture(params=ROUNDS)
