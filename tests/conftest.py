@@ -21,7 +21,7 @@ from tests.browser.fixtures import chromium, pages  # noqa: F401 - fixtures of a
 from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtures of all tests
 from tests.support import forking_from
 
-# `default`: the same examples in every run. A busy machine makes an example slow, not wrong.
+# The same examples in every run. A busy machine makes an example slow, not wrong.
 settings.register_profile(
     "tokenloom",
     parent=settings.get_profile("default"),
