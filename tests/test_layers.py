@@ -73,10 +73,7 @@ STUBS = {
 }
 """The lists of public names, by namespace."""
 
-MODULES_WITH_TORCH = (
-    "tokenloom.loading.slot_loader",
-    *(f"tokenloom.megatron.{part}." for part in ("core", "training", "legacy")),
-)
+MODULES_WITH_TORCH = tuple(f"tokenloom.megatron.{part}." for part in ("core", "training", "legacy"))
 """Modules whose classes are torch's; most are in the place of those of the reference."""
 
 

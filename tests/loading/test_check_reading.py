@@ -88,7 +88,7 @@ def test_data_that_change_meanwhile_are_told(run):
 def test_other_loaders_are_wrapped(run):
     sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
     loader = build_dataloader(run, sampler)
-    with pytest.raises(ConfigError, match="expected a loader that keeps what it has read, found SlotLoader"):
+    with pytest.raises(ConfigError, match="expected a loader that keeps what it has read, found DataLoader"):
         check_reading(loader)
     kept = DigestedBatches(loader, run, sampler)
     list(itertools.islice(kept, 6))

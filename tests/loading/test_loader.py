@@ -42,9 +42,10 @@ def test_memory_is_pinned_where_asked_or_where_there_is_a_device(prefix, asked, 
     assert build_dataloader(make_dataset(prefix), [[0]], pin_memory=asked).pin_memory is expected
 
 
-def test_a_rank_without_samples_in_the_last_chunk_gets_an_empty_batch(prefix):
-    dataset = make_dataset(prefix)
-    loader = build_dataloader(dataset, MegatronPretrainingSampler(3, 0, 4, 1, 2, drop_last=False))
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_rank_without_samples_in_the_last_chunk_gets_an_empty_batch(prefix, num_workers):
+    sampler = MegatronPretrainingSampler(3, 0, 4, 1, 2, drop_last=False)
+    loader = build_dataloader(make_dataset(prefix), sampler, num_workers=num_workers)
     assert [batch["tokens"].shape for batch in loader] == [(0, 4)]
 
 
@@ -90,10 +91,12 @@ def test_other_ranks_and_batch_sizes_go_on_in_the_same_order(prefix):
     assert torch.equal(torch.cat([tokens(0, 4, 5)[:40], tokens(40, 2, 8)]), tokens(0, 1, 1))
 
 
-def test_a_dataset_that_knows_no_batches_is_collated(prefix):
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_dataset_that_knows_no_batches_is_collated(prefix, num_workers):
     dataset = make_dataset(prefix)
     sampler = MegatronPretrainingSampler(len(dataset), 0, 5, 0, 1)
-    assert_equal_batches(build_dataloader(OneByOne(dataset), sampler), stacked(dataset, sampler))
+    loader = build_dataloader(OneByOne(dataset), sampler, num_workers=num_workers)
+    assert_equal_batches(loader, stacked(dataset, sampler))
 
 
 def test_a_plain_data_loader_works_too(prefix):
