@@ -25,6 +25,7 @@ LOADERS = {
     "workers": lambda dataset: build_dataloader(dataset, SAMPLER, num_workers=2),
     "no workers": lambda dataset: build_dataloader(dataset, SAMPLER),
     "threads": lambda dataset: ThreadLoader(dataset, SAMPLER, pin_memory=False),
+    "ring": lambda dataset: ThreadLoader(dataset, SAMPLER, pin_memory=False, reuse_after=1),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -105,17 +104,6 @@ class BatchBuffers:
         return batch
 
 
-@dataclass(slots=True)
-class _Slot:
-    """Arrays of a batch, and the tensors over as many of their rows as the last batch had."""
-
-    arrays: Sample = field(default_factory=dict)
-    num_rows: int = 0
-    rows: Sample = field(default_factory=dict)
-    tensors: dict[str, Any] = field(default_factory=dict)
-    num_used: int = -1
-
-
 class RingBuffers(BatchBuffers):
     """Fills batches into a ring: batch n + num_slots overwrites batch n. Nothing is allocated once each slot was used.
 
@@ -133,24 +121,18 @@ class RingBuffers(BatchBuffers):
     ) -> None:
         super().__init__(dataset, tensors=tensors, pin_memory=pin_memory, integer_dtype=integer_dtype)
         check_fills(dataset, "reuse_after")
-        self._slots = [_Slot() for _ in range(num_slots)]
+        self._slots: list[tuple[int, Sample]] = [(0, {})] * num_slots
 
     def fill(
         self, number: int, positions: Sequence[int | None], digests: NDArray[np.uint64] | None = None
     ) -> dict[str, Any]:
         """Returns the tensors or arrays of a batch, which are valid until batch `number + num_slots` is filled."""
-        slot = self._slots[number % len(self._slots)]
-        count = len(positions)
-        if slot.num_rows < count:
-            slot.arrays, slot.num_rows, slot.num_used = self._allocate(count), count, -1
-        if slot.num_used != count:
-            slot.rows = {name: array[:count] for name, array in slot.arrays.items()}
-            slot.tensors, slot.num_used = self._as_tensors(slot.rows), count
-        if digests is None:
-            self._dataset.batch(positions, out=slot.rows)
-        else:
-            self._dataset.batch(positions, out=slot.rows, digests=digests)
-        return dict(slot.tensors)
+        slot, count = number % len(self._slots), len(positions)
+        if self._slots[slot][0] < count:
+            self._slots[slot] = count, self._allocate(count)
+        rows = {name: array[:count] for name, array in self._slots[slot][1].items()}
+        self._dataset.batch(positions, out=rows, **({} if digests is None else {"digests": digests}))
+        return self._as_tensors(rows)  # new ones each time: `share_memory_` and queues move a tensor elsewhere
 
 
 def tensors_to_make(tensors: Tensors | None) -> Tensors:

@@ -97,6 +97,9 @@ class ThreadLoader:
     them, pickling the dataset for them, and moving every batch through shared memory. `dataset.batch` is called from
     several threads at once where `num_threads` is above 1; all datasets of this package allow that.
 
+    Batches lie in this process's own memory; a forked child has a copy. `share_memory_` and queues of torch move a
+    tensor: copy a NumPy view that is to outlive that.
+
     An error in a batch is raised when its turn comes, with a note that says which batch and positions it is about.
     Leaving the loop early stops the threads; `wait` tells how long the loop was kept waiting.
 
@@ -132,7 +135,8 @@ class ThreadLoader:
         reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
             is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
             for the next, m for one that collects m micro-batches. A copy to a device that does not block must have
-            ended by then. Saves allocating memory for each batch, which is most of the time of dense masks.
+            ended by then, and a queue must have sent it. Saves allocating memory for each batch, which is most of the
+            time of dense masks.
         integer_dtype: dtype of tokens, labels and positions, int64 or int32.
         count: whether to count what is handed out, for `counts`; batches then have a `loss_mask` of 0 and 1. Threads
             that fill batches read that mask again for it, which takes about a sixth of their time.
