@@ -107,6 +107,23 @@ def test_workers_read_under_limits_of_address_space_and_file_size(prefix, limit,
     assert process.exitcode == 0
 
 
+def test_page_locked_batches_are_tensors_of_torch_which_waits_for_copies_of_their_slices(prefix, monkeypatch):
+    made, empty = [], torch.empty
+
+    def recorded(*args, pin_memory=False, **settings):  # which only a machine with CUDA can
+        tensor = empty(*args, **settings)
+        made.extend([tensor.untyped_storage()] * pin_memory)
+        return tensor
+
+    dataset = make_dataset(prefix, create_attention_mask=True)
+    monkeypatch.setattr(torch, "empty", recorded)
+    batches = list(ThreadLoader(dataset, [[0, 1], [2]], pin_memory=True))
+    assert_equal_batches(batches, stacked(dataset, [[0, 1], [2]]))
+    for batch in batches:
+        ours = {name for name, tensor in batch.items() if not any(tensor.untyped_storage() is each for each in made)}
+        assert ours == {"attention_mask"}  # that of all samples
+
+
 def test_threads_may_iterate_one_loader(prefix):
     dataset, seen, found = make_dataset(prefix), [], {}
     all_are_here = threading.Barrier(3)

@@ -84,7 +84,8 @@ class BatchBuffers:
                 check_fills(self._dataset, "integer_dtype")
             return self._collate(positions)
         if self._fills and (self._pin_memory or self._integers != np.int64):
-            return self._as_tensors(self._dataset.batch(positions, out=self._allocate(len(positions)), **more))
+            arrays = self._dataset.batch(positions, out=self._allocate(len(positions)), **more)
+            return _pinned_tensors(arrays) if self._pin_memory else self._as_tensors(arrays)
         tensors = self._as_tensors(self._dataset.batch(positions, **more))
         return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
 
@@ -188,3 +189,14 @@ def _pinned_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     kind = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
     array: NDArray[Any] = torch.empty(shape, dtype=kind, pin_memory=True).numpy()
     return array
+
+
+def _pinned_tensors(arrays: Sample) -> dict[str, Any]:
+    """Returns the tensors that arrays of `_pinned_array` are views of, and of other arrays what `to_tensors` does.
+
+    torch keeps the memory of its own tensors until a copy to a device that does not block has ended, also one of a
+    slice; of a slice of what it gets from NumPy it does not know whose memory that is.
+    """
+    torch = require("torch", extra="torch")
+    pinned = {name: array.base for name, array in arrays.items() if isinstance(array.base, torch.Tensor)}
+    return {**to_tensors(arrays), **pinned}
