@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,7 +63,7 @@ COMMANDS = dict(_leaves(cli.build_parser()))
 SAYS_NOTHING = {"explore", "completion"}
 """Commands without facts to print: what they are for is seen elsewhere."""
 
-LIKE = {"when": "trace", "run amend": "run lock", "prove": "check-proof"}
+LIKE = {"when": "trace", "run amend": "run lock"}
 """Commands whose help names another one, for what they print of it."""
 
 TEXTS = ("F/retro/books_text_document", "--tokenizer", "byte", "--embedder", "wordllama:64")
@@ -100,12 +99,9 @@ CASES: dict[str, Sequence[object]] = {
     "run digest": RUN,
     "run id": RUN,
     "run diff": (*RUN, *RUN),
-    "run commit": RUN,
     "run stream": (*RUN, "--batches", 2),
     "explain": ("ConfigError",),
     "export": ("P", "--output", "F/out/rows.parquet"),
-    "prove": (*RUN, "--document", "code:3", "--position", 3, "-o", "F/out/proof.json"),
-    "check-proof": ("F/proof.json", "--commitment", "F/first.commitment.json"),
     "ledger": (*RUN, "--until-position", 20),
     "replay": (*RUN, "--to-position", 8),
     "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
@@ -142,11 +138,8 @@ def folder(tmp_path_factory):
     (folder / "loaders.py").write_text(LOADER)
     (folder / "retro").mkdir()
     write_data(folder / "retro")
-    before = ("retro build", CASES["retro build"]), ("run lock", RUN)
-    for command, words in (*before, ("run commit", (*RUN, "-o", "F/first.commitment.json"))):
+    for command, words in (("retro build", CASES["retro build"]), ("run lock", RUN)):
         assert cli.main(_words(command, words, folder)) == 0
-    proof = ("--document", "code:3", "--position", 3, "--commitment", "F/first.commitment.json", "-o", "F/proof.json")
-    assert cli.main(_words("prove", (*RUN, *proof), folder)) == 0
     return folder
 
 
@@ -174,8 +167,6 @@ def test_every_command_prints_json():
 def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys, monkeypatch):
     texts = [(str(number), f"def f{number}():\n    return {number}\n" * 20) for number in range(40)]
     monkeypatch.setattr(demo, "source_texts", lambda: iter(texts))
-    if command == "prove":
-        shutil.copy(folder / "first.commitment.json", folder / "run.commitment.json")
     capsys.readouterr()
     assert cli.main([*_words(command, CASES[command], folder), "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -40,8 +40,6 @@ COMMANDS: Groups = {
         "ledger": "where the tokens of a run went up to a step",
         "replay": "read positions again; compare with what was read",
         "deny": "take documents out of a run from a step on",
-        "prove": "prove that a document was, or was not, read",
-        "check-proof": "check what `tokenloom prove` wrote, without the data",
     },
     "this program": {
         "doctor": "whether this machine, its disks and buckets are fit",
@@ -69,7 +67,6 @@ RUN_COMMANDS: Groups = {
     "what it is known by": {
         "id": "the name of a run that stays while it changes",
         "digest": "a hash of what decides samples before a position",
-        "commit": "a hash over order and tokens, for later proofs",
     },
 }
 """Those of `tokenloom run`; `init` is declared by the module `run_init`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -37,11 +36,6 @@ def lock_at(path: str) -> RunLock:
         TokenloomError: there is none, or it cannot be used.
     """
     return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
-
-
-def commitment_path(run_path: str) -> str:
-    """Returns where the commitment to a run is by default: beside its run.toml or lock."""
-    return f"{os.path.splitext(run_path)[0]}.commitment.json"
 
 
 def add_batch_sizes(group: Any) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.errors import ConfigError
-from tokenloom.numbers import quoted
 from tokenloom.run.document_names import DocumentName, parse_name
-from tokenloom.run.toml_file import Table, did_you_mean, shown
+from tokenloom.run.toml_file import Table, shown
 from tokenloom.storage.addresses import can_be_path
-
-_NUMBER = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +27,6 @@ class DenialSettings:
     file: str | None = None
     documents: tuple[DocumentName, ...] = ()
     reason: str | None = None
-
-
-def parse_denied(text: str, sources: Collection[str]) -> tuple[str, int]:
-    """Returns the source and the number of a document such as `web:12345`.
-
-    Raises:
-        ConfigError: it is none, or of an unknown source.
-    """
-    source, separator, number = text.strip().rpartition(":")
-    if not separator or not source or not _NUMBER.fullmatch(number):
-        message = f"expected a document such as `web:12345`, found {quoted(text)}"
-        raise ConfigError(message, hint="the name of a source, a colon, and the number of a document in it, from 0")
-    if source not in sources:
-        message = f"expected a document of a source of this run, found {quoted(text)}"
-        raise ConfigError(message, hint=did_you_mean(source, sources))
-    return source, int(number)
 
 
 def parse_denials(top: Table, sources: Collection[str]) -> tuple[DenialSettings, ...]:

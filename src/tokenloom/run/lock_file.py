@@ -153,13 +153,13 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
     _check_whole(data, path)
     try:
         members = parse_json(_text_of(data), most_bytes=_MOST_BYTES, object_hook=RowReader(path).read)
-        return lock_of(members)
+        return _lock_of(members)
     except UnusableJsonError as error:
         message = f"`{path}`{error}"
         raise ConfigError(message, hint=_LOCK_AGAIN) from error
 
 
-def lock_of(members: Any) -> RunLock:
+def _lock_of(members: Any) -> RunLock:
     """Returns the lock that an object of JSON holds, after a `RowReader` has read the rows in it.
 
     Raises:
@@ -174,17 +174,6 @@ def lock_of(members: Any) -> RunLock:
     )
     check_parts(lock)
     return lock
-
-
-def members_of_lock(lock: RunLock, *, path: str) -> dict[str, Any]:
-    """Returns a lock as an object of JSON, without what only a file of it has; `lock_of` reads it again.
-
-    Args:
-        lock: the lock.
-        path: where the file will be, from which pairs are named.
-    """
-    members: dict[str, Any] = json.loads("{" + "\n".join(_lines(lock, path)))
-    return members
 
 
 def _check_whole(data: bytes | memoryview, path: str) -> None:

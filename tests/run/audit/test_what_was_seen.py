@@ -288,7 +288,7 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
         assert row["slots"]["all"] == seen.counts[number].slots
     assert sum(row["slots"]["denied"] for row in told["sources"])
 
-    # And the proof that this is what was read, on whatever ranks.
+    # This is what was read, on whatever ranks.
     assert num_denied
     ends = ("--from-step", 0, "--to-step", NUM_STEPS, *at)
     tokenloom("replay", path, *ends, "--expect", seen.digest.hexdigest())

@@ -85,16 +85,6 @@ def common(read: dict[Cut, Ranges], other: dict[Cut, Ranges]) -> dict[Cut, Range
     return {cut: list(_overlaps(ranges, other[cut])) for cut, ranges in read.items() if cut in other}
 
 
-def walks_of(read: dict[Cut, Ranges]) -> Iterator[tuple[int, Cut]]:
-    """Yields the walks that windows are of, with their cuts; each once."""
-    for cut, ranges in read.items():
-        behind = 0
-        for first, stop in ranges:
-            for walk in range(max(behind, first // cut.num_windows), (stop - 1) // cut.num_windows + 1):
-                yield walk, cut
-                behind = walk + 1
-
-
 class _Reading:
     def __init__(self, timeline: Timeline) -> None:
         self.progress = Progress(timeline.lock.sources, timeline.lock)
