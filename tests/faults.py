@@ -106,12 +106,36 @@ def failing(folder: object, number: int, error: BaseException | None = None) -> 
         _FAULT.act = None
 
 
-def dies_at(folder: object, number: int, work: Callable[[], object]) -> bool:
-    """Runs some work in a fork that is killed at one call; whether it got that far."""
+def fills_at(folder: object, number: int, work: Callable[[], object]) -> bool | None:
+    """Runs some work in a fork for which the disk is full from one call on; whether it failed, None if it had ended."""
+    child = os.fork()
+    if child == 0:
+        reached = []
+
+        def fail() -> None:
+            reached.append(True)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        try:
+            arm_all(os.fspath(folder), number, fail, lasting=True)  # type: ignore[arg-type]
+            work()
+        except OSError:  # of which storage errors are
+            os._exit(1)
+        except BaseException:  # noqa: BLE001 - the parent sees the code
+            os._exit(2)
+        os._exit(3 if reached else 0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 1, 3), "another error than that of the disk"
+    return None if status == 0 else status == 1
+
+
+def dies_at(folder: object, number: int, work: Callable[[], object], *, every: bool = False) -> bool:
+    """Runs some work in a fork that is killed at one call, one of those of `arm_all` with `every`; whether it was."""
     child = os.fork()
     if child == 0:
         try:
-            _arm(os.fspath(folder), number, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
+            arm = arm_all if every else _arm
+            arm(os.fspath(folder), number, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[arg-type]
             work()
         except BaseException:  # noqa: BLE001 - the parent sees the code
             os._exit(1)

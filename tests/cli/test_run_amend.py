@@ -30,7 +30,7 @@ def test_new_weights_from_a_step_on(path, capsys):
     )
     assert "-samples = 100\n+samples = 40\n" in out
     assert "  new stage even: positions 40 to 99 of 16 tokens\n    web 50%, code 50%\n" in out
-    assert f"  consumed: 40 positions, as they were: digest {before[:16]}\n" in out
+    assert f"  unchanged: 40 positions, as they were: digest {before[:16]}\n" in out
     assert digest(capsys, path, 40) == before
 
 
@@ -39,7 +39,7 @@ def test_a_dry_run_changes_nothing(path, capsys):
     told = json.loads(
         run(capsys, "run", "amend", path, "--at-position", 41, "--weights", "code=1", "--dry-run", "--json")[1]
     )
-    assert (told["written"], told["position"], told["consumed"]) == (False, 41, 41)
+    assert (told["written"], told["position"], told["consumed"]) == (False, 41, 0)
     assert "+samples = 41" in told["diff"]
     assert path.read_text() == RUN
     assert path.with_suffix(".lock").read_bytes() == lock
@@ -97,4 +97,4 @@ def test_a_position_before_what_was_consumed_is_refused(path, capsys):
     run(capsys, "run", "lock", path, "--consumed-samples", 60)
     status, _, err = run(capsys, "run", "amend", path, "--at-position", 40, "--weights", "web=1")
     assert status == 1
-    assert "expected a position from 60 on, which is what was consumed, found 40" in err
+    assert "training has read the 60 positions before 60, found a change at 40" in err

@@ -15,7 +15,7 @@ from tests.cli.runs import RUN, lock_of, write_run
 from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError, OutputBusyError, StorageError
-from tokenloom.run import amend
+from tokenloom.run import lock_file
 from tokenloom.run.amend import Amendment, amend_run
 from tokenloom.run.digest import order_digest
 from tokenloom.run.lock_file import lock_path
@@ -77,10 +77,10 @@ def test_a_lock_that_cannot_be_written_leaves_both_files(tmp_path, monkeypatch):
     path = start(tmp_path)
     before = path.read_bytes(), path.with_suffix(".lock").read_bytes()
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise StorageError("no space left")
 
-    monkeypatch.setattr(amend, "write_lock", fail)
+    monkeypatch.setattr(lock_file, "lock_bytes", fail)
     with pytest.raises(StorageError):
         amend_run(path, Amendment(position=30, weights=shares(code=1)))
     assert (path.read_bytes(), path.with_suffix(".lock").read_bytes()) == before

@@ -98,7 +98,10 @@ def test_what_cannot_be_denied(tmp_path):
         (Denial(position=300, documents=("code.jsonl:3",)), "expected documents to deny, found none: code.jsonl:3"),
         (Denial(position=300, file=str(tmp_path / "empty.txt")), "found none: the list is empty"),
         (Denial(position=300, file=str(tmp_path / "all.txt")), "of source 'code' that are not denied, found none"),
-        (Denial(position=100, documents=("web:3",)), "from 200 on, which is what was consumed, found 100"),
+        (
+            Denial(position=100, documents=("web:3",)),
+            "training has read the 200 positions before 200, found a change at 100",
+        ),
         (Denial(position=601, documents=("web:3",)), "expected a position in the run, up to 600, found 601"),
     ]:
         with pytest.raises(ConfigError, match=message):

@@ -85,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
     )
     path = lock_path(options.run_path)
     if options.json:
-        described_lock = described(amended.locked)
+        described_lock = described(amended.locked, position=position)
         head = {"path": path, "written": not options.dry_run, "position": position, "diff": diff}
         print_json({**head, **described_lock})
         return 0
     print(*diff, sep="\n", end="\n\n" if diff else "")
-    print_locked(amended.locked, path=path, is_written=not options.dry_run)
+    print_locked(amended.locked, path=path, is_written=not options.dry_run, position=position)
     return 0

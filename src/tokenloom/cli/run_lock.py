@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.cli.json_output import print_json
@@ -15,7 +16,7 @@ from tokenloom.run.digest import order_digest
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.lock_changes import lock_changes
 from tokenloom.run.lock_file import lock_path, read_lock_if_there
-from tokenloom.run.locking import LockedRun, lock_run
+from tokenloom.run.locking import DROPS, LockedRun, lock_run
 
 _MOST_LINES = 20
 
@@ -28,10 +29,18 @@ def add_parser(commands: Any) -> None:
         "what has changed, and the first position that holds another sample than before; what was consumed cannot, or "
         "nothing is written. --json prints path, written, consumed, digest, num_samples, num_sources, "
         "num_pairs, num_tokens, segments, changes, exhausted, stopped, no_document (records of which there is none), "
-        "unknown_pairs (prefixes that do not know their input) and moved.",
+        "unknown_pairs (prefixes that do not know their input), dropped and moved.",
     )
     add_run_path(parser)
     add_position(parser, prefix="consumed", samples="consumed-samples", what="how far training has come")
+    parser.add_argument(
+        "--drop",
+        choices=DROPS,
+        action="append",
+        default=[],
+        help="let go of denials that run.toml has no more; or of what was consumed, after going back to an earlier "
+        "checkpoint",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
     parser.set_defaults(run=run)
 
@@ -40,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Locks, and prints what that changed."""
     path = lock_path(options.run_path)
     consumed = position_of(options, lengths_of(read_lock_if_there(path)))
-    locked = lock_run(options.run_path, consumed=consumed, write=not options.dry_run)
+    locked = lock_run(options.run_path, consumed=consumed, drop=options.drop, write=not options.dry_run)
     if options.json:
         print_json({"path": path, "written": not options.dry_run, **described(locked)})
     else:
@@ -48,13 +57,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def described(locked: LockedRun) -> dict[str, Any]:
-    """Returns what locking came to, for JSON."""
+def described(locked: LockedRun, *, position: int | None = None) -> dict[str, Any]:
+    """Returns what locking came to, for JSON; the digest is of a position, or of what was consumed."""
     lock, old = locked.lock, locked.old
     changes = None if old is None else lock_changes(old, lock)
     return {
         "consumed": lock.consumed,
-        "digest": order_digest(lock, lock.consumed),
+        "digest": order_digest(lock, lock.consumed if position is None else position),
         "num_samples": _end_of(lock),
         "num_sources": len(lock.sources),
         "num_pairs": sum(len(source.pairs) for source in lock.sources),
@@ -78,12 +87,13 @@ def described(locked: LockedRun) -> dict[str, Any]:
         "stopped": locked.is_stopped,
         "no_document": list(locked.empty_records),
         "unknown_pairs": list(locked.unknown_pairs),
+        "dropped": list(locked.dropped),
         "moved": None if locked.moved is None else dataclasses.asdict(locked.moved),
     }
 
 
-def print_locked(locked: LockedRun, *, path: str, is_written: bool) -> None:
-    """Prints what locking came to, and what changed."""
+def print_locked(locked: LockedRun, *, path: str, is_written: bool, position: int | None = None) -> None:
+    """Prints what locking came to, what changed, and that nothing did before a position, or of what was consumed."""
     lock = locked.lock
     pairs = sum(len(source.pairs) for source in lock.sources)
     end = _end_of(lock)
@@ -105,21 +115,25 @@ def print_locked(locked: LockedRun, *, path: str, is_written: bool) -> None:
         say(records_may_be_elsewhere(locked.unknown_pairs))
     if locked.old is None:
         return
-    _print_changes(locked.old, lock)
+    _print_changes(locked.old, lock, locked.dropped)
     if locked.moved is not None:
         moved = locked.moved
         print(f"  first position that moved: {moved.position:,}")
         print(f"    was     {moved.before}\n    is now  {moved.after}")
     else:
         print("  no position moved")
-    if lock.consumed:
-        print(f"  consumed: {lock.consumed:,} positions, as they were: digest {order_digest(lock, lock.consumed)[:16]}")
+    if kept := lock.consumed if position is None else position:
+        said = "consumed" if position is None else "unchanged"
+        print(f"  {said}: {kept:,} positions, as they were: digest {order_digest(lock, kept)[:16]}")
 
 
-def _print_changes(old: RunLock, lock: RunLock) -> None:
+def _print_changes(old: RunLock, lock: RunLock, dropped: Sequence[str]) -> None:
     changes = lock_changes(old, lock)
     stages = {segment.stage for segment in old.segments}
-    if not changes:
+    _print_lines(f"dropped: {name}, which was denied" for name in dropped)
+    if lock.consumed < old.consumed:
+        print(f"  dropped: {old.consumed:,} positions were consumed, now {lock.consumed:,}")
+    if not changes and not dropped:
         print("  nothing changed")
     _print_lines(
         f"{'new source' if data.is_new else 'new data of'} {name_of(data.source)}: {counted(len(data.pairs), 'pair')}, "

@@ -31,6 +31,7 @@ from tokenloom.run.audit.pair_rows import PairRows
 from tokenloom.run.lock_file import lock_path
 from tokenloom.run.run import Run
 from tokenloom.run.tokenizer import RunTokenizer
+from tokenloom.storage.output_lock import recover
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
@@ -241,6 +242,7 @@ def open_target(
 def _of_run(
     path: str, tokenizer: str | None, settings: SampleSettings, object_storage: ObjectStorageSettings | None
 ) -> Target:
+    recover(lock_path(path))
     if os.path.exists(path) and not os.path.exists(lock_path(path)):
         message = f"expected a run that is locked, found no `{lock_path(path)}`"
         raise ConfigError(message, hint=f"lock it: tokenloom run lock {path}")  # looking writes nothing

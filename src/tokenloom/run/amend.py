@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.lock_file import lock_path, read_lock, write_lock
+from tokenloom.run.lock_file import lock_path, read_lock, write_both
 from tokenloom.run.locking import LockedRun, lock_run
 from tokenloom.run.members import Reading
 from tokenloom.run.settings import RunSettings, parse_run
@@ -22,7 +22,6 @@ from tokenloom.run.toml_edit import add_source, append_denial, insert_stage_afte
 from tokenloom.run.toml_file import did_you_mean, read_toml
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.resolve import open_pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +97,9 @@ def amend_run(
 
 
 def _amended(path: str, amendment: Amendment, *, reading: Reading | None, write: bool) -> Amended:
+    old = read_lock(lock_path(path))
     before = read_toml(path).text
     settings = parse_run(before, path=path)
-    old = read_lock(lock_path(path))
     _check(amendment, settings, old)
     after = before
     for name, data in (amendment.sources or {}).items():
@@ -113,15 +112,10 @@ def _amended(path: str, amendment: Amendment, *, reading: Reading | None, write:
             at, reason = amendment.position, amendment.reason
             after = append_denial(after, documents, start=at, path=path, reason=reason)
     new = parse_run(after, path=path)
-    at = amendment.position
-    locked = lock_run(path, consumed=at, at=at, settings=new, reading=reading, write=False)
+    locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
     _check_growth(amendment, locked)
-    if write and after == before:
-        write_lock(lock_path(path), locked.lock)
-    elif write:
-        with open_pending(path) as file:  # which gets its name once the lock has
-            file.write(after.encode())
-            write_lock(lock_path(path), locked.lock)
+    if write:
+        write_both(path, after, locked.lock)
     return Amended(before=before, after=after, locked=locked)
 
 
@@ -135,8 +129,11 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
         message = f"expected `{settings.path}` as it was locked, found it changed since"
         raise ConfigError(message, hint="lock it first: `tokenloom run lock`; new data are taken up with --grow, too")
     if amendment.position < old.consumed:
-        message = f"expected a position from {old.consumed} on, which is what was consumed, found {amendment.position}"
-        raise ConfigError(message, hint="what was read stays as it was; how far that is, `tokenloom run lock` is told")
+        message = f"training has read the {old.consumed} positions before {old.consumed}, found a change at "
+        message += f"{amendment.position}"
+        hint = f"name position {old.consumed} or a later one; after going back to an earlier checkpoint, say so first: "
+        hint += "`tokenloom run lock --consumed-samples N --drop consumed`"
+        raise ConfigError(message, hint=hint)
     if (end := _end_of(old)) is not None and amendment.position > end:
         message = f"expected a position in the run, up to {end}, found {amendment.position}"
         raise ConfigError(message)

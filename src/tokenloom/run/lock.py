@@ -153,6 +153,8 @@ class RunLock:
         segments: its segments, in the order of their positions, without gaps.
         denials: documents that are no longer read, by `start`.
         consumed: positions that training is known to have read: what lies before it may not move.
+        amended: where the latest amendment begins: what lies before it stays as it is, read or not, until `run.toml`
+            says otherwise.
         settings_sha256: hash of the `run.toml` that this was made from.
         content_sha256: hash of what that says, which comments and layout do not change.
         version: version of the file.
@@ -170,6 +172,7 @@ class RunLock:
     segments: tuple[LockedSegment, ...]
     denials: tuple[LockedDenial, ...] = ()
     consumed: int = 0
+    amended: int = 0
     settings_sha256: str
     content_sha256: str = ""
     version: int = VERSION

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 
@@ -110,3 +113,43 @@ def _denied(lock: RunLock) -> set[tuple[int, str, int]]:
         for source, documents in denial.documents
         for document in documents
     }
+
+
+def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
+    """Yields the names of documents that a lock denied, and that the new one denies later or not at all.
+
+    A document is known by what its pair holds and its number there, so that a pair may move; where the new lock has no
+    such pair, by the name and number that it had. What no source of its name holds any more cannot be read.
+    """
+    by_content = {(key, number): start for _, _, key, number, start in _first_denied(new)}
+    by_name = {(name, document): start for name, document, _, _, start in _first_denied(new)}
+    contents = {_content(pair) for source in new.sources for pair in source.pairs}
+    names = {source.name for source in new.sources}
+    for name, document, key, number, start in _first_denied(old):
+        if key in contents:
+            now = by_content.get((key, number))
+        elif name in names:
+            now = by_name.get((name, document))
+        else:
+            continue
+        if now is None or now > start:
+            yield f"{name}:{document} from position {start} on"
+
+
+def _first_denied(lock: RunLock) -> Iterator[tuple[str, int, Hashable, int, int]]:
+    """Yields each denied document: name of its source, number, its pair, number there, and from which position on."""
+    seen: set[tuple[int, int]] = set()
+    for denial in lock.denials:
+        for source, documents in denial.documents:
+            pairs = lock.sources[source].pairs
+            firsts = list(accumulate((pair.num_documents for pair in pairs), initial=0))
+            for document in documents:
+                if (source, document) not in seen:
+                    seen.add((source, document))
+                    place = bisect_right(firsts, document) - 1
+                    key = _content(pairs[place])
+                    yield lock.sources[source].name, document, key, document - firsts[place], denial.start
+
+
+def _content(pair: LockedPair) -> Hashable:
+    return pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes, pair.index_start_crc32

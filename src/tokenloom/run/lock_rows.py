@@ -226,7 +226,13 @@ def rows_of(kind: type[Any], members: dict[str, Any], name: str) -> tuple[Any, .
 
 
 _PLURALS = {LockedPair: "pairs", LockedSource: "sources", LockedSegment: "segments", LockedDenial: "denials"}
-_RANGES = (("order", 0, MOST), ("seed", 0, 1 << 63), ("mixing_block", 1, MOST), ("consumed", 0, MOST))
+_RANGES = (
+    ("order", 0, MOST),
+    ("seed", 0, 1 << 63),
+    ("mixing_block", 1, MOST),
+    ("consumed", 0, MOST),
+    ("amended", 0, MOST),
+)
 
 
 def check_parts(lock: RunLock) -> None:

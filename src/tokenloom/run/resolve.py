@@ -76,13 +76,13 @@ def resolve(
         settings: its settings.
         sources: its sources; their numbers are those of the old lock.
         old: the lock before, if there is one.
-        consumed: positions that were read by the old lock; at least the number that it says itself.
+        consumed: positions that stay as the old lock has them: read, or before an amendment.
 
     Raises:
         ConfigError: a stage reads a source without windows at its start, or has no samples; the run is too long, or
             not as long as what was read; a source has been read too often.
     """
-    consumed = 0 if old is None else max(consumed, old.consumed)
+    consumed = 0 if old is None else consumed
     if old is not None and consumed > (end := _end_of(old.segments[-1]) or MOST_SAMPLES):
         message = f"expected at most the {end} positions of the run to have been read, found {consumed}"
         raise ConfigError(message, hint="is it the lock of another run?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -10,17 +11,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.errors import ConfigError, DatasetNotFoundError, OutputBusyError
+from tokenloom.progress import waiting_for
 from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.holdout import holdout_lock
 from tokenloom.run.lock import RunLock
-from tokenloom.run.lock_file import check_unchanged, lock_path, read_lock
+from tokenloom.run.lock_file import lock_path, read_locked
 from tokenloom.run.members import Reading
 from tokenloom.run.seen import SeenRun
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.setting_types import checked_path
+from tokenloom.storage.output_lock import recover
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from tokenloom.run.plan import RunPlan
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
+
+_LOOK_SECONDS = 0.05
 
 
 class Run(SeenRun):
@@ -127,16 +132,18 @@ class Run(SeenRun):
             allow_tokenizer_mismatch=allow_tokenizer_mismatch,
             allow_data_mismatch=allow_data_mismatch,
         )
+        recover(lock_path(path))
         if not os.path.exists(path):
             message = f"expected a run at `{path}`, found no such file"
             raise DatasetNotFoundError(message, hint="write one, or make one with `tokenloom run init`")
-        if os.path.exists(lock_path(path)):
-            lock = read_lock(lock_path(path))
-            check_unchanged(path, lock)
-        else:
-            from tokenloom.run.locking import lock_run
+        with waiting_for(f"`{lock_path(path)}`, which is being written"):
+            while (lock := read_locked(path)) is None:
+                from tokenloom.run.locking import lock_run
 
-            lock = lock_run(path, reading=reading).lock
+                try:
+                    lock_run(path, reading=reading)
+                except OutputBusyError:  # all ranks of a job may be here at once
+                    time.sleep(_LOOK_SECONDS)
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
         return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
 

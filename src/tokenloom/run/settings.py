@@ -19,11 +19,13 @@ from tokenloom.inputs.patterns import is_pattern
 from tokenloom.numbers import quoted
 from tokenloom.run.amounts import share_of
 from tokenloom.run.denial_settings import DenialSettings, parse_denials
+from tokenloom.run.lock_file import lock_path
 from tokenloom.run.megatron_settings import check_megatron
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
 from tokenloom.run.toml_file import Table, TomlFile, listed, read_toml, shown
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
+from tokenloom.storage.output_lock import recover
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 from tokenloom.tokenizers.local_names import local_file
@@ -199,6 +201,7 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
     Raises:
         ConfigError: it cannot be read, or something in it is wrong; the message quotes the line.
     """
+    recover(lock_path(os.fspath(path)))
     return _parse(read_toml(path))
 
 

@@ -174,6 +174,10 @@ def _lock_source(
 ) -> LockedSource:
     """Returns a source with what was locked of it, and behind that what is new."""
     kept, new = _told_apart(settings.name, found, () if old is None else old.pairs)
+    if new and kept and kept[-1].since > at:
+        message = f"source {settings.name!r} has its latest pairs from position {kept[-1].since} on, found new ones "
+        message += f"(`{new[0].prefix}`) from position {at} on"
+        raise ConfigError(message, hint=f"take them up from position {kept[-1].since} on, or later")
     by_blocks = any(pair.held_blocks for pair in kept)
     if settings.holdout is not None and not kept:
         by_blocks = holds_blocks(new, settings.holdout)
