@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from tests.run.folders import HEAD, STAGE, make_run, write_data, write_pair, wri
 from tests.support import CharacterTokenizer
 
 from tokenloom.datasets.protocols import KnowsLengths
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.locking import lock_run
@@ -106,3 +108,11 @@ def test_single_conversations_and_their_lengths(tmp_path):
         both.allocate_batch(2)
     web = [k for k in range(600) if dataset.place(k).source == "web" and dataset.place(k).walk == 0]
     assert sorted(int(dataset.spans(k).documents[0]) for k in web) == list(range(130))
+
+
+def test_data_that_are_not_there_any_more_show_no_error_of_a_kernel(tmp_path):
+    dataset = make_run(tmp_path).dataset()
+    (tmp_path / "code.idx").unlink()
+    with pytest.raises(DatasetNotFoundError) as raised:
+        dataset.batch(range(600))
+    assert "SectionNeeded" not in "".join(traceback.format_exception(raised.value))

@@ -8,7 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.indexed.manifest.manifests import SHA256
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.indexed.manifest.manifests import SHA256, write_recorded
 from tests.indexed.pairs import write_pair
 from tests.run.data import settings_of, write_source, write_with_manifest
 from tests.run.locks import make_lock
@@ -18,6 +19,7 @@ from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.roles import roles_path
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.order.computed_keys import source_key
 from tokenloom.run.held_out import held_numbers
@@ -211,3 +213,28 @@ def test_a_holdout_is_not_changed(tmp_path):
         with pytest.raises(ConfigError, match=message):
             locked(tmp_path, f'web = {{ data = "a", {share} }}', old=old, at=5)
     assert locked(tmp_path, 'web = { data = "a", holdout = "30%" }')[0].pairs[0].held_documents == 3
+
+
+def test_pairs_of_two_dtypes_in_one_source(tmp_path):
+    write_source(tmp_path / "a", 3, dtype=np.uint16)
+    write_source(tmp_path / "b", 3, dtype=np.int32)
+    with pytest.raises(ConfigError, match=r"source 'web': expected tokens of one dtype, found uint16 in .* and int32"):
+        locked(tmp_path, 'web = ["a", "b"]')
+    assert len(locked(tmp_path, 'web = "a"', 'code = "b"')) == 2
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_sources_of_two_kinds_are_refused(tmp_path, has_manifest):
+    write_source(tmp_path / "web", 30)
+    roles = write_conversations(tmp_path / "chat", [conversation((PROMPT, [1, 2]), (ANSWER, [3, 4]))])
+    if has_manifest:
+        os.unlink(roles_path(roles))
+        write_recorded(roles, [[[1, 2]]], options={"schema": "messages"})
+    sources = 'web = "web"', 'chat = "chat"'
+    with pytest.raises(
+        ConfigError, match=r"chat`: expected whole documents, found conversations\nhint: all samples of"
+    ):
+        locked(tmp_path, *sources)
+    assert len(locked(tmp_path, *sources, allow_data_mismatch=True)) == 2
+    settings = settings_of(tmp_path, *sources, dataset='"varlen"')
+    assert len(lock_sources(settings, old=None, at=0)) == 2

@@ -20,6 +20,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_head_of
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+from tokenloom.indexed.roles import has_roles
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 
@@ -54,6 +55,23 @@ def kind_of(pair: IndexedDataset) -> Kind | None:
     return None if head is None else _kind_by(head)
 
 
+def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
+    """Returns what a pair holds where that is not what is read, with words for it; None where nothing tells.
+
+    Args:
+        pair: the pair.
+        reads: what its sequences are taken for.
+        reads_roles: whether to look for roles beside a pair without a manifest, which costs a system call or request.
+
+    Raises:
+        DatasetFormatError: see `kind_of`.
+    """
+    kind = kind_of(pair) or ("conversations" if reads_roles and has_roles(pair) else None)
+    if kind is None or kind in _READABLE[reads]:
+        return None
+    return kind, f"expected {_NAMES[reads]}, found {_NAMES[kind]}"
+
+
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
     """Checks that a low-level dataset is of a kind that a class reads; costs no system call after `check_tokenizer`.
 
@@ -67,9 +85,10 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
         ConfigError: the data are of another kind, and the settings do not allow that.
     """
     pair = pair_of(dataset)
-    if pair is None or (kind := kind_of(pair)) is None or kind in _READABLE[reads]:
+    if pair is None or (found := misread(pair, reads)) is None:
         return
-    message = f"{name}: expected {_NAMES[reads]}, found {_NAMES[kind]}"
+    kind, words = found
+    message = f"{name}: {words}"
     if not config.allow_data_mismatch and (reads, kind) != ("sentences", "documents"):
         hint = f"{_READERS[kind]}; `allow_data_mismatch=True` reads them all the same"
         raise ConfigError(message, hint=hint)

@@ -172,4 +172,5 @@ def with_pairs(pairs: JoinedPairs, ask: Callable[[], Result]) -> Result:
         try:
             return ask()
         except SectionNeeded as needed:
-            pairs.open(needed.args[0])
+            number = needed.args[0]
+        pairs.open(number)  # out here, so that its errors do not show what the kernel raised

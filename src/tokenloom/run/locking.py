@@ -188,6 +188,7 @@ def _resolved(
         count_packs=None
         if settings.order == "megatron"
         else pack_counter(settings, old=read, object_storage=reading.object_storage),
+        allow_data_mismatch=reading.allow_data_mismatch,
         object_storage=reading.object_storage,
     )
     denied = lock_denials(settings, sources, object_storage=reading.object_storage)

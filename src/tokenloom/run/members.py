@@ -22,6 +22,7 @@ from tokenloom.order.walk_order import WalkOrder, with_pairs
 from tokenloom.run.check import check_opened
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS
+from tokenloom.run.sources import check_one_dtype
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for
@@ -81,6 +82,7 @@ class SourceData:
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig) -> None:
         self.source: LockedSource = lock.sources[number]
+        check_one_dtype(self.source)
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
         self._has_conversations = lock.dataset in CONVERSATIONS

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tokenloom.datasets.data_match import Kind, misread
 from tokenloom.datasets.tokenizer_match import mismatch
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -23,6 +24,7 @@ from tokenloom.progress import task
 from tokenloom.run.find_pairs import NUM_THREADS, find_pairs, place_of
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.settings import RunSettings, SourceSettings
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -37,6 +39,7 @@ def lock_sources(
     at: int,
     tokenizer: Any = None,
     count_packs: CountPacks | None = None,
+    allow_data_mismatch: bool = False,
     object_storage: ObjectStorageSettings | None = None,
 ) -> tuple[LockedSource, ...]:
     """Returns the sources of a run, by number.
@@ -51,6 +54,7 @@ def lock_sources(
         at: position from which on new pairs are there.
         tokenizer: the tokenizer of the run; None if it names none.
         count_packs: counts packs, where windows are packs; None where they are not.
+        allow_data_mismatch: whether pairs may hold another kind of data than the samples; `[samples]` may say so, too.
         object_storage: how to read data in object storage.
 
     Raises:
@@ -65,11 +69,14 @@ def lock_sources(
     order = [*olds, *(name for name in named if name not in olds)]
     prefixes = {name: find_pairs(source, settings) for name, source in named.items()}
     _check_each_in_one_source({**{each.name: [pair.prefix for pair in each.pairs] for each in kept}, **prefixes})
+    reads: Kind | None = "conversations" if settings.dataset in CONVERSATIONS else "documents"
+    if allow_data_mismatch or settings.samples.get("allow_data_mismatch"):
+        reads = None
     everything = [prefix for found in prefixes.values() for prefix in found]
     with task("lock", unit="pairs", total=len(everything)) as advance, ThreadPoolExecutor(NUM_THREADS) as executor:
 
         def look(prefix: str) -> LockedPair:
-            found = lock_pair(prefix, tokenizer=tokenizer, object_storage=object_storage)
+            found = lock_pair(prefix, tokenizer=tokenizer, reads=reads, object_storage=object_storage)
             advance()
             return found
 
@@ -84,16 +91,26 @@ def lock_sources(
             sources.append(source if count_packs is None else _with_packs(source, count_packs))
         else:
             sources.append(olds[name])
+    if settings.order != "megatron":
+        for source in sources:
+            check_one_dtype(source)
     _check_one_tokenizer(pair for source in sources for pair in source.pairs)
     return tuple(sources)
 
 
-def lock_pair(prefix: str, *, tokenizer: Any = None, object_storage: ObjectStorageSettings | None = None) -> LockedPair:
+def lock_pair(
+    prefix: str,
+    *,
+    tokenizer: Any = None,
+    reads: Kind | None = None,
+    object_storage: ObjectStorageSettings | None = None,
+) -> LockedPair:
     """Returns what a lock says of a pair, with nothing held out.
 
     Args:
         prefix: its prefix.
         tokenizer: the tokenizer of the run; None for any.
+        reads: what the samples of the run take its sequences for; None for anything.
         object_storage: how to read data in object storage.
 
     Raises:
@@ -110,22 +127,29 @@ def lock_pair(prefix: str, *, tokenizer: Any = None, object_storage: ObjectStora
     if arrays.has_modes:
         message = f"`{idx_path(prefix)}`: expected text alone, found a multimodal pair"
         raise ConfigError(message, hint="a run reads text; read it with `IndexedDataset(prefix, multimodal=True)`")
+    if reads is not None and (found := misread(pair, reads, reads_roles=True)) is not None:
+        message = f"`{prefix}`: {found[1]}"
+        hint = (
+            "all samples of a run are of one kind: make another run for these data (`dataset` says of which kind), or "
+        )
+        hint += "read them all the same with `allow_data_mismatch = true` in [samples]"
+        raise ConfigError(message, hint=hint)
     _check_tokenizer(pair, tokenizer)
     manifest = _manifest(pair)
     facts = None if manifest is None else manifest.pair
-    found = pair.num_tokens, pair.index_source().num_bytes
-    if facts is not None and (facts.num_tokens, facts.index.num_bytes) != found:
+    sizes = pair.num_tokens, pair.index_source().num_bytes
+    if facts is not None and (facts.num_tokens, facts.index.num_bytes) != sizes:
         message = (
-            f"`{manifest_path(prefix)}`: expected {found[0]} tokens and an index of {found[1]} bytes, as the pair "
+            f"`{manifest_path(prefix)}`: expected {sizes[0]} tokens and an index of {sizes[1]} bytes, as the pair "
         )
         message += f"has, found {facts.num_tokens} and {facts.index.num_bytes}"
         raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
     return LockedPair(
         prefix=prefix,
         num_documents=header.num_sequences,
-        num_tokens=found[0],
+        num_tokens=sizes[0],
         dtype=pair.dtype.name,
-        idx_bytes=found[1],
+        idx_bytes=sizes[1],
         index_start_crc32=index_start_crc32(header, arrays.lengths),
         tokens_crc32=None if facts is None else facts.tokens.crc32,
         index_crc32=None if facts is None else facts.index.crc32,
@@ -194,6 +218,20 @@ def _lock_source(
         message = f"source {settings.name!r}: expected tokens, found none in {len(kept) + len(added)} pairs"
         raise ConfigError(message, hint="remove the source, or write its data again")
     return LockedSource(name=settings.name, pairs=(*kept, *added), max_passes=settings.max_passes)
+
+
+def check_one_dtype(source: LockedSource) -> None:
+    """Checks that the pairs of a source have tokens of one dtype, as which all of them are read.
+
+    Raises:
+        ConfigError: they have not.
+    """
+    first = source.pairs[0]
+    for pair in source.pairs:
+        if pair.dtype != first.dtype:
+            message = f"source {source.name!r}: expected tokens of one dtype, found {first.dtype} in `{first.prefix}` "
+            message += f"and {pair.dtype} in `{pair.prefix}`"
+            raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
 
 
 def _told_apart(
