@@ -68,3 +68,29 @@ def test_json_tells_what_moved(path, capsys):
     assert told["changes"]["new_segments"][0]["weights"] == {"web": 2, "code": 1}
     assert set(told["moved"]) == {"position", "before", "after"}
     assert told["consumed"] == 0
+
+
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_data_beside_the_folder_of_the_run(tmp_path, capsys, monkeypatch, is_absolute):
+    write_run(tmp_path).unlink()
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "run.toml").write_text(RUN.replace("data/", "../data/"))
+    monkeypatch.chdir(tmp_path)
+    path = folder / "run.toml" if is_absolute else "runs/run.toml"
+    assert run(capsys, "run", "lock", path)[0] == 0
+    first = (folder / "run.lock").read_bytes()
+    assert b'"prefix": "../data/web0"' in first
+    assert str(tmp_path).encode() not in first
+    monkeypatch.chdir(folder)
+    for again in (path if is_absolute else "run.toml", "../runs/run.toml"):
+        status, out, _ = run(capsys, "run", "lock", again)
+        assert (status, "nothing changed" in out, (folder / "run.lock").read_bytes()) == (0, True, first)
+
+
+def test_absolute_data_keep_their_names(tmp_path, capsys):
+    path = write_run(tmp_path / "one", RUN.replace('"data/code"', f'"{tmp_path}/two/code"'))
+    write_source(str(tmp_path / "two" / "code"), *[64] * 50)
+    run(capsys, "run", "lock", path)
+    assert f'"prefix": "{tmp_path}/two/code"' in path.with_suffix(".lock").read_text()
+    assert "nothing changed" in run(capsys, "run", "lock", path)[1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -90,9 +92,14 @@ def _setting(lock: RunLock, name: str) -> object:
 
 
 def _new_data(source: LockedSource, old: LockedSource | None) -> NewData | None:
-    known = {pair.prefix for pair in old.pairs} if old is not None else set()
-    pairs = tuple(pair for pair in source.pairs if pair.prefix not in known)
-    return NewData(source=source.name, is_new=old is None, pairs=pairs) if pairs else None
+    left = Counter(map(_named_content, () if old is None else old.pairs))
+    left.subtract(map(_named_content, source.pairs))
+    pairs = []
+    for pair in reversed(source.pairs):  # of equal ones the last is new
+        if left[_named_content(pair)] < 0:
+            left[_named_content(pair)] += 1
+            pairs.append(pair)
+    return NewData(source=source.name, is_new=old is None, pairs=tuple(reversed(pairs))) if pairs else None
 
 
 def _new_segments(old: RunLock, new: RunLock) -> list[LockedSegment]:
@@ -149,6 +156,11 @@ def _first_denied(lock: RunLock) -> Iterator[tuple[str, int, Hashable, int, int]
                     place = bisect_right(firsts, document) - 1
                     key = _content(pairs[place])
                     yield lock.sources[source].name, document, key, document - firsts[place], denial.start
+
+
+def _named_content(pair: LockedPair) -> Hashable:
+    """Returns what a pair is known by where it lies elsewhere now."""
+    return os.path.basename(pair.prefix), _content(pair)
 
 
 def _content(pair: LockedPair) -> Hashable:

@@ -41,7 +41,13 @@ def pair_members(locked: LockedPair, *, path: str) -> dict[str, Any]:
     """
     written = members_of(locked)
     members = {name: written[name] for name, default in _FIELDS if getattr(locked, name) != default}
-    return {**members, "prefix": relative_name(locked.prefix, owner=path)}
+    return {**members, "prefix": _name_of(locked.prefix, path)}
+
+
+def _name_of(prefix: str, path: str) -> str:
+    """Returns how a lock names a pair: from its folder on, also above it if `data` does."""
+    name, folder = relative_name(prefix, owner=path), os.path.join(os.path.dirname(path), "")
+    return prefix.removeprefix(folder) if os.path.isabs(name) and prefix.startswith(folder) else name
 
 
 class RowReader:
