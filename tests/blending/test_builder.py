@@ -93,9 +93,25 @@ def test_each_split_may_have_its_own_data(tmp_path, prefix):
     assert len(test) == 7
 
 
-def test_full_validation_is_one_epoch_whatever_its_size(prefix):
-    _, valid, _ = build(make_config(prefix, split="70,20,10", full_validation=True), (5, 1000, 5))
-    assert (valid.num_samples, len(valid)) == (None, 9)
+@pytest.mark.parametrize(("size", "num_samples", "length"), [(None, None, 9), (1000, 1000, 1009)])
+def test_full_validation_keeps_a_size_that_is_given(prefix, size, num_samples, length):
+    _, valid, _ = build(make_config(prefix, split="70,20,10", full_validation=True), (5, size, 5))
+    assert (valid.num_samples, len(valid)) == (num_samples, length)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5]])
+def test_full_validation_with_weights_has_the_size_that_is_given(tmp_path, weights):
+    prefixes = [write_corpus(tmp_path / f"{i}", [[i] * 10 for i in range(20)]) for i in range(len(weights))]
+    config = make_config(None, blend=(prefixes, weights), split="70,20,10", full_validation=True)
+    _, valid, _ = build(config, (5, 12, 5))
+    assert len(valid) == 12
+
+
+def test_several_full_validation_sets_have_no_size(prefix):
+    blends = [None, ([prefix, f"{prefix}_2"], None), None]
+    config = make_config(None, blend_per_split=blends, multiple_validation_sets=True, full_validation=True)
+    with pytest.raises(ConfigError, match=r"^expected no size for valid, whose datasets are read once each, found 5\n"):
+        build(config, (5, 5, None))
 
 
 def test_without_data_it_is_made_up():

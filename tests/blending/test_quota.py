@@ -58,7 +58,8 @@ def test_every_case_of_the_table():
     lists = kinds(blend_per_split=[(three, None)] * 3, multiple_validation_sets=True)
     assert lists[1] == ("list", (10, 10, 10))
     assert lists[0][0] == lists[2][0] == "proportional"
-    full = kinds(blend_per_split=[(three, None)] * 3, multiple_validation_sets=True, full_validation=True)
+    several = {"blend_per_split": [(three, None)] * 3, "multiple_validation_sets": True, "full_validation": True}
+    full = kinds((10, None, 10), **several)
     assert full[1] == ("list", (None, None, None))
     assert kinds() == [("single", (10,))] * 3  # made-up data
 

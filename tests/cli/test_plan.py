@@ -51,6 +51,15 @@ def test_json_is_the_plan(capsys, prefixes):
         ]
 
 
+@pytest.mark.parametrize("size", [["--sizes", "60,9,1"], ["--valid-samples", 9]])
+def test_full_validation_and_a_size_for_valid_exclude_each_other(capsys, prefixes, size):
+    status, _, err = run(capsys, "--data-path", *prefixes, "--split", "8,2,0", "--full-validation", *size)
+    assert (status, err.splitlines()[0]) == (
+        1,
+        "error: --full-validation and a size for valid exclude each other, found 9",
+    )
+
+
 def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path):
     # One sample is meant for each of three datasets, and each has one; the blend takes two of the first.
     prefixes = [write_corpus(tmp_path / name, [[1] * 5]) for name in "abc"]

@@ -52,7 +52,7 @@ class BlendedMegatronDatasetBuilder:
     Args:
         cls: the dataset class, such as `GPTDataset`.
         sizes: samples wanted at least from train, valid and test; None for one epoch. One number is that of train, and
-            the others are one epoch. `full_validation` makes it one epoch for valid.
+            the others are one epoch.
         is_built_on_rank: whether this process needs the datasets; None where every process does.
         config: the settings.
         builders: who builds under `torch.distributed`, see `build_together`.
@@ -90,8 +90,6 @@ class BlendedMegatronDatasetBuilder:
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
         self.sizes: list[int | None] = list(sizes)
-        if config.full_validation:
-            self.sizes[Split.valid.value] = None
         self.is_built_on_rank = _on_all_ranks if is_built_on_rank is None else is_built_on_rank
         self.config = config
         self.builders: Builders = builders

@@ -101,15 +101,14 @@ def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> l
         sizes: samples wanted at least from train, valid and test, see `three_sizes`; None for one epoch.
 
     Raises:
-        ConfigError: the sizes are not three, weights come without a size, or a weight vanishes beside the others.
+        ConfigError: the sizes are not three, weights come without a size, a weight vanishes beside the others, or
+            several full validation sets come with a size.
     """
     sizes = three_sizes(sizes)
     for split, size in zip(Split, sizes, strict=True):
         if size is not None and checked_integer(f"the size for {split.name}", size) < 0:
             message = f"expected a size of at least 0 for {split.name}, found {size!r}"
             raise ConfigError(message)
-    if config.full_validation:
-        sizes = [None if split is Split.valid else size for split, size in zip(Split, sizes, strict=True)]
     return [_quota(config, split, size) for split, size in zip(Split, sizes, strict=True)]
 
 
@@ -137,6 +136,9 @@ def _quota(config: BlendedMegatronDatasetConfig, split: Split, size: int | None)
         kind, weights = "single", None  # the only dataset of a split has all of it, whatever its weight
     elif per_split and config.multiple_validation_sets and split is Split.valid:
         kind, weights = "list", None
+        if config.full_validation and size is not None:
+            message = f"expected no size for valid, whose datasets are read once each, found {size}"
+            raise ConfigError(message, hint="pass None, or leave `full_validation` out")
     num_samples: tuple[int | None, ...] = (size,) * len(prefixes)
     if weights is not None:
         num_samples = _weighted_sizes(prefixes, weights, size, split, surplus=config.mid_level_dataset_surplus)

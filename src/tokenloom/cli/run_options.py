@@ -111,10 +111,11 @@ def run_settings(options: argparse.Namespace) -> dict[str, Any]:
 def wanted_sizes(options: argparse.Namespace) -> list[int | None]:
     """Returns the samples wanted from train, valid and test."""
     single = [options.train_samples, options.valid_samples, options.test_samples]
-    if options.sizes is None:
-        return single
-    if any(size is not None for size in single):
+    if options.sizes is not None and any(size is not None for size in single):
         message = "--sizes and the samples of single splits exclude each other, found both"
         raise ConfigError(message)
-    sizes: list[int | None] = options.sizes
+    sizes: list[int | None] = options.sizes or single
+    if vars(options).get("full_validation") and sizes[1] is not None:
+        message = f"--full-validation and a size for valid exclude each other, found {sizes[1]}"
+        raise ConfigError(message)
     return sizes

@@ -37,7 +37,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             It is held in the first form.
         blend_per_split: one blend or None for train, valid and test each, in this order, or by these names.
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        full_validation: validate on one whole epoch.
+        full_validation: samplers read the validation data once and whole; trainers then ask for one epoch of it. A
+            size that the builder is given counts all the same.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). It is held as a text.
         split_matrix: the interval of each split, computed from `split`.
         num_dataset_builder_threads: datasets built at once.
