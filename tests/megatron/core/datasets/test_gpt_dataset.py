@@ -94,6 +94,22 @@ def test_what_a_sample_masks_stays_its_own(tmp_path, monkeypatch):
     assert all(dataset[k]["loss_mask"].min() == 1 for k in others)
 
 
+@pytest.mark.parametrize(("num_samples", "epochs", "windows"), [(None, 1, 2), (4, 2, 4), (11, 5, 11)])
+def test_epochs_are_counted_in_the_tokens_that_a_class_says(tmp_path, num_samples, epochs, windows):
+    class Half(GPTDataset):
+        def _get_num_tokens_per_epoch(self):
+            return super()._get_num_tokens_per_epoch() // 2
+
+    dataset = make(Half, tmp_path, num_samples=num_samples)
+    assert (len(dataset), len(dataset.shuffle_index)) == (windows, windows)
+    assert len(dataset.document_index) == epochs * len(DOCUMENTS)
+
+
+def test_epochs_follow_from_the_tokens_that_are_asked_about(tmp_path):
+    dataset = make(GPTDataset, tmp_path, num_samples=4)
+    assert [dataset._get_num_epochs(tokens) for tokens in (19, 17, 16, 8, 1)] == [1, 1, 2, 3, 17]
+
+
 @pytest.mark.parametrize(("version", "values"), [((0, 16, 1), 2), ((0, 18), 2), ((0, 19, 2), 3), ((0, 20), 3)])
 def test_a_query_gives_what_that_of_the_version_gives(tmp_path, monkeypatch, version, values):
     monkeypatch.setattr(gpt_dataset, "reference_version", lambda: version)

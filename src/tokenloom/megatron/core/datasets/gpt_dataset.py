@@ -153,8 +153,9 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.documents.count_tokens()
 
     def _get_num_epochs(self, num_tokens_per_epoch: int) -> int:
-        """Returns how many epochs the samples take; a class may override it."""
-        return super()._plan_epochs().num_epochs
+        """Returns how many epochs of so many tokens the samples take; a class may override it."""
+        policy = self.config.policy_of(self.index_split)
+        return policy.epochs(num_tokens_per_epoch, self.documents.length_blocks()).plan(self.num_samples).num_epochs
 
     def _plan_epochs(self) -> EpochPlan:
         hooks = ("_get_num_tokens_per_epoch", "_get_num_epochs")
