@@ -36,6 +36,21 @@ def test_other_forms_of_a_blend_and_sizes(prefixes):
     assert len(BlendedMegatronDatasetBuilder(config=BlendedMegatronDatasetConfig(datasets=prefixes[:1])).build()) == 3
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+@pytest.mark.parametrize("form", ["names", "pairs", "blend"])
+def test_one_dataset_with_a_weight_is_that_dataset(prefixes, form, weight):
+    prefix = prefixes[0]
+    settings = {
+        "names": {"datasets": [{"name": prefix, "weight": weight}]},
+        "pairs": {"datasets": [[weight, prefix]]},
+        "blend": {"blend": ([prefix], [weight])},
+    }[form]
+    config = BlendedMegatronDatasetConfig(sequence_length=16, **settings)
+    dataset = BlendedMegatronDatasetBuilder(config=config).build()
+    assert (type(dataset).__name__, len(dataset)) == ("GPTDataset", 249)
+    assert len(BlendedMegatronDatasetBuilder(sizes=[300, 0, 0], config=config).build()[0]) >= 300
+
+
 def test_without_a_tokenizer_ids_mean_nothing(prefixes):
     config = BlendedMegatronDatasetConfig(datasets=prefixes[:1])
     with pytest.raises(TokenizerError, match="expected a tokenizer that says which token ends a document"):
@@ -71,8 +86,9 @@ def test_what_contradicts_itself_is_refused(prefixes):
         BlendedMegatronDatasetConfig(datasets=prefixes, blend=(prefixes, None))
     with pytest.raises(ConfigError, match="expected `config`, found none"):
         BlendedMegatronDatasetBuilder()
-    with pytest.raises(ConfigError, match="expected a finite weight above 0"):
-        BlendedMegatronDatasetConfig(datasets=[{"name": "a", "weight": 0}, {"name": "b", "weight": 1}])
+    for datasets in ([{"name": "a", "weight": 0}, {"name": "b", "weight": 1}], [[0, "a"]]):
+        with pytest.raises(ConfigError, match="expected a finite weight above 0"):
+            BlendedMegatronDatasetConfig(datasets=datasets)
     config = BlendedMegatronDatasetConfig(datasets=[[1, prefixes[0]], [1, prefixes[1]]])
     with pytest.raises(ConfigError, match="expected `sizes` for a blend by weight of BERTMaskedWordPieceDataset"):
         BlendedMegatronDatasetBuilder(described.BertDataset, config=config).build()

@@ -71,7 +71,7 @@ class BlendedMegatronDatasetConfig(GPTDatasetConfig):
         random_seed: seed of all shuffles; 1234 as in Megatron's program.
         sequence_length: tokens per sample.
         datasets: the blend as [{"name": prefix, "weight": weight}, …], weights in all of them or in none; pairs
-            [weight, prefix], or prefixes alone.
+            [weight, prefix], or prefixes alone. The weight of a single one is ignored.
         retries: most times that a read of object storage is tried again; None for the setting of `object_storage`.
         split: "1,0,0" unless data are given per split.
         tokenizer: by default what the manifest of the data names, if it is still the same; else ids alone.
@@ -100,6 +100,8 @@ class BlendedMegatronDatasetConfig(GPTDatasetConfig):
         if self.retries is not None:
             self.object_storage = replace(self.storage_settings, retries=self.retries)
         super().__post_init__()
+        if self.blend is not None and len(self.blend[0]) == 1:  # the only dataset has all of it, whatever its weight
+            self.blend = self.blend[0], None
 
 
 def blend_of(datasets: Sequence[Any]) -> tuple[list[str], list[float] | None]:
@@ -184,7 +186,7 @@ class BlendedMegatronDatasetBuilder:
     def _one_epoch(self) -> int | None:
         """Returns the samples of a blend by weight, until a dataset would be read twice; None for other data."""
         (blend,) = self._config.blends if self._config.blend is not None else (None,)
-        if blend is None or blend[1] is None or len(blend[0]) == 1:
+        if blend is None or blend[1] is None:
             return None
         if not issubclass(self._cls, GPTDataset):
             message = f"expected `sizes` for a blend by weight of {self._cls.__name__}, found none"
