@@ -3,7 +3,8 @@
     python -m peer_suite.run PATH [--python PYTHON] [--files FILE …]
 
 Prints, for each file, how many tests pass, how many fail with Megatron itself too (no GPU, no data, no network), which
-names are missing, and how the others fail. The tests are those of the checkout; nothing of them is here.
+names are missing, how the others fail, and why no test of a file passes with Megatron. The tests are those of the
+checkout; nothing of them is here.
 """
 
 from __future__ import annotations
@@ -81,8 +82,10 @@ def read_report(text: str, file: str) -> Outcomes:
         name = case.get("name") or file
         problem = next((child for child in case if child.tag in ("failure", "error")), None)
         if problem is not None:
-            lines = (problem.get("message") or "").strip().splitlines() or [""]
             body = problem.text or ""
+            lines = (problem.get("message") or "").strip().splitlines() or [""]
+            if lines[0] == "collection failure":
+                lines = [line[1:].strip() for line in body.splitlines() if line.startswith("E ")][-1:] or lines
             found = MISSING.search(body)
             lacks = f" [{found.group(0)}]" if found and found.group(0) not in lines[0] else ""
             outcomes.failed[name] = lines[0] + lacks
@@ -107,7 +110,7 @@ def data_tests(checkout: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs all and prints a table; returns 1 if a test passes with Megatron only."""
+    """Runs all and prints a table; returns 1 if a test passes with Megatron only, or none passes with it."""
     parser = argparse.ArgumentParser(prog="make peer-suite", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of Megatron-LM")
     parser.add_argument("--python", default=sys.executable, help="has tokenloom, torch and what Megatron needs")
@@ -129,12 +132,14 @@ def main(arguments: list[str]) -> int:
         )
         if names := missing_names(Outcomes(failed=lost)):
             print(f"  missing names: {', '.join(names)}")
-        for name, text in sorted(lost.items()):
+        for name, text in sorted((lost if theirs.passed else theirs.failed | lost).items()):
             print(f"  {name}: {text}", flush=True)
         total["passed"] += len(ours.passed & theirs.passed)
         total["expected"] += len(theirs.passed)
     print(f"{total['passed']} of {total['expected']} tests that pass with Megatron pass with tokenloom in its place")
-    return 0 if total["passed"] == total["expected"] else 1
+    if not total["expected"]:
+        print("nothing was compared: no test passes with Megatron itself")
+    return 0 if 0 < total["expected"] == total["passed"] else 1
 
 
 if __name__ == "__main__":

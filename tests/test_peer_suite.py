@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from peer_suite import run
 from peer_suite.run import Outcomes, data_tests, missing_names, read_report
 
@@ -23,7 +24,7 @@ def test_reports_are_read():
     assert outcomes.failed == {
         "test_bad": "assert 1 == 2",
         "test_lacks": "AttributeError: broken ['GPTDataset' object has no attribute 'shuffle_index']",
-        "tests.a": "collection failure [cannot import name 'normalize' from 'tokenloom]",
+        "tests.a": "ImportError: cannot import name 'normalize' from 'tokenloom.megatron.core.datasets.utils'",
     }
     assert missing_names(outcomes) == ["normalize", "shuffle_index"]
 
@@ -40,6 +41,26 @@ def test_files_that_use_data_are_found(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert data_tests(tmp_path) == ["tests/unit_tests/data/test_any.py", "tests/unit_tests/models/test_t5.py"]
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        Outcomes(failed={"tests.x": "ModuleNotFoundError: No module named 'triton'"}),
+        Outcomes(failed={"tests/x.py": "no end within 900 s"}),
+        Outcomes(skipped={"a", "b"}),
+        Outcomes(),
+    ],
+)
+def test_nothing_that_passes_with_megatron_is_a_failure(tmp_path, monkeypatch, capsys, theirs):
+    monkeypatch.setattr(run, "run_file", lambda file, **settings: theirs)
+    assert run.main([str(tmp_path), "--files", "tests/x.py"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:-2] == [f"  {name}: {text}" for name, text in theirs.failed.items()]
+    assert lines[-2:] == [
+        "0 of 0 tests that pass with Megatron pass with tokenloom in its place",
+        "nothing was compared: no test passes with Megatron itself",
+    ]
 
 
 def test_what_passes_with_megatron_only_is_a_failure(tmp_path, monkeypatch, capsys):
