@@ -40,6 +40,36 @@ def test_names_of_megatron_give_our_modules(megatron_here):
     assert pickle.loads(pickle.dumps(MegatronTokenizer)) is MegatronTokenizer
 
 
+EXAMPLE = "from megatron.core.datasets import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig"
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_the_package_gives_our_classes_by_name_while_installed(megatron_here, imported):
+    if imported:
+        import_module("megatron.core.datasets")
+    tokenloom.megatron.install()
+    names: dict[str, type] = {}
+    exec(EXAMPLE, names)
+    assert names["GPTDataset"] is import_module("megatron.core.datasets.gpt_dataset").GPTDataset
+    assert import_module("megatron.core.datasets").__file__ == f"{megatron_here}/megatron/core/datasets/__init__.py"
+    with pytest.raises(ImportError, match="cannot import name 'gpt_datasets'"):
+        exec("from megatron.core.datasets import gpt_datasets")
+    tokenloom.megatron.uninstall()
+    with pytest.raises(ImportError, match="cannot import name 'BlendedMegatronDatasetBuilder'"):
+        exec(EXAMPLE)
+
+
+def test_a_name_that_the_package_has_stays_its_own(megatron_here):
+    (megatron_here / "megatron/core/datasets/__init__.py").write_text("GPTDataset = 'theirs'")
+    tokenloom.megatron.install()
+    assert import_module("megatron.core.datasets").GPTDataset == "theirs"
+
+
+def test_without_megatron_the_package_gives_our_classes(no_megatron):
+    tokenloom.megatron.install()
+    exec(EXAMPLE)
+
+
 def test_uninstalling_gives_megatron_its_own_back(megatron_here):
     before = (list(sys.meta_path), multiprocessing.spawn.get_preparation_data)
     tokenloom.megatron.install()

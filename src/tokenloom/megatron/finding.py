@@ -8,8 +8,14 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
-from tokenloom.megatron.module_names import OURS, PACKAGES
+from tokenloom.megatron.module_names import EXPORTING, OURS, PACKAGES
+
+
+def exported(name: str) -> Any:
+    """Returns a class of our data modules: what `megatron.core.datasets` gives for a name that it does not have."""
+    return getattr(import_module(f"tokenloom.{EXPORTING}"), name)
 
 
 class Finder(MetaPathFinder):
@@ -26,6 +32,8 @@ class Finder(MetaPathFinder):
         for finder in [finder for finder in sys.meta_path if finder is not self]:
             spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
+                if fullname == EXPORTING and spec.loader is not None:
+                    spec.loader = _Exporting(spec.loader)
                 return spec
         return ModuleSpec(fullname, MadeUpPackage(), is_package=True)
 
@@ -52,4 +60,25 @@ class MadeUpPackage(Loader):
         return ModuleType(spec.name, "A package of Megatron, which is not installed; its data modules are tokenloom's.")
 
     def exec_module(self, module: ModuleType) -> None:
-        """Does nothing."""
+        """Lets the package of the data modules give their classes by name."""
+        if module.__name__ == EXPORTING:
+            vars(module)["__getattr__"] = exported
+
+
+class _Exporting(Loader):
+    """Loads the reference's package, and lets it give our classes by name."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Returns what the loader makes."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Lets the loader run the package, and adds our classes to what it does not have."""
+        self._loader.exec_module(module)
+        vars(module).setdefault("__getattr__", exported)

@@ -11,9 +11,9 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.children import Preparation, also_in_children, no_longer_in_children
-from tokenloom.megatron.finding import Finder, MadeUpPackage
+from tokenloom.megatron.finding import Finder, MadeUpPackage, exported
 from tokenloom.megatron.install_report import InstallReport
-from tokenloom.megatron.module_names import OURS, PACKAGES
+from tokenloom.megatron.module_names import EXPORTING, OURS, PACKAGES
 from tokenloom.megatron.taken_names import TakenName, subclasses, taken_names
 from tokenloom.megatron.versions import CHECKED, installed_version, version_numbers
 
@@ -69,6 +69,8 @@ def install(*, unchecked: bool = False, late: bool = False) -> InstallReport:
             for name, module in modules.items():
                 finder.originals[name] = imported[name]
                 _put(name, module)
+            if (package := sys.modules.get(EXPORTING)) is not None:
+                vars(package).setdefault("__getattr__", exported)
             for each in taken:
                 _rebind(each, modules[each.module], finder)
             finder.left += [f"{each.__module__}.{each.__qualname__}" for each in derived]
@@ -93,6 +95,8 @@ def uninstall() -> None:
                 setattr(each.holder, each.name, each.value)
         for name in _ours_now():
             _put(name, finder.originals.get(name))
+        if (package := sys.modules.get(EXPORTING)) is not None and vars(package).get("__getattr__") is exported:
+            del package.__getattr__
         for name in sorted(PACKAGES, reverse=True):
             module = sys.modules.get(name)
             if module is not None and isinstance(module.__spec__ and module.__spec__.loader, MadeUpPackage):

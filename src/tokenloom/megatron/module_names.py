@@ -51,3 +51,6 @@ OURS = {
 
 PACKAGES = frozenset(name.rsplit(".", depth)[0] for name in OURS for depth in range(1, name.count(".") + 1))
 """The packages that they lie in, at any depth; these stay the reference's, where it is installed."""
+
+EXPORTING = "megatron.core.datasets"
+"""The package whose classes are there by name, too, which the reference's are not."""

@@ -1,0 +1,13 @@
+from .bert_dataset import BERTMaskedWordPieceDataset as BERTMaskedWordPieceDataset
+from .bert_dataset import BERTMaskedWordPieceDatasetConfig as BERTMaskedWordPieceDatasetConfig
+from .blended_dataset import BlendedDataset as BlendedDataset
+from .blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder as BlendedMegatronDatasetBuilder
+from .blended_megatron_dataset_config import BlendedMegatronDatasetConfig as BlendedMegatronDatasetConfig
+from .gpt_dataset import GPTDataset as GPTDataset
+from .gpt_dataset import GPTDatasetConfig as GPTDatasetConfig
+from .gpt_dataset import MockGPTDataset as MockGPTDataset
+from .indexed_dataset import IndexedDataset as IndexedDataset
+from .indexed_dataset import IndexedDatasetBuilder as IndexedDatasetBuilder
+from .megatron_dataset import MegatronDataset as MegatronDataset
+from .t5_dataset import T5MaskedWordPieceDataset as T5MaskedWordPieceDataset
+from .t5_dataset import T5MaskedWordPieceDatasetConfig as T5MaskedWordPieceDatasetConfig
