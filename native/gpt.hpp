@@ -27,6 +27,9 @@ struct GptOptions {
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
   bool inter_document_masking = false;
+  // Whether the last token of a sample that is filled up ends like the extra one of a full sample: a document that
+  // begins with it has no place of its own.
+  bool folds_last_token = false;
 };
 
 // One row of each output; null where the output is not wanted. Integer is what tokens, labels and positions are wanted
@@ -228,8 +231,10 @@ void finish_row(const Token* text, std::int64_t filled, std::span<const Span> sp
   if (options.inter_document_masking) {
     // The extra token leaves the last span; padding joins it: whatever the last span's own end, it stops at S.
     run_starts.assign(1, 0);
+    const bool folds = options.folds_last_token && options.extra == 1 && !spans.empty() && spans.back().length == 1;
+    const std::size_t num_documents = spans.size() - static_cast<std::size_t>(folds);
     std::int64_t stop = 0;
-    for (std::size_t i = 0; i + 1 < spans.size(); ++i) {
+    for (std::size_t i = 0; i + 1 < num_documents; ++i) {
       stop += spans[i].length;
       if (stop < length) run_starts.push_back(stop);
     }

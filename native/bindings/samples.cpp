@@ -94,9 +94,10 @@ class MappedSamples {
 class GptFiller {
  public:
   GptFiller(std::int64_t sequence_length, std::int64_t extra, std::int64_t pad_id, std::int64_t eod_id,
-            bool reset_position_ids, bool reset_attention_mask, bool eod_mask_loss, bool inter_document_masking)
-      : options_{sequence_length,      extra,         pad_id, eod_id, reset_position_ids,
-                 reset_attention_mask, eod_mask_loss, inter_document_masking} {
+            bool reset_position_ids, bool reset_attention_mask, bool eod_mask_loss, bool inter_document_masking,
+            bool folds_last_token)
+      : options_{sequence_length,      extra,         pad_id,                 eod_id,          reset_position_ids,
+                 reset_attention_mask, eod_mask_loss, inter_document_masking, folds_last_token} {
     if (sequence_length < 1 || sequence_length > std::numeric_limits<std::int32_t>::max())
       throw nb::value_error("sequence_length must be in [1, 2147483647]");
     if (extra != 0 && extra != 1) throw nb::value_error("extra must be 0 or 1");
@@ -284,9 +285,9 @@ void bind_samples(nb::module_& module) {
       .def(nb::init<const SpanReader&, const TokenSections&>(), "reader"_a, "sections"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>());
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")
-      .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool>(), nb::kw_only(),
-           "sequence_length"_a, "extra"_a, "pad_id"_a, "eod_id"_a, "reset_position_ids"_a, "reset_attention_mask"_a,
-           "eod_mask_loss"_a, "inter_document_masking"_a)
+      .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, bool>(),
+           nb::kw_only(), "sequence_length"_a, "extra"_a, "pad_id"_a, "eod_id"_a, "reset_position_ids"_a,
+           "reset_attention_mask"_a, "eod_mask_loss"_a, "inter_document_masking"_a, "folds_last_token"_a = false)
       .def("fill_one", &GptFiller::fill_one, "source"_a, "position"_a,
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none())

@@ -371,7 +371,7 @@ def slow_sample(dataset, documents, k, **options):
     for i in range(first, last + 1):
         document = documents[stream[i]]
         parts.append(document[start if i == first else 0 : stop + extra if i == last else len(document)])
-    return make_sample(parts, sequence_length=length, extra=extra, **options)
+    return make_sample(parts, sequence_length=length, extra=extra, folds_last_token=True, **options)
 
 
 @given(data=st.data())

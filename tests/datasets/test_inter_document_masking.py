@@ -56,3 +56,40 @@ def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
                     assert found.tolist() == golden.tolist(), (name, split, k)
                 compared += 1
     assert compared
+
+
+def seed_of_identity(count: int) -> int:
+    """Returns a seed that leaves so many documents in their order."""
+    return next(seed for seed in range(10_000) if (np.diff(np.random.RandomState(seed).permutation(count)) > 0).all())
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(
+    ("lengths", "boundaries", "longest"),
+    [
+        ([1, 4, 1], [0, 1, 8], 7),  # the last token begins a document: the padding goes to the one before
+        ([1, 4, 2], [0, 1, 5, 8], 4),
+        ([1, 1, 1], [0, 1, 8], 7),
+        ([4, 0, 1], [0, 4, 8], 4),
+        ([1, 4, 0], [0, 1, 5, 8], 4),
+        ([1, 4, 1, 0], [0, 1, 5, 6, 8], 4),
+        ([2], [0, 8], 8),
+        ([8, 1], [0, 8], 8),  # full
+        ([4, 4, 1], [0, 4, 8], 4),
+    ],
+)
+def test_a_partial_sample_ends_before_its_last_token(tmp_path, lengths, boundaries, longest, mapped):
+    prefix = write_corpus(tmp_path / "corpus", [[number + 1] * length for number, length in enumerate(lengths)])
+    config = make_config(
+        prefix,
+        sequence_length=8,
+        random_seed=seed_of_identity(len(lengths)),
+        inter_document_masking=True,
+        drop_last_partial_validation_sequence=False,
+        mmap_bin_files=mapped,
+    )
+    dataset = GPTDataset(IndexedDataset(prefix, mmap=mapped), prefix, range(len(lengths)), None, Split.valid, config)
+    sample = dataset.sample(len(dataset) - 1)
+    bounds = [*boundaries, *[8] * (9 - len(boundaries))]
+    assert (sample["cu_seqlens"].tolist(), int(sample["max_seqlen"])) == (bounds, longest)
+    assert sample["position_ids"].tolist() == [k - max(at for at in boundaries if at <= k) for k in range(8)]

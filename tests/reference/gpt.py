@@ -55,6 +55,7 @@ def make_sample(
     eod_mask_loss: bool = False,
     create_attention_mask: bool = False,
     inter_document_masking: bool = False,
+    folds_last_token: bool = False,
 ) -> dict[str, Any]:
     """Returns a sample as nested lists.
 
@@ -66,6 +67,7 @@ def make_sample(
         eod: the end-of-document id.
         reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask, inter_document_masking: as in
             the configuration.
+        folds_last_token: whether a document that begins with the last token has no place of its own, as in windows.
     """
     text = [token for part in parts for token in part]
     text += [pad] * (sequence_length + extra - len(text))
@@ -78,7 +80,8 @@ def make_sample(
     after_eod = [0]  # where a new document begins, as far as the tokens tell
     after_eod += [i + 1 for i, token in enumerate(tokens) if token == eod and i + 1 < sequence_length]
     between_parts = [0]
-    for part in parts[:-1]:
+    documents = parts[:-1] if folds_last_token and extra and len(parts[-1]) == 1 else parts
+    for part in documents[:-1]:
         between_parts.append(between_parts[-1] + len(part))
     between_parts = [start for start in between_parts if start < sequence_length]
 

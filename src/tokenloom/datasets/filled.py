@@ -257,6 +257,7 @@ class FilledSamples(_Base):
                 reset_attention_mask=bool(config.reset_attention_mask),
                 eod_mask_loss=bool(config.eod_mask_loss),
                 inter_document_masking=config.inter_document_masking,
+                folds_last_token=config.window_policy == "concat",  # windows that end early, as the reference's
             )
         return self._filler
 
