@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.preprocess.corpus import make_tokenizer, word_level_json
-from tests.support import StandInTokenizer, make_dataset
+from tests.support import StandInTokenizer, make_dataset, small_shards
 from tokenloom import build_catalogue, merge_datasets, write_concatenated
 from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
@@ -90,7 +90,8 @@ def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def _settings(**changes: Any) -> CorpusSettings:
-    return CorpusSettings(bad_records=BadRecordBudget(most=None), append_eod=False, **changes)
+    with small_shards():
+        return CorpusSettings(bad_records=BadRecordBudget(most=None), append_eod=False, **changes)
 
 
 def _pairs(inputs: Path) -> list[str]:

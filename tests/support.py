@@ -22,6 +22,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.inputs import limits
 from tokenloom.storage.syncing import finish_syncs
 
 EOD = 9
@@ -129,6 +130,16 @@ MASKING = {
     "masking_use_geometric_distribution": False,
 }
 """Settings of masked datasets, as they are used most."""
+
+
+@contextmanager
+def small_shards() -> Iterator[None]:
+    """Lets a job have shards that are smaller than what is of use, so that small corpora have several."""
+    least, limits.LEAST_SHARD_BYTES = limits.LEAST_SHARD_BYTES, 1
+    try:
+        yield
+    finally:
+        limits.LEAST_SHARD_BYTES = least
 
 
 def write_corpus(

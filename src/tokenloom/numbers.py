@@ -154,6 +154,17 @@ def parse_bytes(text: str) -> int:
     return count
 
 
+def bytes_text(num_bytes: int) -> str:
+    """Returns a number of bytes as `parse_bytes` reads it, in the largest unit that divides it.
+
+    Example:
+        >>> bytes_text(1 << 30), bytes_text(64_000)
+        ('1GiB', '64KB')
+    """
+    size, unit = max((size, unit or "") for unit, size in _UNITS.items() if num_bytes % size == 0)
+    return f"{num_bytes // size}{unit}"
+
+
 def parse_percentage(text: str, where: str) -> float:
     """Returns the share that a percentage such as `0.1%` is, from 0 to 1.
 

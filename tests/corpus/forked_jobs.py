@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus.jobs import files_of, preprocess
+from tests.support import small_shards
 
 from tokenloom.tokenizers.load import load_tokenizer
 
@@ -151,7 +152,8 @@ def share(folder: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "kill":
-        kill(Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4]))
-    else:
-        share(Path(sys.argv[2]), int(sys.argv[3]))
+    with small_shards():
+        if sys.argv[1] == "kill":
+            kill(Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4]))
+        else:
+            share(Path(sys.argv[2]), int(sys.argv[3]))

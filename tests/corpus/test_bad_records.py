@@ -141,7 +141,7 @@ def test_a_frozen_process_loses_its_shard_to_another(tmp_path: Path):
         "from tokenloom.corpus.run import preprocess_corpus\n"
         "from tokenloom.corpus.settings import CorpusSettings\n"
         "from tokenloom.tokenizers.load import load_tokenizer\n"
-        "settings = CorpusSettings(worker_timeout_seconds=2, shard_bytes=6_000)\n"
+        "settings = CorpusSettings(worker_timeout_seconds=2, shard_bytes=64_000)\n"
         "tokenizer = load_tokenizer('byte')\n"
         "preprocess_corpus(sys.argv[1:2], sys.argv[2], tokenizer, settings, num_processes=2, num_workers=1)"
     )

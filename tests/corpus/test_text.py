@@ -388,3 +388,24 @@ def test_a_tokenizer_of_a_users_own_works_in_several_processes(tmp_path: Path):
     preprocess(path, tmp_path / "ours", ByteTokenizer(), shard_bytes=1000)
     own, ours = (Path(f"{tmp_path}/{name}_text_document.bin").read_bytes() for name in ("own", "ours"))
     assert own == ours
+
+
+def records_of_sizes(folder: Path) -> Path:
+    return write_lines(folder / "in.jsonl", [{"text": "a" * size} for size in (10, 1 << 20, (16 << 20) + 1)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["gigatoken", "tokenizers"])
+def test_the_longest_record_is_the_same_whatever_the_engine(tmp_path: Path, tokenizer, engine):
+    path = records_of_sizes(tmp_path)
+    with pytest.raises(InputError, match=r"longer than 16777216 bytes, which `max_record_bytes` allows"):
+        preprocess(path, tmp_path / "out", tokenizer, engine=engine)
+
+
+def test_the_longest_record_does_not_depend_on_the_memory(tmp_path: Path):
+    path = records_of_sizes(tmp_path)
+    for memory_bytes in (64 << 20, 8 << 30):
+        with pytest.raises(InputError, match=r"longer than 16777216 bytes, which `max_record_bytes` allows"):
+            preprocess(path, tmp_path / "out", ByteTokenizer(), memory_bytes=memory_bytes, restart=True)
+    summary = preprocess(path, tmp_path / "out", ByteTokenizer(), max_record_bytes=20 << 20, restart=True)
+    assert (summary.num_documents, summary.num_rejected) == (3, 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.preprocess.corpus import documents_of
+from tests.support import small_shards
 
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
@@ -72,7 +73,8 @@ def test_a_format_is_added_by_one_object(tmp_path: Path):
     (folder / "a.fortune").write_text("%FORTUNE\none\n%\ntwo\n%\n \n%\nthree\n")
     (folder / "b.fortune.gz").write_bytes(gzip.compress(b"four\n%\nfive\n"))
     (folder / "notes.md").write_text("nothing of it")
-    settings = CorpusSettings(shard_bytes=12, bad_records=BadRecordBudget(most=1))
+    with small_shards():
+        settings = CorpusSettings(shard_bytes=12, bad_records=BadRecordBudget(most=1))
     summary = preprocess_corpus([folder], tmp_path / "out", ByteTokenizer(), settings, num_processes=1)
     expected = [[list(f"{text}\n".encode())] for text in ("one", "two", "three", "four", "five")]
     assert documents_of(tmp_path / "out_text_document") == expected

@@ -134,14 +134,14 @@ def test_keys_of_the_environment_are_not_shown(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "name"), [("s3v4", "X-Amz-Signature="), ("s3", "&Signature=")])
 def test_a_signed_object_is_read_and_its_signature_found_nowhere(unsigned, tmp_path, version, name):
-    lines = b"".join(json.dumps({"text": f"line {number}"}).encode() + b"\n" for number in range(300))
+    lines = b"".join(json.dumps({"text": f"line {number} " + "long " * 100}).encode() + b"\n" for number in range(300))
     unsigned.put("in put/a+b.jsonl", lines)
     address = signed(unsigned, "in put/a+b.jsonl", version=version)
     signature = address.replace("?", "&").partition(name)[2].partition("&")[0]
     assert signature
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     command = [sys.executable, "-m", "tokenloom.cli", "preprocess", address, "--tokenizer", str(tmp_path)]
-    command += ["--output-prefix", str(tmp_path / "out"), "--processes", "2", "--shard-size", "3KB"]
+    command += ["--output-prefix", str(tmp_path / "out"), "--processes", "2", "--shard-size", "64KB"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert IndexedDataset(tmp_path / "out_text_document").num_documents == 300

@@ -7,8 +7,9 @@ from typing import Any
 
 from tokenloom.adapters.arrow_files import export_documents, export_samples
 from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import byte_count, count, whole_number
+from tokenloom.cli.values import byte_count, count, default_of, whole_number
 from tokenloom.loading.from_data import load
+from tokenloom.numbers import bytes_text
 
 
 def add_parser(commands: Any) -> None:
@@ -36,14 +37,20 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--seed", type=whole_number, metavar="N", help="seed of the samples (default 1234)")
     parser.add_argument("--format", default="parquet", choices=("parquet", "arrow"), help="of parts (default parquet)")
     parser.add_argument(
-        "--compression", default="zstd", metavar="NAME", help="such as zstd, snappy, lz4 or none (default zstd)"
+        "--compression",
+        default=default_of(export_documents, "compression"),
+        metavar="NAME",
+        help="such as zstd, snappy, lz4 or none (default %(default)s)",
     )
-    parser.add_argument(
-        "--row-group-bytes", type=byte_count, default=32 << 20, metavar="SIZE", help="of a row group (default 32MiB)"
-    )
-    parser.add_argument(
-        "--part-bytes", type=byte_count, default=1 << 30, metavar="SIZE", help="of a part's tokens (default 1GiB)"
-    )
+    for name, what in (("row_group_bytes", "a row group"), ("part_bytes", "a part's tokens")):
+        size = default_of(export_documents, name)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=byte_count,
+            default=size,
+            metavar="SIZE",
+            help=f"of {what} (default {bytes_text(size)})",
+        )
     add_json(parser, "what, paths, num_rows, num_tokens, num_bytes")
     parser.set_defaults(run=run)
 

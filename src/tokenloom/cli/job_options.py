@@ -6,29 +6,32 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli.values import byte_count, signed_number
+from tokenloom.inputs.limits import LEAST_SHARD_BYTES
+from tokenloom.numbers import bytes_text
 
 if TYPE_CHECKING:
     from tokenloom.jobs.running import Runner
 
 
 def add_job_options(
-    parser: argparse.ArgumentParser, *, threads: int, shard_size: str, has_default: bool = True
+    parser: argparse.ArgumentParser, *, threads: int, shard_bytes: int | None, shards: str = ""
 ) -> argparse._ArgumentGroup:
     """Declares how a job is done; `job_of` reads it.
 
     Args:
         parser: parser of the command.
         threads: number of threads that one process feeds where nobody says how many.
-        shard_size: size where nobody says, as a size or in words.
-        has_default: whether it is a size, and not in words.
+        shard_bytes: size where nobody says; None if it depends on the input.
+        shards: how it depends on it, in words.
     """
     group = add_runner_options(parser, threads=threads)
     group.add_argument(
         "--shard-size",
         type=byte_count,
-        default=shard_size if has_default else None,
+        default=shard_bytes,
         metavar="SIZE",
-        help=f"bytes of input per shard (default {shard_size})",
+        help=f"bytes of input per shard, {bytes_text(LEAST_SHARD_BYTES)} at least (default "
+        f"{shards if shard_bytes is None else bytes_text(shard_bytes)})",
     )
     group.add_argument("--work-folder", metavar="FOLDER", help="folder of what is not finished (default PREFIX.job)")
     return group

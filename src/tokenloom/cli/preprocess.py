@@ -17,13 +17,18 @@ from tokenloom.cli.reference_options import (
     say_without_effect,
     settle_preprocessing,
 )
-from tokenloom.cli.tokenising_options import add_document_options, add_tokenising_options, tokenizer_of
-from tokenloom.cli.values import byte_count, count, number, shares, signed_number
+from tokenloom.cli.tokenising_options import (
+    add_document_options,
+    add_read_limits,
+    add_tokenising_options,
+    tokenizer_of,
+)
+from tokenloom.cli.values import count, number, shares, signed_number
+from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 
 if TYPE_CHECKING:
-    from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
     from tokenloom.corpus.summary import CorpusSummary
     from tokenloom.preprocess.preview import DocumentPreview
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
@@ -114,38 +119,24 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_work(parser: argparse.ArgumentParser) -> None:
-    group = add_job_options(parser, threads=8, shard_size="256MB")
+    kept = CorpusSettings()
+    group = add_job_options(parser, threads=8, shard_bytes=kept.shard_bytes)
     group.add_argument(
         "--record-timeout",
         type=number,
-        default=600.0,
+        default=kept.record_timeout_seconds,
         metavar="SECONDS",
         help="most time for the records that a thread takes at once, and for one alone; one that takes longer is bad "
-        "(default 600)",
+        "(default %(default)g)",
     )
     group.add_argument(
         "--worker-timeout",
         type=number,
-        default=120.0,
+        default=kept.worker_timeout_seconds,
         metavar="SECONDS",
-        help="time without a sign of life after which a process loses its shard to another (default 120)",
+        help="time without a sign of life after which a process loses its shard to another (default %(default)g)",
     )
-    group.add_argument(
-        "--memory", type=byte_count, default="1GB", metavar="SIZE", help="most memory per thread (default 1GB)"
-    )
-    group.add_argument(
-        "--max-record-size",
-        type=byte_count,
-        metavar="SIZE",
-        help="longest record; longer ones are bad (default: what --memory allows)",
-    )
-    group.add_argument(
-        "--max-window",
-        type=byte_count,
-        default="128MiB",
-        metavar="SIZE",
-        help="most memory for what zstd and xz look back on (default 128MiB)",
-    )
+    add_read_limits(group)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -169,8 +160,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> CorpusSettings:
-    from tokenloom.corpus.settings import CorpusSettings
-
     return CorpusSettings(
         keys=tuple(options.json_keys),
         input_format=options.input_format,
@@ -198,8 +187,6 @@ def _settings(options: argparse.Namespace) -> CorpusSettings:
 
 
 def _budget(options: argparse.Namespace) -> BadRecordBudget:
-    from tokenloom.corpus.settings import BadRecordBudget
-
     if options.max_bad_records and options.skip_bad_lines:
         message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
         raise ConfigError(message)

@@ -11,6 +11,9 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import byte_count, count
+from tokenloom.corpus.settings import CHAT_SHARD_BYTES
+from tokenloom.numbers import bytes_text
+from tokenloom.preprocess.template_limits import RenderLimits
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
@@ -35,23 +38,25 @@ def add_parser(commands: Any) -> None:
         help="chatml, which is built in, or a file with a Jinja template (default: the tokenizer's own)",
     )
     parser.add_argument("--schema", choices=_SCHEMAS, help="form of the records (default: told from their columns)")
+    kept = RenderLimits()
     parser.add_argument(
         "--max-rendered-bytes",
         type=byte_count,
-        default="64MB",
+        default=kept.max_rendered_bytes,
         metavar="SIZE",
-        help="most bytes of a conversation as text (default 64MB)",
+        help=f"most bytes of a conversation as text (default {bytes_text(kept.max_rendered_bytes)})",
     )
     parser.add_argument(
         "--max-render-steps",
         type=count,
-        default=5_000_000,
+        default=kept.max_render_steps,
         metavar="N",
-        help="most turns of loops, calls and filters that a template may take for one conversation (default 5000000)",
+        help="most turns of loops, calls and filters that a template may take for one conversation "
+        "(default %(default)s)",
     )
     add_read_limits(parser)
     add_tokenising_options(parser)
-    add_job_options(parser, threads=4, shard_size="64MiB")
+    add_job_options(parser, threads=4, shard_bytes=CHAT_SHARD_BYTES)
     add_json(
         parser,
         "prefix, num_documents, num_sequences, num_tokens, num_answer_tokens, num_blank_lines, num_rejected, "
@@ -63,7 +68,6 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tokenizes and prints the summary."""
     from tokenloom.corpus.chat import preprocess_chat
-    from tokenloom.preprocess.template_limits import RenderLimits
 
     if options.input and options.named_input:
         options.parser.error("expected INPUT or `--input`, found both")

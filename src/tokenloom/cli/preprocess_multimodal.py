@@ -11,6 +11,8 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import add_without_effect, refuse_template, say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import count
+from tokenloom.corpus.settings import IMAGE_FOLDER_SHARD_BYTES, IMAGE_RECORD_SHARD_BYTES
+from tokenloom.numbers import bytes_text
 
 
 def add_parser(commands: Any) -> None:
@@ -33,7 +35,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--pad-length", type=count, metavar="N", help="cut or fill texts to N tokens")
     add_read_limits(parser)
     add_tokenising_options(parser, bad="pairs", has_engines=False)
-    add_job_options(parser, threads=8, shard_size="1MiB of records, 256MiB of a folder", has_default=False)
+    shards = f"{bytes_text(IMAGE_RECORD_SHARD_BYTES)} of records, {bytes_text(IMAGE_FOLDER_SHARD_BYTES)} of a folder"
+    add_job_options(parser, threads=8, shard_bytes=None, shards=shards)
     group = parser.add_argument_group("as Megatron's preprocess_mmdata.py calls it")
     group.add_argument("--input", metavar="FILE", dest="named_input", help="the input")
     group.add_argument(

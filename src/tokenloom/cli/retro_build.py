@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
@@ -11,7 +12,7 @@ from tokenloom.cli.job_options import add_runner_options, runner_options_of
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_options import add_sizes, wanted_sizes
 from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
-from tokenloom.cli.values import count, names, signed_number, split_weights, whole_number
+from tokenloom.cli.values import count, default_of, names, signed_number, split_weights, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
+    from tokenloom.retro.settings import RetroBuildSettings
+
+    kept = partial(default_of, RetroBuildSettings)
     parser = commands.add_parser(
         "build",
         description="Build a project, or what of it is missing: cut documents into chunks (db-build), embed them and "
@@ -57,14 +61,20 @@ def add_parser(commands: Any) -> None:
     group.add_argument(
         "--split",
         type=split_weights,
-        default="98,2,0",
+        default=kept("split"),
         metavar="SPLIT",
-        help="98,2,0 or train=0.98,valid=0.02 (default 98,2,0); documents of train are retrieved",
+        help="98,2,0 or train=0.98,valid=0.02 (default %(default)s); documents of train are retrieved",
     )
-    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    group.add_argument("--seed", type=whole_number, default=kept("seed"), help="seed of the run (default %(default)s)")
     add_sizes(parser.add_argument_group("samples that neighbors are found for (default none)"))
     group = parser.add_argument_group("chunks, index and neighbors")
-    group.add_argument("--chunk-length", type=count, default=64, metavar="N", help="tokens per chunk (default 64)")
+    group.add_argument(
+        "--chunk-length",
+        type=count,
+        default=kept("chunk_length"),
+        metavar="N",
+        help="tokens per chunk (default %(default)s)",
+    )
     group.add_argument(
         "--embedder",
         default="wordllama",
@@ -77,13 +87,19 @@ def add_parser(commands: Any) -> None:
     group.add_argument(
         "--index-chunks", type=count, required=True, metavar="N", help="chunks that the index is trained on"
     )
-    group.add_argument("--neighbors", type=count, default=20, metavar="N", help="neighbors that are kept (default 20)")
+    group.add_argument(
+        "--neighbors",
+        type=count,
+        default=kept("num_neighbors"),
+        metavar="N",
+        help="neighbors that are kept (default %(default)s)",
+    )
     group.add_argument(
         "--search-neighbors",
         type=count,
-        default=200,
+        default=kept("num_searched"),
         metavar="N",
-        help="neighbors that are searched, those of the sample's own documents among them (default 200)",
+        help="neighbors that are searched, those of the sample's own documents among them (default %(default)s)",
     )
     group.add_argument("--nprobe", type=count, metavar="N", help="lists that are searched, for IVF (default 1)")
     group.add_argument("--ef-search", type=count, metavar="N", help="candidates that are kept, for HNSW (default 16)")
@@ -99,10 +115,18 @@ def add_parser(commands: Any) -> None:
         help="what is done, with what it needs (default db-build,index-build,query-neighbors)",
     )
     group.add_argument(
-        "--block-size", type=count, default=100_000, metavar="N", help="chunks of a block (default 100000)"
+        "--block-size",
+        type=count,
+        default=kept("block_size"),
+        metavar="N",
+        help="chunks of a block (default %(default)s)",
     )
     group.add_argument(
-        "--doc-block-size", type=count, default=100_000, metavar="N", help="documents of a block (default 100000)"
+        "--doc-block-size",
+        type=count,
+        default=kept("document_block_size"),
+        metavar="N",
+        help="documents of a block (default %(default)s)",
     )
     parser.set_defaults(run=run)
 

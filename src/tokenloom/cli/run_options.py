@@ -7,7 +7,8 @@ from typing import Any
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
 from tokenloom.cli.parser import CommandParser
-from tokenloom.cli.values import count, number, size, sizes, split_weights
+from tokenloom.cli.values import count, default_of, number, size, sizes, split_weights
+from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.order.policies import policy_names
@@ -55,9 +56,9 @@ def add_run_options(parser: CommandParser) -> None:
     group.add_argument(
         "--mid-level-dataset-surplus",
         type=number,
-        default=0.005,
+        default=default_of(GPTDatasetConfig, "mid_level_dataset_surplus"),
         metavar="SHARE",
-        help="share of samples built beyond what is needed of each dataset (default 0.005)",
+        help="share of samples built beyond what is needed of each dataset (default %(default)s)",
     )
     group.add_argument("--extend-short-datasets", action="store_true", help="take further epochs of them")
 

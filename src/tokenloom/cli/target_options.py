@@ -18,12 +18,17 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         help="a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job",
     )
     parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
+    kept = SampleSettings()
     group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
     group.add_argument(
-        "--sequence-length", type=count, default=2048, metavar="S", help="tokens of a sample (default 2048)"
+        "--sequence-length",
+        type=count,
+        default=kept.sequence_length,
+        metavar="S",
+        help="tokens of a sample (default %(default)s)",
     )
     add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
+    group.add_argument("--seed", type=whole_number, default=kept.seed, help="seed of the run (default %(default)s)")
 
 
 def target_of(options: argparse.Namespace) -> Target:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.reference_options import add_reference_tokenizer, reference_tokenizer_of
 from tokenloom.cli.values import byte_count, signed_number
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.numbers import bytes_text
 from tokenloom.tokenizers.kinds import ENGINES, KINDS  # whose names cost nothing: help must not import the engines
 
 if TYPE_CHECKING:
-    from tokenloom.inputs.limits import ReadLimits
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
@@ -54,35 +55,34 @@ def add_tokenising_options(parser: CommandParser, *, bad: str = "lines", has_eng
     )
 
 
-def add_read_limits(parser: argparse.ArgumentParser) -> None:
+def add_read_limits(parser: Any) -> None:
     """Declares what reading the input may take; `read_limits_of` reads it."""
+    kept = ReadLimits()
     parser.add_argument(
         "--max-record-size",
         type=byte_count,
-        default="16MiB",
+        default=kept.max_record_bytes,
         metavar="SIZE",
-        help="longest record; longer ones are bad (default 16MiB)",
+        help=f"longest record; longer ones are bad (default {bytes_text(kept.max_record_bytes)})",
     )
     parser.add_argument(
         "--max-window",
         type=byte_count,
-        default="128MiB",
+        default=kept.max_window_bytes,
         metavar="SIZE",
-        help="most memory for what zstd and xz look back on (default 128MiB)",
+        help=f"most memory for what zstd and xz look back on (default {bytes_text(kept.max_window_bytes)})",
     )
     parser.add_argument(
         "--memory",
         type=byte_count,
-        default="1GiB",
+        default=kept.memory_bytes,
         metavar="SIZE",
-        help="largest page or record batch of a table (default 1GiB)",
+        help=f"largest page or record batch of a table (default {bytes_text(kept.memory_bytes)})",
     )
 
 
 def read_limits_of(options: argparse.Namespace) -> ReadLimits:
     """Returns what `add_read_limits` asks for."""
-    from tokenloom.inputs.limits import ReadLimits
-
     return ReadLimits(
         max_record_bytes=options.max_record_size, max_window_bytes=options.max_window, memory_bytes=options.memory
     )

@@ -15,7 +15,7 @@ from tokenloom.corpus.finished import own_manifest
 from tokenloom.corpus.job import run_job
 from tokenloom.corpus.one_pair import OnePairSettings
 from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.settings import BadRecordBudget
+from tokenloom.corpus.settings import CHAT_SHARD_BYTES, BadRecordBudget
 from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
@@ -103,7 +103,7 @@ def preprocess_chat(
     restart: bool = False,
     origins: bool = True,
     document_hashes: bool = False,
-    shard_bytes: int = 64 << 20,
+    shard_bytes: int = CHAT_SHARD_BYTES,
 ) -> ChatSummary:
     """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
 

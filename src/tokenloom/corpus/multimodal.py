@@ -12,7 +12,7 @@ from tokenloom.corpus.job import run_job
 from tokenloom.corpus.one_pair import OnePairSettings
 from tokenloom.corpus.plan import plan_job
 from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.corpus.settings import BadRecordBudget
+from tokenloom.corpus.settings import IMAGE_FOLDER_SHARD_BYTES, IMAGE_RECORD_SHARD_BYTES, BadRecordBudget
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import InputFile
 from tokenloom.inputs.detect import inspect_input
@@ -25,10 +25,6 @@ from tokenloom.preprocess.threads import number_of_workers
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_RECORD_SHARD_BYTES = 1 << 20
-"""Shard of JSON lines: each may lead to an image of some 100 kB."""
-
-_FOLDER_SHARD_BYTES = 256 << 20
 _RECORD_TIMEOUT_SECONDS = 600.0
 
 
@@ -135,7 +131,9 @@ def preprocess_multimodal(
     recipe = ImageRecipe(
         settings=OnePairSettings(
             bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
-            shard_bytes=shard_bytes or (_FOLDER_SHARD_BYTES if is_folder else _RECORD_SHARD_BYTES),
+            shard_bytes=(IMAGE_FOLDER_SHARD_BYTES if is_folder else IMAGE_RECORD_SHARD_BYTES)
+            if shard_bytes is None
+            else shard_bytes,
             record_timeout_seconds=_RECORD_TIMEOUT_SECONDS,
             origins=origins,
             document_hashes=document_hashes,

@@ -15,8 +15,8 @@ from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import ReadLimits
-from tokenloom.numbers import checked_integer, checked_number
+from tokenloom.inputs.limits import ReadLimits, check_shard_bytes
+from tokenloom.numbers import checked_number
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.setting_types import check_types
 
@@ -35,7 +35,7 @@ class OnePairSettings:
     def __post_init__(self) -> None:
         """Checks the settings."""
         check_types(self)
-        checked_integer("shard_bytes", self.shard_bytes, at_least=1)
+        check_shard_bytes(self.shard_bytes)
         for name in ("record_timeout_seconds", "worker_timeout_seconds"):
             checked_number(name, getattr(self, name), above=0)
 

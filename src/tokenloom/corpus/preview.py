@@ -66,7 +66,7 @@ def preview_corpus(
     documents: list[tuple[str, str, DocumentPreview]] = []
     bad_lines: list[BadLine] = []
     num_left = count
-    for path, parsed in _parsed_blocks(plan, recipe, max_record_bytes=recipe.most_record_bytes(choice)):
+    for path, parsed in _parsed_blocks(plan, recipe):
         taken = min(num_left, parsed.num_documents)
         bad_lines += parsed.bad_lines
         previews = [
@@ -97,11 +97,11 @@ def preview_corpus(
     )
 
 
-def _parsed_blocks(plan: JobPlan, recipe: TextRecipe, *, max_record_bytes: int) -> Iterator[tuple[str, ParsedBlock]]:
+def _parsed_blocks(plan: JobPlan, recipe: TextRecipe) -> Iterator[tuple[str, ParsedBlock]]:
     """Yields the blocks of the corpus, small ones, each with the path of its file."""
     for shard in plan.shards:
         for slice_ in shard.slices:
-            with closing(recipe.open(slice_, block_bytes=_BLOCK_BYTES, max_record_bytes=max_record_bytes)) as reader:
+            with closing(recipe.open(slice_, block_bytes=_BLOCK_BYTES)) as reader:
                 for block in reader.blocks():
                     yield slice_.file.path, parse_block(block, recipe.settings.keys)
 

@@ -42,7 +42,7 @@ def preprocess_corpus(
     processes and threads, nor on `shard_bytes`, `block_bytes`, the engine or the runner.
 
     Memory: some 120 MB per process and 60 MB per thread, more for text in which nearly all words are new; whatever the
-    size of the input. A record of which the engine would need more than `memory_bytes` is a bad record.
+    size of the input, and up to 250 times the longest record: see `max_record_bytes`.
 
     Args:
         inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.

@@ -9,10 +9,23 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import check_limits
+from tokenloom.inputs.limits import (
+    MEMORY_BYTES,
+    RECORD_BYTES,
+    WINDOW_BYTES,
+    check_limits,
+    check_shard_bytes,
+    recorded_limits,
+)
 from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
 from tokenloom.setting_types import check_types
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
+
+CHAT_SHARD_BYTES = 64 << 20
+IMAGE_RECORD_SHARD_BYTES = 1 << 20
+"""Shard of records that lead to images: each image may have some 100 kB."""
+
+IMAGE_FOLDER_SHARD_BYTES = 256 << 20
 
 _MAX_BLOCK_BYTES = 64 << 20
 _MOST_SPLITS = 127
@@ -90,10 +103,8 @@ class CorpusSettings:
         bad_records: how many are set aside in `PREFIX.rejected.jsonl`.
         engine: `auto` takes `gigatoken` where it gives the same ids, and says why in the summary.
         shard_bytes: bytes of the input files, as they are, in a shard; a shard is what is lost when a process dies.
-        memory_bytes: memory per worker thread; longer records than it allows are bad records. A page of Parquet, or a
-            record batch of Arrow, that takes more is an error.
-        max_record_bytes: longer records (lines, files of text, texts of a row) are bad records; None for what
-            `memory_bytes` allows the engine, at most 256 MiB.
+        memory_bytes: a page of Parquet, or a record batch of Arrow, that takes more is an error.
+        max_record_bytes: longer records (lines, files of text, texts of a row) are bad records.
         max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
             xz) is an error.
         block_bytes: text that a thread takes at once; None for what measured best.
@@ -119,9 +130,9 @@ class CorpusSettings:
     bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
     engine: EngineName = "auto"
     shard_bytes: int = 256 << 20
-    memory_bytes: int = 1 << 30
-    max_record_bytes: int | None = None
-    max_window_bytes: int = 128 << 20
+    memory_bytes: int = MEMORY_BYTES
+    max_record_bytes: int = RECORD_BYTES
+    max_window_bytes: int = WINDOW_BYTES
     block_bytes: int | None = None
     record_timeout_seconds: float = 600.0
     worker_timeout_seconds: float = 120.0
@@ -136,7 +147,7 @@ class CorpusSettings:
         self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
         formats = (None, *FORMATS)
         self._require(self.input_format in formats, f"a format out of {', '.join(FORMATS)}", "input_format")
-        self._require(self.shard_bytes >= 1, "shard_bytes of at least 1", "shard_bytes")
+        check_shard_bytes(self.shard_bytes)
         check_limits(
             max_record_bytes=self.max_record_bytes,
             max_window_bytes=self.max_window_bytes,
@@ -179,8 +190,8 @@ class CorpusSettings:
     def of_shards(self) -> dict[str, Any]:
         """Returns what decides what a shard holds, as values for JSON.
 
-        Not how many bad records are too many, nor whether origins are written: a shard that is done holds the same
-        whatever the answer.
+        Not how many bad records are too many, nor whether origins are written, nor the memory that reading may take: a
+        shard that is done holds the same whatever the answer. An engine is asked for by who doubts another one.
         """
         return {
             "keys": list(self.keys),
@@ -189,9 +200,7 @@ class CorpusSettings:
             "split_sentences": self.split_sentences,
             "keep_newlines": self.keep_newlines,
             "hashes_documents": self.hashes_documents,
-            # Records that are too long for it are bad, and engines differ in what they need.
-            "memory_bytes": self.memory_bytes,
-            **({} if self.max_record_bytes is None else {"max_record_bytes": self.max_record_bytes}),
+            **recorded_limits(self.max_record_bytes),
             "engine": self.engine,
             **({"document_hashes": True} if self.document_hashes else {}),
             **({"template_tokens": True} if self.template_tokens else {}),

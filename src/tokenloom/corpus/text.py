@@ -21,7 +21,6 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.blocks import MAX_RECORD_BYTES
 from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.detect import formats_by_name, split_suffix
 from tokenloom.inputs.find import find_inputs
@@ -40,13 +39,13 @@ from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.secrets import admit
-from tokenloom.tokenizers.engines import EngineChoice, choose_engine, max_record_bytes
+from tokenloom.tokenizers.engines import EngineChoice, choose_engine
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE_BYTES = 512 << 10
 _MOST_SAMPLE_BYTES = 16 << 20
-"""A longer record is not looked at before the run: how much memory it may take is known when the engine is."""
+"""A longer record is not looked at before the run, since both engines would encode it."""
 
 _MOST_THREADS = 8
 """Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
@@ -140,21 +139,16 @@ class TextRecipe:
         """Returns what a record of a file is."""
         return FORMATS[file.format].unit
 
-    def open(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int) -> SliceReader:
+    def open(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int | None = None) -> SliceReader:
         """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
         return open_slice(
             slice_,
             block_bytes=block_bytes,
             keys=self.settings.keys,
-            max_record_bytes=max_record_bytes,
+            max_record_bytes=max_record_bytes or self.settings.max_record_bytes,
             max_window_bytes=self.settings.max_window_bytes,
             max_unit_bytes=self.settings.memory_bytes,
         )
-
-    def most_record_bytes(self, choice: EngineChoice) -> int:
-        """Returns the size of the largest record that is no bad one."""
-        settings = self.settings
-        return settings.max_record_bytes or min(MAX_RECORD_BYTES, max_record_bytes(choice, settings.memory_bytes))
 
     def choose_engine(self, first: InputSlice) -> EngineChoice:
         """Returns the engine, checked on the beginning of the corpus: the same in every process.
@@ -192,7 +186,7 @@ class TextRecipe:
         return Making(
             engine=choice.name,
             engine_reason=choice.reason,
-            open=partial(self.open, block_bytes=block_bytes, max_record_bytes=self.most_record_bytes(choice)),
+            open=partial(self.open, block_bytes=block_bytes),
             bundles=partial(bundled, num_bytes=block_bytes),
             work=Isolating(work, work.rejected),
         )

@@ -17,6 +17,7 @@ from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.corpus.work import CorpusWork
 from tokenloom.errors import ConfigError, InputError
+from tokenloom.inputs.limits import LEAST_SHARD_BYTES
 from tokenloom.machine import usable_processors
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
@@ -65,7 +66,7 @@ def find_optimal_workers(
         InputError: the sample holds no text.
     """
     num_processors = usable_processors()
-    shard_bytes = max(1, sample_bytes // (_SHARDS_PER_PROCESSOR * num_processors))
+    shard_bytes = max(LEAST_SHARD_BYTES, sample_bytes // (_SHARDS_PER_PROCESSOR * num_processors))
     lenient = replace(settings, shard_bytes=shard_bytes, bad_records=BadRecordBudget(most=None))
     plan = plan_corpus(inputs, output_prefix, tokenizer, replace(lenient, one_pair_per_file=False))
     if plan.reads_streams:

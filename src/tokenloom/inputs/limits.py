@@ -6,13 +6,18 @@ from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
 
+LEAST_SHARD_BYTES = 64_000
+"""A shard costs its own files and some milliseconds: a corpus in shards of single bytes takes for ever."""
+
 _LEAST_MEMORY_BYTES = 64 << 20
 _MOST_RECORD_BYTES = 1 << 30
 _LEAST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 1 << 20, 1 << 31  # what Zstandard can be told on every machine
 
+RECORD_BYTES = 16 << 20
+"""While it is tokenized, a text costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
 
-_RECORD_BYTES = 16 << 20
-"""While it is tokenized, a conversation costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
+WINDOW_BYTES = 128 << 20
+MEMORY_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +31,9 @@ class ReadLimits:
         memory_bytes: a page of Parquet, or a record batch of Arrow, that takes more is an error.
     """
 
-    max_record_bytes: int = _RECORD_BYTES
-    max_window_bytes: int = 128 << 20
-    memory_bytes: int = 1 << 30
+    max_record_bytes: int = RECORD_BYTES
+    max_window_bytes: int = WINDOW_BYTES
+    memory_bytes: int = MEMORY_BYTES
 
     def __post_init__(self) -> None:
         check_limits(
@@ -39,10 +44,15 @@ class ReadLimits:
 
     def recorded(self) -> dict[str, int]:
         """Returns what of these decides which records are bad, for the manifest; nothing where it is as ever."""
-        return {} if self.max_record_bytes == _RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
+        return recorded_limits(self.max_record_bytes)
 
 
-def check_limits(*, max_record_bytes: int | None, max_window_bytes: int, memory_bytes: int) -> None:
+def recorded_limits(max_record_bytes: int) -> dict[str, int]:
+    """Returns what of the limits decides which records are bad; nothing where it is the default."""
+    return {} if max_record_bytes == RECORD_BYTES else {"max_record_bytes": max_record_bytes}
+
+
+def check_limits(*, max_record_bytes: int, max_window_bytes: int, memory_bytes: int) -> None:
     """Refuses limits that nothing can be read within, or that are none; see `ReadLimits`.
 
     Raises:
@@ -51,10 +61,21 @@ def check_limits(*, max_record_bytes: int | None, max_window_bytes: int, memory_
     if memory_bytes < _LEAST_MEMORY_BYTES:
         message = f"expected memory_bytes of at least {_LEAST_MEMORY_BYTES}, got {memory_bytes!r}"
         raise ConfigError(message)
-    if max_record_bytes is not None and not 1 <= max_record_bytes <= _MOST_RECORD_BYTES:
+    if not 1 <= max_record_bytes <= _MOST_RECORD_BYTES:
         message = f"expected max_record_bytes from 1 to {_MOST_RECORD_BYTES}, got {max_record_bytes!r}"
         raise ConfigError(message)
     if not _LEAST_WINDOW_BYTES <= max_window_bytes <= _MOST_WINDOW_BYTES:
         expected = f"max_window_bytes from {_LEAST_WINDOW_BYTES} to {_MOST_WINDOW_BYTES}"
         message = f"expected {expected}, got {max_window_bytes!r}"
+        raise ConfigError(message)
+
+
+def check_shard_bytes(shard_bytes: int) -> None:
+    """Refuses shards that are too small to come to an end with a corpus.
+
+    Raises:
+        ConfigError: they are.
+    """
+    if shard_bytes < LEAST_SHARD_BYTES:
+        message = f"expected shard_bytes of at least {LEAST_SHARD_BYTES}, got {shard_bytes!r}"
         raise ConfigError(message)

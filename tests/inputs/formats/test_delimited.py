@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inputs.corpora import COMPRESSIONS, bad, documents, json_lines, open_whole, parse_file
 from tests.preprocess.corpus import documents_of
+from tests.support import small_shards
 
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
@@ -55,7 +56,8 @@ def test_the_same_pair_as_json_lines_of_the_same_records(tmp_path: Path, suffix:
     lines = write(tmp_path / "lines.jsonl", json_lines({"text": text} for [text] in TEXTS * 9))
     rows = ROWS + ROWS.partition("\n")[2] * 8
     write(tmp_path / f"rows.csv{suffix}", COMPRESSIONS[suffix](rows.encode()))
-    settings = CorpusSettings(shard_bytes=50)
+    with small_shards():
+        settings = CorpusSettings(shard_bytes=50)
     for name, source in (("a", lines), ("b", tmp_path / f"rows.csv{suffix}")):
         preprocess_corpus([source], tmp_path / name, ByteTokenizer(), settings, num_processes=1)
     for kind in ("bin", "idx"):

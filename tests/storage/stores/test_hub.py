@@ -9,6 +9,7 @@ import pytest
 from tests.indexed.pairs import pair_bytes
 from tests.inputs.corpora import json_lines, write_parquet
 from tests.storage.hub import HubServer, Repository
+from tests.support import small_shards
 
 from tokenloom import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
@@ -74,7 +75,8 @@ def test_a_corpus_of_the_hub_is_that_of_the_same_files_here(hub: HubServer, tmp_
     remote, local = "hf://datasets/org/name/data", str(tmp_path)
     for folder, output in ((remote, "x"), (local, "y")):
         names = [f"{folder}/{name}" for name in ("a.jsonl", "b.jsonl", "c.parquet")]
-        settings = CorpusSettings(shard_bytes=200)
+        with small_shards():
+            settings = CorpusSettings(shard_bytes=200)
         preprocess_corpus(names, tmp_path / output, ByteTokenizer(), settings, num_processes=1)
     assert pair_bytes(tmp_path / "x_text_document") == pair_bytes(tmp_path / "y_text_document")
 

@@ -1,0 +1,185 @@
+"""The defaults of the command line are those of Python: a command without options calls what a plain call would."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.preprocess.corpus import byte_level_json, write_lines
+from tests.support import write_corpus
+
+from tokenloom.adapters.arrow_files import export_documents
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.cli import build_parser, main
+from tokenloom.corpus.chat import preprocess_chat
+from tokenloom.corpus.multimodal import preprocess_multimodal
+from tokenloom.corpus.run import preprocess_corpus
+from tokenloom.corpus.settings import CorpusSettings
+from tokenloom.errors import OutputExistsError
+from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+from tokenloom.indexed.writing.merge import merge_datasets
+from tokenloom.inspect.target import SampleSettings
+from tokenloom.numbers import bytes_text, parse_bytes
+from tokenloom.retro.build import build_retro
+from tokenloom.storage.settings import ObjectStorageSettings
+
+
+class CallError(Exception):
+    """What a command was about to call."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
+        self.given, self.named = given, named
+
+
+def called(monkeypatch: pytest.MonkeyPatch, place: str, *words: str) -> CallError:
+    """Runs a command up to the call of a function; returns that."""
+
+    module, _, name = place.rpartition(".")
+
+    @functools.wraps(getattr(importlib.import_module(module), name))  # whose defaults commands look up
+    def call(*given: Any, **named: Any) -> None:
+        raise CallError(*given, **named)
+
+    monkeypatch.setattr(place, call)
+    with pytest.raises(CallError) as caught:
+        main(words)
+    return caught.value
+
+
+def others_than_by_default(value: Any) -> dict[str, Any]:
+    """Returns the fields of settings that are not what they are by default; those without a default are left out."""
+    fields = [field for field in dataclasses.fields(value) if field.init]
+    known = {
+        field.name: field.default if field.default is not dataclasses.MISSING else field.default_factory()
+        for field in fields
+        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+    }
+    return {name: getattr(value, name) for name in known if getattr(value, name) != known[name]}
+
+
+def check(function: Any, call: CallError) -> None:
+    """Checks that a call gives nothing but what is required, or what the function would have by itself."""
+    signature = inspect.signature(function)
+    for name, value in signature.bind(*call.given, **call.named).arguments.items():
+        default = signature.parameters[name].default
+        if dataclasses.is_dataclass(value):
+            assert others_than_by_default(value) == {}, name
+        elif default is not inspect.Parameter.empty:
+            assert value == default, name
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds records, a tokenizer and a pair, and is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(byte_level_json(), encoding="utf-8")
+    write_lines(tmp_path / "in.jsonl", [{"text": "a"}])
+    write_corpus(tmp_path / "pair", [[1] * 20, [2] * 20])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("function", "place", "words"),
+    [
+        (preprocess_corpus, "corpus.run.preprocess_corpus", "preprocess in.jsonl --output-prefix out --tokenizer ."),
+        (preprocess_chat, "corpus.chat.preprocess_chat", "preprocess-chat in.jsonl --output-prefix o --tokenizer ."),
+        (
+            preprocess_multimodal,
+            "corpus.multimodal.preprocess_multimodal",
+            "preprocess-multimodal in.jsonl --output-prefix out --tokenizer .",
+        ),
+        (merge_datasets, "cli.merge.merge_datasets", "merge pair --output-prefix out"),
+        (build_catalogue, "cli.catalogue.build_catalogue", "catalogue pair --output-prefix out"),
+        (export_documents, "cli.export.export_documents", "export pair --output out"),
+        (
+            build_retro,
+            "retro.build.build_retro",
+            "retro build project --data pair --tokenizer . --sequence-length 64 --index Flat --index-chunks 9",
+        ),
+    ],
+    ids=lambda each: each.partition(" ")[0] if isinstance(each, str) and " " in each else "",
+)
+def test_a_command_without_options_is_the_plain_call(folder, monkeypatch, function, place, words):
+    call = called(monkeypatch, f"tokenloom.{place}", *words.split())
+    told = {"notice"} & set(call.named)  # where the command prints
+    for name in told:
+        del call.named[name]
+    if function is build_retro:
+        call.named["tasks"] = tuple(call.named["tasks"])
+    check(function, call)
+
+
+@pytest.mark.parametrize("command", ["prepare-cache --path-to-cache cache", "stream"])
+def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch, command):
+    words = f"{command} --data-path pair --sequence-length 8 --tokenizer .".split()
+    place = f"tokenloom.cli.{words[0].replace('-', '_')}.BlendedMegatronDatasetBuilder"
+    call = called(monkeypatch, place, *words)
+    config = inspect.signature(BlendedMegatronDatasetBuilder).bind(*call.given).arguments["config"]
+    given = {"blend", "split", "tokenizer", "path_to_cache", "verify", "create_attention_mask"}
+    others = {name: value for name, value in others_than_by_default(config).items() if name not in given}
+    assert others.pop("object_storage", ObjectStorageSettings()) == ObjectStorageSettings()
+    assert not any(others.values()), others  # False where the class has None, which is the same
+
+
+@pytest.mark.parametrize("words", ["show pair --sample 0", "explore pair", "report pair --output r.html"])
+def test_samples_of_a_prefix_are_made_as_in_python(words):
+    options = vars(build_parser([words.partition(" ")[0]]).parse_args(words.split()))
+    assert SampleSettings(**{field.name: options[field.name] for field in dataclasses.fields(SampleSettings)}) == (
+        SampleSettings()
+    )
+
+
+def test_help_says_sizes_as_their_owner_has_them(capsys):
+    for command, sizes in (
+        ("preprocess", {"max-record-size": CorpusSettings().max_record_bytes, "memory": CorpusSettings().memory_bytes}),
+        ("preprocess-chat", {"shard-size": inspect.signature(preprocess_chat).parameters["shard_bytes"].default}),
+    ):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        told = " ".join(capsys.readouterr().out.split())
+        for option, size in sizes.items():
+            assert f"(default {bytes_text(size)})" in told.partition(f"--{option} SIZE ")[2].partition(" --")[0]
+
+
+@pytest.mark.parametrize(("num_bytes", "text"), [(1, "1"), (1024, "1KiB"), (64_000, "64KB"), (1 << 40, "1TiB")])
+def test_a_size_in_words_is_read_as_itself(num_bytes, text):
+    assert (bytes_text(num_bytes), parse_bytes(text)) == (text, num_bytes)
+
+
+def preprocessed(folder: Path, **settings: Any) -> Any:
+    return preprocess_corpus("in.jsonl", "out/c", str(folder), CorpusSettings(append_eod=True, **settings))
+
+
+def test_python_goes_on_with_what_the_command_line_made(folder):
+    assert main(["preprocess", "in.jsonl", "--output-prefix", "out/c", "--tokenizer", ".", "--append-eod"]) == 0
+    assert preprocessed(folder).was_complete
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory_bytes": 10**9},
+        {"shard_bytes": 256_000_000},
+        {"block_bytes": 100},
+        {"record_timeout_seconds": 1.0, "worker_timeout_seconds": 9.0, "max_window_bytes": 1 << 20},
+    ],
+)
+def test_what_only_changes_the_speed_leaves_a_job_the_same(folder, settings):
+    preprocessed(folder)
+    assert preprocessed(folder, **settings).was_complete
+
+
+@pytest.mark.parametrize("settings", [{"max_record_bytes": 100}, {"split_sentences": True}, {"engine": "tokenizers"}])
+def test_what_may_change_the_bytes_makes_another_job(folder, settings):
+    preprocessed(folder)
+    if "split_sentences" in settings:
+        assert not preprocessed(folder, **settings).was_complete  # under another name
+        return
+    with pytest.raises(OutputExistsError, match="was not made by this very job"):
+        preprocessed(folder, **settings)
