@@ -72,7 +72,7 @@ def test_large_vocabulary_is_stored_as_int32(tmp_path: Path):
 
 DOCUMENT = st.one_of(
     st.text(max_size=80),
-    st.sampled_from(["", " ", EOD, "a" * 300, "def f():\n    pass\n", "\ud800 lone"]),
+    st.sampled_from(["", " ", EOD, "a" * 300, "def f():\n    pass\n"]),
     st.lists(st.text(max_size=20), max_size=4),
 )
 
@@ -290,7 +290,7 @@ def test_every_kind_of_tokenizer_writes_its_ids(tmp_path: Path, kind: str):
         "def f(): pass",
         "",
         "naïve 中文\x00 <|endoftext|>",
-        ["a", " ", "b\ud800"],
+        ["a", " ", "b?"],
         *sources(),
     ]
     if tokenizer.kind == "null":
@@ -409,3 +409,21 @@ def test_the_longest_record_does_not_depend_on_the_memory(tmp_path: Path):
             preprocess(path, tmp_path / "out", ByteTokenizer(), memory_bytes=memory_bytes, restart=True)
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), max_record_bytes=20 << 20, restart=True)
     assert (summary.num_documents, summary.num_rejected) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (rb'{"text": "b \ud800"}', "'text' is no Unicode text: lone surrogate U+D800 at character 3"),
+        (rb'{"text": ["fine", "\udfff\ud800"]}', "'text' is no Unicode text: lone surrogate U+DFFF at character 1"),
+        (b'{"text": "\xed\xa0\x80"}', "not UTF-8: byte 0xed at column 11"),
+    ],
+)
+def test_text_that_is_none_is_a_bad_record(tmp_path: Path, line: bytes, reason: str):
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}, line, {"text": "c"}])
+    with pytest.raises(InputError) as caught:
+        preprocess(path, tmp_path / "out", ByteTokenizer())
+    assert f"`{path}` line 2: {reason}" in str(caught.value)
+    summary = preprocess(path, tmp_path / "out", ByteTokenizer(), skip_bad_records=True, restart=True)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    assert documents_of(tmp_path / "out_text_document") == [[[97]], [[99]]]

@@ -56,6 +56,7 @@ def test_a_system_turn_opens_a_conversation():
             r"message 2 \(assistant\): expected text as content, found a num",
         ),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "parts of type 'text', found 'image_url' as part 1"),
+        ([{"role": "user", "content": "a\ud83d"}], r"message 1 \(user\) is no Unicode text: lone surrogate U\+D83D at"),
         ([ASSISTANT, USER], "message 1: expected a user turn before the assistant's"),
         ([SYSTEM, ASSISTANT], "message 2: expected a user turn before the assistant's"),
         ([SYSTEM, SYSTEM, USER, ASSISTANT], "message 1: a conversation without an assistant turn has nothing to train"),

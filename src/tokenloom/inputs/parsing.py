@@ -18,8 +18,7 @@ from tokenloom.inputs import TEXT_KEY
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.key_paths import value_at
 from tokenloom.inputs.left_out import LeftOut, left_out_of, none_left_out, num_left_out
-from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, kind_of, records_of, too_long
-from tokenloom.inputs.utf8_texts import encodable
+from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, checked_text, kind_of, records_of, too_long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
                 place = f"an array with {kind_of(text)}" if type(value) is list else kind_of(text)
                 reason = f"expected a string or an array of strings under {key!r}, found {place}"
                 raise UnusableLineError(reason)
-        values.append([encodable(text) for text in texts])
+        values.append([checked_text(text, repr(key)) for text in texts])
     return values
 
 

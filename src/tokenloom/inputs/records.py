@@ -98,6 +98,21 @@ def too_long(max_record_bytes: int) -> UnusableLineError:
     )
 
 
+def checked_text(text: str, where: str) -> str:
+    """Returns a text that UTF-8 can hold.
+
+    Raises:
+        UnusableLineError: it has a lone surrogate, as a pair of escapes that was cut in two.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = f"lone surrogate U+{ord(text[error.start]):X} at character {error.start + 1}"
+        reason = f"{where} is no Unicode text: {found}"
+        raise UnusableLineError(reason) from error
+    return text
+
+
 def kind_of(value: Any) -> str:
     """Returns what a JSON value is, in words."""
     return _KINDS.get(type(value)) or f"a value of type {type(value).__name__}"

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tokenloom.errors import TokenizerError
-from tokenloom.inputs.records import UnusableLineError
-from tokenloom.inputs.utf8_texts import encodable
+from tokenloom.inputs.records import UnusableLineError, checked_text
 from tokenloom.optional import require
 from tokenloom.preprocess.schemas import Conversation, Message
 from tokenloom.preprocess.template_limits import LimitError, Meter, RenderLimits
@@ -219,7 +218,7 @@ class JinjaTemplate:
             documents=None,
             **self._special_tokens,
         )
-        return encodable(text)
+        return checked_text(text, f"what {self.name} renders")
 
     def _marked_parts(self, text: str) -> list[Part]:
         parts: list[Part] = []

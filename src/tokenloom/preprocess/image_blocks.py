@@ -30,6 +30,7 @@ from tokenloom.inputs.records import (
     NumberedRecord,
     UnusableLineError,
     bad_line,
+    checked_text,
     kind_of,
     records_of,
     too_long,
@@ -210,7 +211,11 @@ class ImageTokenizer:
         """Returns the text of a record, its tokens and its image, and counts them."""
         image_path = self._image_path(value)
         is_file = isinstance(value, FilePair)
-        text = _read_text(value.text_path, self._max_text_bytes) if is_file else value[self._text_key]
+        text = (
+            _read_text(value.text_path, self._max_text_bytes)
+            if is_file
+            else checked_text(value[self._text_key], repr(self._text_key))
+        )
         item = image_to_item(image := _read_image(image_path))
         tokens = self._tokenize(text)
         length = len(tokens)

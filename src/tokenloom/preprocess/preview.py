@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.template_tokens import TemplateTokens
@@ -83,7 +82,7 @@ def _preview(
     template: TemplateTokens,
     splitter: SentenceSplitter | None,
 ) -> DocumentPreview:
-    originals = [encodable(text) for text in ([document] if isinstance(document, str) else document)]
+    originals = [document] if isinstance(document, str) else list(document)
     texts = originals if splitter is None else [part for text in originals for part in splitter.split(text)]
     encoded = tokenizer.encode_texts(texts)
     framed = template.add(encoded)

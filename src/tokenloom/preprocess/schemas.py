@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.records import UnusableLineError, kind_of
-from tokenloom.inputs.utf8_texts import encodable
+from tokenloom.inputs.records import UnusableLineError, checked_text, kind_of
 
 Schema = Literal["messages", "sharegpt", "alpaca", "text"]
 SCHEMAS: tuple[Schema, ...] = get_args(Schema)
@@ -170,7 +169,7 @@ def _sharegpt(turn: Any, number: int) -> Message:
 def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
     """Returns the text of a turn; parts that are all text are joined by newlines."""
     if type(content) is str:
-        return encodable(content)
+        return checked_text(content, where)
     if content is None and may_be_null:
         return None
     if type(content) is not list:
@@ -182,7 +181,7 @@ def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
             found = repr(part.get("type")) if type(part) is dict else kind_of(part)
             reason = f"{where}: expected parts of type 'text', found {found} as part {number}"
             raise UnusableLineError(reason)
-        texts.append(encodable(part["text"]))
+        texts.append(checked_text(part["text"], where))
     return "\n".join(texts)
 
 
@@ -198,7 +197,7 @@ def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool
     if type(value) is not str:
         reason = f"expected a string under {present[0]!r}, found {kind_of(value)}"
         raise UnusableLineError(reason)
-    return encodable(value)
+    return checked_text(value, repr(present[0]))
 
 
 def _column(record: Mapping[str, Any], column: str) -> Any:
