@@ -17,6 +17,7 @@ from tests.preprocess.corpus import (
     EOD,
     PAIR_SUFFIXES,
     build_by_hand,
+    byte_level_json,
     documents_of,
     leftovers,
     make_tokenizer,
@@ -30,8 +31,10 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
+from tokenloom.tokenizers.recorded import recorded_tokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
@@ -427,3 +430,29 @@ def test_text_that_is_none_is_a_bad_record(tmp_path: Path, line: bytes, reason: 
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), skip_bad_records=True, restart=True)
     assert (summary.num_documents, summary.num_rejected) == (2, 1)
     assert documents_of(tmp_path / "out_text_document") == [[[97]], [[99]]]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", ".", "models/../tokenizer.json"])
+def test_a_manifest_names_its_tokenizer_wherever_it_is_read(tmp_path: Path, monkeypatch, name: str):
+    for folder in ("day", "day/models", "data", "other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "day" / "tokenizer.json").write_text(byte_level_json())
+    write_lines(tmp_path / "day" / "in.jsonl", [GOOD])
+    monkeypatch.chdir(tmp_path / "day")
+    preprocess("in.jsonl", "../data/out", name)
+    monkeypatch.chdir(tmp_path / "other")
+    manifest = read_manifest("../data/out_text_document")
+    assert manifest is not None
+    assert manifest.tokenizer.path == str(tmp_path / "day" / "tokenizer.json")
+    assert (
+        recorded_tokenizer(manifest.tokenizer, prefix="../data/out_text_document").sha256 == manifest.tokenizer.sha256
+    )
+
+
+def test_a_manifest_names_a_tokenizer_without_a_file_as_it_is(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "byte").write_text("no tokenizer")
+    preprocess(write_lines(tmp_path / "in.jsonl", [GOOD]), tmp_path / "out", "byte")
+    manifest = read_manifest(str(tmp_path / "out_text_document"))
+    assert manifest is not None
+    assert manifest.tokenizer.path == "byte"

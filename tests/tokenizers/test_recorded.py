@@ -37,6 +37,16 @@ def test_it_is_found_from_any_folder_above_the_data(made_by, tmp_path, monkeypat
     assert recorded_tokenizer(relative, prefix="text/corpus").path == str(tmp_path / "tokenizer.json")
 
 
+def test_it_is_found_where_a_project_was_moved_to(made_by, tmp_path):
+    project = tmp_path / "new"
+    (project / "tokens").mkdir(parents=True)
+    (project / "models" / "small").mkdir(parents=True)
+    (tmp_path / "tokenizer.json").rename(project / "models" / "small" / "tokenizer.json")
+    old = "/gone/project/models/small/tokenizer.json"
+    moved = TokenizerIdentity(kind="huggingface", sha256=made_by.sha256, path=old, vocab_size=1000)
+    assert recorded_tokenizer(moved, prefix=str(project / "tokens" / "corpus")).sha256 == made_by.sha256
+
+
 def test_another_one_is_refused(made_by, tmp_path):
     (tmp_path / "tokenizer.json").write_text(byte_level_json() + "\n")
     with pytest.raises(TokenizerError, match=r"tokenizer\.json` is not the tokenizer of the manifest of `corpus` any"):

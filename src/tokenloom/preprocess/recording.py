@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, identity_of
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
 from tokenloom.inputs import STDIN, InputFile
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.secrets import admit
+from tokenloom.tokenizers.kinds import KINDS
 
 
 class RecordedTokenizer(Protocol):
@@ -65,13 +67,22 @@ def manifest_of_run(
 
     return Manifest(
         pair=pair,
-        tokenizer=identity_of(tokenizer, bos=special(bos), eod=special(eod)),
+        tokenizer=_located(identity_of(tokenizer, bos=special(bos), eod=special(eod))),
         options=options,
         ledger=ledger,
         inputs=tuple(inputs),
         engine=engine,
         tokenloom_version=_version(),
     )
+
+
+def _located(identity: TokenizerIdentity) -> TokenizerIdentity:
+    """Returns an identity that names its file wherever it is read; what is no file, such as `byte`, as it was named."""
+    path = identity.path
+    is_file = path is not None and (identity.kind not in KINDS or KINDS[identity.kind].needs_file)
+    if path is None or not is_file or not os.path.isfile(path):
+        return identity
+    return replace(identity, path=os.path.abspath(path))
 
 
 def is_of_same_run(found: Manifest, expected: Manifest) -> bool:

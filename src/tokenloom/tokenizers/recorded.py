@@ -46,12 +46,13 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 def _places(path: str, prefix: str) -> list[str]:
     """Returns where the file of a tokenizer may be.
 
-    As it was named, seen from where one stands; seen from the folder of the data or one above it, where the data were
-    most likely made; or moved beside the data.
+    Where it was, or moved together with the data: its whole path, or the last parts of it, seen from the folder of the
+    data or one above.
     """
     if is_remote(prefix) or is_remote(path):
         return [path]
     folder = Path(os.path.abspath(prefix)).parent
-    seen = [each / path for each in (folder, *folder.parents)]
-    found = (str(each) for each in (*seen, folder / os.path.basename(path)) if each.exists())
-    return list(dict.fromkeys([path, *found]))
+    parts = Path(path).parts
+    tails = [os.path.join(*parts[first:]) for first in range(len(parts))]
+    found = (each / tail for each in (folder, *folder.parents) for tail in tails)
+    return list(dict.fromkeys([path, *(str(each) for each in found if each.exists())]))
