@@ -80,9 +80,41 @@ def test_a_file_may_be_named_once_whatever_its_names(tmp_path: Path):
     with pytest.raises(ConfigError, match=rf"`{path}` is named twice\n"):
         find_inputs([path, str(tmp_path / "x"), path])
     with pytest.raises(ConfigError, match=rf"`.*/link\.jsonl` is named twice, as `{path}` too"):
-        find_inputs([str(tmp_path)])
+        find_inputs([path, str(tmp_path / "link.jsonl")])
     with pytest.raises(ConfigError, match="`-` is named twice"):
         find_inputs(["-", "-"])
+
+
+def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    write(tmp_path, "c/b.jsonl", "c/d/e.jsonl", "far/f.jsonl")
+    for name, target in (("a", "b.jsonl"), ("d/b2", "../b.jsonl"), ("f1", "../far/f.jsonl"), ("f2", "../far/f.jsonl")):
+        (tmp_path / "c" / f"{name}.jsonl").symlink_to(target)
+    (tmp_path / "c" / "e").symlink_to("d")
+    expected = (["c/b.jsonl", "c/d/e.jsonl", "c/f1.jsonl"], ["c/a.jsonl", "c/d/b2.jsonl", "c/e/b2.jsonl"])
+    found, ignored = found_in(tmp_path, find_inputs([str(tmp_path / "c")]))
+    assert (found, ignored) == (expected[0], sorted([*expected[1], "c/e/e.jsonl", "c/f2.jsonl"]))
+    assert caplog.messages == [f"skipped 5 links to files that are read anyhow, such as `{tmp_path}/c/a.jsonl`"]
+
+
+@pytest.mark.parametrize("names", [["c/?.jsonl"], ["c/a.jsonl", "c"], ["c", "d"]])
+def test_a_link_that_a_glob_or_a_folder_meets_is_read_once(tmp_path: Path, monkeypatch, caplog, names: list[str]):
+    write(tmp_path, "c/b.jsonl")
+    (tmp_path / "c" / "a.jsonl").symlink_to("b.jsonl")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "z.jsonl").symlink_to("../c/b.jsonl")
+    monkeypatch.chdir(tmp_path)
+    assert [file.path for file in find_inputs(names).files] == ["c/b.jsonl"]
+    assert f"skipped {2 if names == ['c', 'd'] else 1} links to files that are read anyhow" in caplog.text
+
+
+def test_a_folder_of_text_files_has_any_name_that_tells_no_other_format(tmp_path: Path):
+    write(tmp_path, "a.txt", "b.md", "LICENSE", "x/c.py", "d.rst.gz", "e.jsonl", "f.parquet", ".g", data=b"text")
+    assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-files"))[0] == (
+        ["LICENSE", "a.txt", "b.md", "d.rst.gz", "x/c.py"]
+    )
+    assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-lines"))[0] == ["a.txt"]
+    with pytest.raises(ConfigError, match="expected files of one format"):
+        find_inputs([str(tmp_path)])
 
 
 def test_links_are_followed_and_lead_neither_nowhere_nor_in_circles(tmp_path: Path):

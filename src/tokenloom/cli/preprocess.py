@@ -58,7 +58,10 @@ def add_parser(commands: Any) -> None:
         "Arrow and Hugging Face datasets; gzip, zstd, bz2, xz",
     )
     parser.add_argument(
-        "--input-format", choices=tuple(FORMATS), help="format of all inputs (default: told from each file)"
+        "--input-format",
+        choices=tuple(FORMATS),
+        help="format of all inputs (default: told from each file); text-files also takes files of a folder whose names "
+        "tell no other format",
     )
     parser.add_argument(
         "--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns of the texts (default text)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import posixpath
 from collections import defaultdict
@@ -22,6 +23,7 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import objects_below, read_start, size_of
 from tokenloom.storage.secrets import admit, redacted
 
+_LOGGER = logging.getLogger(__name__)
 _NUM_THREADS = 16
 """Threads that open files at the same time: each costs a few round trips where files are far away."""
 
@@ -54,8 +56,9 @@ def find_inputs(
     A name is a file; a folder, taken with all folders in it; a glob (`**` for any folders); the same of object storage
     (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or of the Hugging Face hub
     (`hf://datasets/org/name`); `@PATH`, a file with such names, one a line, those of files relative to the current
-    folder; or `-`, standard input. Folders, and files in folders, whose
-    names begin with a dot are left out. What exists under its very name is not taken for a glob.
+    folder; or `-`, standard input. Folders, and files in folders, whose names begin with a dot are left out. What
+    exists under its very name is not taken for a glob. A link in a folder to a file that is read anyhow is skipped; a
+    warning says how many.
 
     Args:
         names: names, at least one.
@@ -73,6 +76,7 @@ def find_inputs(
     finder = _Finder(input_format=input_format, suffixes=None if suffixes is None else tuple(suffixes))
     for name in names:
         finder.add(name)
+    finder.skip_links()
     _refuse_duplicates(finder.paths)
     if not finder.paths:
         listed = ", ".join(f"`{redacted(name)}`" for name in names) or "nothing"
@@ -91,10 +95,14 @@ def _described(ignored: Sequence[str]) -> str:
     return f"{len(ignored)} other files: {', '.join(f'`{path}`' for path in sorted(ignored)[:3])}{more}"
 
 
+def _place_of(path: str) -> str:
+    return path if is_remote(path) or path == STDIN else os.path.realpath(path)
+
+
 def _refuse_duplicates(paths: Iterable[str]) -> None:
     seen: dict[str, str] = {}
     for path in paths:
-        place = path if is_remote(path) or path == STDIN else os.path.realpath(path)
+        place = _place_of(path)
         if place in seen:
             also = "" if seen[place] == path else f", as `{seen[place]}` too"
             message = f"`{path}` is named twice{also}"
@@ -104,17 +112,32 @@ def _refuse_duplicates(paths: Iterable[str]) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Finder:
-    """Collects paths; `versions` of objects that a listing told."""
+    """Collects paths; `versions` of objects that a listing told, `met` are those that nobody named one by one."""
 
     input_format: str | None
     suffixes: tuple[str, ...] | None
     paths: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    met: set[str] = field(default_factory=set)
     versions: dict[str, ObjectVersion] = field(default_factory=dict)
 
     def inspect(self, path: str) -> InputFile:
         """Returns what a file is."""
         return inspect_input(path, input_format=self.input_format, version=self.versions.get(path))
+
+    def skip_links(self) -> None:
+        """Leaves out further ways to a file, of which one that is no link is kept, else the first."""
+        by_place: dict[str, list[str]] = defaultdict(list)
+        for path in self.paths:
+            by_place[_place_of(path)].append(path)
+        skipped = set()
+        for ways in by_place.values():
+            kept = min(dict.fromkeys(ways), key=lambda path: (path in self.met, os.path.islink(path)))
+            skipped |= {path for path in ways if path != kept and path in self.met}
+        if skipped:
+            self.paths = [path for path in self.paths if path not in skipped]
+            self.ignored += skipped
+            _LOGGER.warning("skipped %d links to files that are read anyhow, such as `%s`", len(skipped), min(skipped))
 
     def add(self, name: str, *, is_listed: bool = False) -> None:
         """Adds the files that a name stands for."""
@@ -143,6 +166,7 @@ class _Finder:
         for path in found:
             if not os.path.isdir(path):
                 self.paths.append(path)
+                self.met.add(path)
             elif "**" not in pattern:  # else its files match by themselves
                 self.add(path)
 
@@ -188,6 +212,7 @@ class _Finder:
             message = f"expected files of one format in `{folder}`, found {' and '.join(sorted(formats))}"
             raise ConfigError(message, hint="name the format, or the files")
         self.paths += [path for *_, path in sorted(chosen)]
+        self.met.update(path for *_, path in chosen)
 
     def _saved_files(self, folder: str, names: Sequence[str]) -> Sequence[str] | None:
         """Returns the input files of a folder that says itself which these are; else None."""
@@ -204,7 +229,7 @@ class _Finder:
         formats = formats_by_name(path)
         if self.input_format is None:
             return len(formats) == 1 and not stem.endswith(_METADATA_SUFFIX)
-        return self.input_format in formats
+        return self.input_format in formats or (not formats and FORMATS[self.input_format].takes_any_name)
 
 
 def _no_match(pattern: str) -> InputError:

@@ -118,6 +118,7 @@ class RecordFormat(Protocol):
         title: how messages call it ("Parquet").
         suffixes: suffixes of its files, in lower case, without those of a compression. Several formats may have one in
             common; the user then says which.
+        takes_any_name: where a user names this format, files in folders are of it whose names tell no other format.
         magics: first bytes that tell its files where no name does.
         may_begin_with_anything: its files may also begin as those of other formats do.
         compresses_inside: its files are never compressed as a whole.
@@ -130,6 +131,7 @@ class RecordFormat(Protocol):
     suffixes: tuple[str, ...] = ()
     magics: tuple[bytes, ...] = ()
     may_begin_with_anything: bool = False
+    takes_any_name: bool = False
     compresses_inside: bool = False
     begins_at_the_end: bool = False
     has_lines: bool = False

@@ -123,6 +123,7 @@ class TextFiles(RecordFormat):
     title = "text"
     suffixes: tuple[str, ...] = (".txt", ".text")
     may_begin_with_anything = True
+    takes_any_name = True
     unit = "file"
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
