@@ -88,6 +88,8 @@ def test_the_overview_has_all_that_a_report_has(opened, explorer):
     page.get_by_role("navigation", name="Sections").get_by_role("link").last.click()
     expect(page.locator(".report-section:visible > h2").last).to_be_focused()
     expect(page.locator(".report-section:visible > h2").last).to_be_in_viewport()
+    expect(page.get_by_role("navigation", name="Views")).to_be_in_viewport()  # the view alone was scrolled
+    assert page.evaluate("document.scrollingElement.scrollTop") == 0
 
 
 def test_from_the_overview_to_a_document_to_where_it_is_read_and_back(opened):
