@@ -32,10 +32,11 @@ def build_dataloader(
     """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
 
     A batch costs one kernel call: it is filled as a whole, never collated from samples. The order is the sampler's,
-    whatever the number of workers; to resume, give it a sampler with the consumed samples. Workers send batches through
-    torch's queue, each in one file of shared memory; `ThreadLoader` sends nothing, and is several times as fast. Of
-    data in object storage, what later batches need is fetched while earlier ones are used; `loader_statistics` tells
-    how that went.
+    whatever the number of workers; to resume, give it a sampler with the consumed samples. Of data in object storage,
+    what later batches need is fetched while earlier ones are used; `loader_statistics` tells how that went.
+
+    Workers send batches through torch's queue, the tensors of one as views of one storage in `/dev/shm`. `ThreadLoader`
+    sends nothing, and is several times as fast: prefer it unless Python code of your own holds a core.
 
     Args:
         dataset: gives samples by number, such as `GPTDataset`.
