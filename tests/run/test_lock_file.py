@@ -34,6 +34,7 @@ def full_lock(folder):
     return make_lock(
         web,
         source_of("code", "/elsewhere/code"),
+        dataset="fim",
         samples={"eod_mask_loss": True, "fim_rate": 0.5},
         tokenizer=LockedTokenizer(name="tokenizer.json", fingerprint="f", eod=0, pad=None, vocab_size=100),
         segments=(
@@ -61,7 +62,7 @@ def test_the_file_of_a_lock(tmp_path):
         '"documents": "shuffled",',
         '"windows": "concat",',
         '"mixing_block": 1024,',
-        '"dataset": "gpt",',
+        '"dataset": "fim",',
         '"samples": {"eod_mask_loss": true, "fim_rate": 0.5},',
         '"tokenizer": {"name": "tokenizer.json", "fingerprint": "f", "eod": 0, "pad": null, "vocab_size": 100},',
         '"consumed": 50,',
@@ -248,15 +249,20 @@ def locks(draw):
     )
     numbers = st.sets(st.integers(0, len(names) - 1), min_size=1)
     segments, start = [], 0
-    for size in draw(st.lists(st.integers(1, 2**40), max_size=4)):
+    for size in draw(st.lists(st.integers(1, 2**40), min_size=1, max_size=4)):
         weights = tuple((number, draw(st.integers(1, 2**50))) for number in sorted(draw(numbers)))
         mixed_as = draw(st.none() | st.integers(size, 2**41))
         sizes = {"start": start, "num_samples": size, "mixed_as": mixed_as}
         segments.append(LockedSegment(stage=draw(NAMES), **sizes, sequence_length=4, weights=weights))
         start += size
-    documents = st.sets(COUNTS, max_size=5).map(lambda found: tuple(sorted(found)))
+    counts = [sum(pair.num_documents for pair in source.pairs) for source in sources]
+
+    def documents(number: int) -> tuple[int, ...]:
+        last = counts[number] - 1
+        return tuple(sorted(draw(st.sets(st.integers(0, last), max_size=5)))) if last >= 0 else ()
+
     denials = tuple(
-        LockedDenial(start=at, documents=tuple((number, draw(documents)) for number in sorted(draw(numbers))))
+        LockedDenial(start=at, documents=tuple((number, documents(number)) for number in sorted(draw(numbers))))
         for at in sorted(draw(st.lists(COUNTS, max_size=3)))
     )
     return make_lock(*sources, segments=tuple(segments), denials=denials, consumed=draw(COUNTS), seed=draw(COUNTS))
@@ -347,6 +353,16 @@ def test_what_was_not_changed_is_read():
         (lambda lock: lock.update(mixing_block=0), "expected mixing_block in [1, "),
         (lambda lock: lock.update(tokenizer={}), "expected `tokenizer.name`, found none"),
         (lambda lock: lock.update(samples=[]), "expected `samples` to be an object, found []"),
+        (lambda lock: lock.update(samples={"a": 1}), "expected settings of gpt samples, found {'a': 1}"),
+        (
+            lambda lock: lock.update(samples={"eod_mask_loss": {"start": 0, "documents": []}}),
+            "expected settings of gpt samples, found {'eod_mask_loss': LockedDenial(",
+        ),
+        (lambda lock: lock.update(dataset="x"), "expected `dataset` to be one of gpt, fim, sft, varlen, found 'x'"),
+        (lambda lock: lock.update(documents="x"), "expected `documents` to be one of shuffled, file, found 'x'"),
+        (lambda lock: lock.update(windows=""), "expected `windows` to be one of concat, best_fit, found ''"),
+        (lambda lock: lock.update(segments=[]), "expected a segment, found ()"),
+        (in_denial(documents=[[0, [10**30]]]), "documents of 'web', found 1000000000000000000000000000000"),
     ],
 )
 def test_wrong_types_and_ranges_are_refused(change, message):

@@ -162,8 +162,10 @@ def _with_stage(text: str, amendment: Amendment, old: RunLock, path: str) -> str
     settings = parse_run(text, path=path)
     position = amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
-    number = [stage.name for stage in settings.stages].index(segment.stage)
-    current = settings.stages[number]
+    current = next((stage for stage in settings.stages if stage.name == segment.stage), None)
+    if current is None:
+        message = f"the lock has a stage {segment.stage!r}, which `{path}` has not"
+        raise ConfigError(message, hint=f"lock it first: tokenloom run lock {path}")
     start = min(each.start for each in old.segments if each.stage == current.name)
     following = [each.start for each in old.segments if each.start >= position and each.stage != current.name]
     end = following[0] if following else _end_of(old)

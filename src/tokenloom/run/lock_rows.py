@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from tokenloom.indexed.layout import DType
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedDenial, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.sample_settings import KINDS
 from tokenloom.storage.addresses import can_be_path, is_remote
 from tokenloom.storage.json_files import UnusableJsonError
 from tokenloom.storage.relative_names import path_of_name, relative_name
@@ -239,6 +240,7 @@ _RANGES = (
     ("consumed", 0, MOST),
     ("amended", 0, MOST),
 )
+_CHOICES = (("documents", ("shuffled", "file")), ("windows", ("concat", "best_fit")), ("dataset", tuple(KINDS)))
 
 
 def check_parts(lock: RunLock) -> None:
@@ -253,6 +255,15 @@ def check_parts(lock: RunLock) -> None:
     for name, least, below in _RANGES:
         if not least <= (found := getattr(lock, name)) < below:
             _refuse(f"{name} in [{least}, {below})", found)
+    for name, options in _CHOICES:
+        if (found := getattr(lock, name)) not in options:
+            _refuse(f"`{name}` to be one of {', '.join(options)}", found)
+    known = {field.name for field in dataclasses.fields(KINDS[lock.dataset])}
+    for name, value in lock.samples.items():
+        if name not in known or not _is_plain(value):
+            _refuse(f"settings of {lock.dataset} samples", {name: value})
+    if not lock.segments:
+        _refuse("a segment", lock.segments)
     end: float = 0
     for segment in lock.segments:
         if segment.start != end:
@@ -262,9 +273,20 @@ def check_parts(lock: RunLock) -> None:
     last += [denial.documents[-1][0] for denial in lock.denials if denial.documents]
     if max(last, default=-1) >= len(names):
         _refuse(f"numbers of {len(names)} sources", max(last))
+    for denial in lock.denials:
+        for source, documents in denial.documents:
+            count = sum(pair.num_documents for pair in lock.sources[source].pairs)
+            if max(documents, default=-1) >= count:
+                _refuse(f"numbers of the {count} documents of {names[source]!r}", max(documents))
     starts: Sequence[int] = [denial.start for denial in lock.denials]
     if starts != sorted(starts):
         _refuse("denials in the order of their positions", starts)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return value is None or isinstance(value, (str, int, float))
 
 
 def _refuse(expected: str, found: object) -> NoReturn:
