@@ -2,10 +2,9 @@
 
 Microbatch by microbatch, longest sub-sample first. The longest opens a group of as many ranks as it needs; what others
 may add to the busiest rank is bounded by what packs of such long sub-samples would. Each further one goes where the
-busiest rank then has least to do: into a group that is there, or into a new one, of as many ranks as it needs or of
-twice, four times as many. What has no place waits for the next microbatch. Ranks that are left get part in the first of
-the smallest groups, again and again. `hybrid_cost_balanced` looks at the whole global batch, which is better where all
-wait for giants.
+busiest rank then has least to do: into a group that is there, or into a new one, of as many ranks as it needs or more.
+What has no place waits for the next microbatch. Ranks that are left get part in the first of the smallest groups, again
+and again. `hybrid_cost_balanced` looks at the whole global batch, which is better where all wait for giants.
 """
 
 from __future__ import annotations
@@ -38,19 +37,27 @@ class Group:
         size: number of ranks.
         members: the sub-samples, in the order in which they came.
         tokens: what they hold together.
+        per_rank: tokens of each rank, rounded as the reference rounds them.
         work: attention work of each rank.
     """
 
     size: int
     members: Subsamples = field(default_factory=list)
     tokens: int = 0
+    per_rank: float = 0.0
     work: float = 0.0
 
     def add(self, number: int, length: int) -> None:
         """Takes in a sub-sample."""
         self.members.append((number, length))
         self.tokens += length
+        self.per_rank += length / self.size
         self.work += length * length / self.size
+
+    def has_room(self, length: int, tokens_per_rank: int) -> bool:
+        """Whether its ranks can hold a sub-sample more."""
+        fits = self.tokens + length <= self.size * tokens_per_rank
+        return fits and self.per_rank + length / self.size <= tokens_per_rank
 
     def widen(self, size: int) -> None:
         """Shares the pack among so many ranks."""
@@ -62,7 +69,8 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     """Plans as the scheduler `default_dynamic_cp` of the reference's development branch does.
 
     Where that fails or never ends, numbers of ranks that are no power of two, this one has plans: sub-samples that need
-    more ranks than the largest power of two among them are shared by all.
+    more ranks than the largest power of two among them are shared by all. With `dividing_sizes`, plans are those of the
+    reference's newest version.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
@@ -72,7 +80,8 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     The settings are those of `BasePackingScheduler`, and:
 
     Args:
-        min_cp_size: the fewest ranks that share a pack, a power of two, or all dp × cp.
+        min_cp_size: the fewest ranks that share a pack, one of the sizes of groups.
+        cp_group_sizes: the numbers of ranks that can share a pack; None for powers of two, and all dp × cp.
 
     Raises:
         ConfigError: `min_cp_size` is another number.
@@ -89,15 +98,17 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         max_num_seqs: int | None = None,
         *,
         min_cp_size: int = 1,
+        cp_group_sizes: Sequence[int] | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
         settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage, max_num_seqs)
         super().__init__(*settings, cost_model=cost_model)
         self.min_cp_size: int = checked_integer("min_cp_size", min_cp_size, at_least=1)
-        is_power = self.min_cp_size & (self.min_cp_size - 1) == 0
-        if self.min_cp_size > self.num_ranks or not (is_power or self.min_cp_size == self.num_ranks):
-            message = f"expected a power of two up to {self.num_ranks} as min_cp_size, found {self.min_cp_size}"
+        known = [*powers_of_two(self.num_ranks), self.num_ranks] if cp_group_sizes is None else cp_group_sizes
+        if self.min_cp_size not in known:
+            message = f"min_cp_size={self.min_cp_size} is no size of a group: expected one of {sorted(set(known))}"
             raise ConfigError(message)
+        self.cp_group_sizes: tuple[int, ...] = tuple(powers_of_two(self.num_ranks) if cp_group_sizes is None else known)
 
     @property
     def max_tokens(self) -> int:
@@ -107,25 +118,35 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)
         left = list(zip(order.tolist(), lengths[order].tolist(), strict=True))
+        sizes = [size for size in self.cp_group_sizes if size >= self.min_cp_size]
         microbatches: list[list[Group]] = []
         while left:
-            groups, left = next_microbatch(left, self.num_ranks, self.max_seqlen_per_dp_cp_rank, self.min_cp_size)
+            groups, left = next_microbatch(left, self.num_ranks, self.max_seqlen_per_dp_cp_rank, sizes)
             microbatches.append(groups)
         most = max(len(group.members) for groups in microbatches for group in groups)
         if self.max_num_seqs is not None and most > self.max_num_seqs:
             message = f"expected at most {self.max_num_seqs} sub-samples in a pack, found {most}"
             raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or raise `thd_max_packed_sequences`")
-        return _plan_of_groups(cut_to_multiple(microbatches, self.microbatch_multiple), self.num_ranks)
+        return _plan_of_groups(cut_to_multiple(microbatches, self.microbatch_multiple, sizes), self.num_ranks)
 
 
-def ranks_needed(length: int, tokens_per_rank: int, min_size: int, num_ranks: int) -> int:
-    """Returns the fewest ranks that can share a sub-sample: a power of two, or all."""
-    size = max(min_size, 1 << (-(-length // tokens_per_rank) - 1).bit_length())
-    return size if size <= num_ranks else num_ranks
+def powers_of_two(num_ranks: int) -> list[int]:
+    """Returns the powers of two up to a number of ranks, rising."""
+    return [2**k for k in range(num_ranks.bit_length())]
+
+
+def dividing_sizes(num_ranks: int) -> list[int]:
+    """Returns the sizes of groups of the reference's newest version, rising: powers of two that divide all, and all.
+
+    Example:
+        >>> dividing_sizes(8), dividing_sizes(6), dividing_sizes(14)
+        ([1, 2, 4, 8], [1, 2, 6], [1, 2, 14])
+    """
+    return sorted({*(size for size in powers_of_two(num_ranks) if num_ranks % size == 0), num_ranks})
 
 
 def next_microbatch(
-    subsamples: Subsamples, num_ranks: int, tokens_per_rank: int, min_size: int
+    subsamples: Subsamples, num_ranks: int, tokens_per_rank: int, sizes: Sequence[int]
 ) -> tuple[list[Group], Subsamples]:
     """Returns the groups of a microbatch, largest first, which together are all ranks; and what it leaves.
 
@@ -133,7 +154,7 @@ def next_microbatch(
         subsamples: longest first.
         num_ranks: dp × cp.
         tokens_per_rank: the most that a rank holds.
-        min_size: the fewest ranks of a group.
+        sizes: the numbers of ranks that a group may have, rising; what needs more is shared by all.
 
     Raises:
         ConfigError: the longest does not fit all ranks.
@@ -143,8 +164,12 @@ def next_microbatch(
         message = f"a sub-sample has {longest} tokens, but {num_ranks} ranks of {tokens_per_rank} hold fewer"
         raise ConfigError(message, hint="shorten it, or raise `max_seqlen_per_dp_cp_rank`")
     most_work = float(longest) * float(tokens_per_rank) * (1.0 + SLACK)
-    state = _Forming(num_ranks, tokens_per_rank, most_work)
-    state.add(Group(ranks_needed(longest, tokens_per_rank, min_size, num_ranks)), *subsamples[0])
+
+    def ranks_needed(length: int) -> int:
+        return next((size for size in sizes if size * tokens_per_rank >= length), num_ranks)
+
+    state = _Forming(sizes, num_ranks, tokens_per_rank, most_work)
+    state.add(Group(ranks_needed(longest)), *subsamples[0])
     left: Subsamples = []
     at = 1
     while at < len(subsamples):
@@ -153,13 +178,13 @@ def next_microbatch(
         left += subsamples[at:stop]
         if stop < len(subsamples):
             number, length = subsamples[stop]
-            group = state.place(length, ranks_needed(length, tokens_per_rank, min_size, num_ranks))
+            group = state.place(length, ranks_needed(length))
             if group is None:
                 left.append((number, length))
             else:
                 state.add(group, number, length)
         at = stop + 1
-    if _widen(state.groups, num_ranks):
+    if _widen(state.groups, num_ranks, sizes):
         return state.groups, left
     return _shared_by_all(subsamples, num_ranks, tokens_per_rank)
 
@@ -172,32 +197,32 @@ class _Forming:
         longest: no sub-sample above this has a place.
     """
 
-    def __init__(self, num_ranks: int, tokens_per_rank: int, most_work: float) -> None:
+    def __init__(self, sizes: Sequence[int], num_ranks: int, tokens_per_rank: int, most_work: float) -> None:
         self.groups: list[Group] = []
         self._by_size: dict[int, list[Group]] = {}
         self._limits: dict[int, float] = {}
-        self._num_ranks, self._free = num_ranks, num_ranks
+        self._sizes, self._free = sizes, num_ranks
         self._tokens, self._most_work = tokens_per_rank, most_work
         self._busiest = 0.0
         self.longest = 0.0
 
-    def place(self, length: int, size: int) -> Group | None:
+    def place(self, length: int, least_size: int) -> Group | None:
         """Returns the group, maybe a new one, with which the busiest rank has least to do; None if there is no room."""
         best: Group | None = None
         least = float("inf")
-        while size <= self._num_ranks and least > self._busiest:
+        for size in [size for size in self._sizes if size >= least_size] or [least_size]:
+            if least <= self._busiest:
+                break
             cost = length * length / size
             for group in self._by_size.get(size, []):
                 work = max(self._busiest, group.work + cost)
-                fits = group.tokens + length <= size * self._tokens
-                if fits and work <= self._most_work and work < least:
+                if work <= self._most_work and work < least and group.has_room(length, self._tokens):
                     best, least = group, work
                     if work == self._busiest:
                         break
             work = max(self._busiest, cost)
             if size <= self._free and work <= self._most_work and work < least:
                 best, least = Group(size), work
-            size *= 2
         return best
 
     def add(self, group: Group, number: int, length: int) -> None:
@@ -216,32 +241,37 @@ class _Forming:
         self.longest = max(new, *self._limits.values()) + 1.0  # one more than any rounding
 
 
-def _widen(groups: list[Group], num_ranks: int) -> bool:
-    """Gives all ranks a part, twice as many to the first of the smallest groups each time; False if they do not fit."""
+def _widen(groups: list[Group], num_ranks: int, sizes: Sequence[int] | None) -> bool:
+    """Gives all ranks a part, the next size, or twice as many, to the first of the smallest groups each time.
+
+    Returns:
+        Whether they fit.
+    """
     while (used := sum(group.size for group in groups)) < num_ranks:
         smallest = min(group.size for group in groups)
-        size = min(2 * smallest, num_ranks)
-        if size == smallest or used + size - smallest > num_ranks:
+        larger = min(2 * smallest, num_ranks)
+        if sizes is not None:
+            larger = next((size for size in sizes if size > smallest), num_ranks)
+        if larger == smallest or used + larger - smallest > num_ranks:
             return False
-        next(group for group in groups if group.size == smallest).widen(size)
+        next(group for group in groups if group.size == smallest).widen(larger)
     return True
 
 
 def _shared_by_all(subsamples: Subsamples, num_ranks: int, tokens_per_rank: int) -> tuple[list[Group], Subsamples]:
     """Returns one group of all ranks with whatever fits, and what it leaves."""
     group, left = Group(num_ranks), []
-    per_rank = 0.0  # rounded as the reference rounds it
     for number, length in subsamples:
-        fits = group.tokens + length <= num_ranks * tokens_per_rank
-        if fits and per_rank + length / num_ranks <= tokens_per_rank:
+        if group.has_room(length, tokens_per_rank):
             group.add(number, length)
-            per_rank += length / num_ranks
         else:
             left.append((number, length))
     return [group], left
 
 
-def cut_to_multiple(microbatches: list[list[Group]], multiple: int) -> list[list[Group]]:
+def cut_to_multiple(
+    microbatches: list[list[Group]], multiple: int, sizes: Sequence[int] | None = None
+) -> list[list[Group]]:
     """Returns the microbatches with some cut in two, last ones first, so that their number is a multiple.
 
     The second half of the ranks' groups stays where the microbatch was, the first goes to the end; both are widened to
@@ -260,7 +290,7 @@ def cut_to_multiple(microbatches: list[list[Group]], multiple: int) -> list[list
                 message = f"{len(found)} microbatches cannot be cut to a multiple of {multiple}: all ranks share each"
                 raise ConfigError(message, hint="take more sub-samples into a global batch")
         if len(found[at]) > 1:
-            found[at], first = _cut(found[at])
+            found[at], first = _cut(found[at], sizes)
             found.append(first)
             missing, failed = missing - 1, 0
         else:
@@ -269,17 +299,17 @@ def cut_to_multiple(microbatches: list[list[Group]], multiple: int) -> list[list
     return found
 
 
-def _cut(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
+def _cut(groups: Sequence[Group], sizes: Sequence[int] | None) -> tuple[list[Group], list[Group]]:
     """Returns the groups of the second half of the ranks, and those of the first, each widened to all ranks."""
     num_ranks = sum(group.size for group in groups)
     ends = np.cumsum([group.size for group in groups])
     count = int(np.searchsorted(ends, num_ranks // 2)) + 1
-    return _widened(groups[count:], num_ranks), _widened(groups[:count], num_ranks)
+    return _widened(groups[count:], num_ranks, sizes), _widened(groups[:count], num_ranks, sizes)
 
 
-def _widened(groups: Sequence[Group], num_ranks: int) -> list[Group]:
-    wider = [Group(group.size, group.members, group.tokens, group.work) for group in groups]
-    if not _widen(wider, num_ranks):
+def _widened(groups: Sequence[Group], num_ranks: int, sizes: Sequence[int] | None) -> list[Group]:
+    wider = [Group(group.size, group.members) for group in groups]
+    if not _widen(wider, num_ranks, sizes):
         message = f"{num_ranks} ranks cannot share {len(groups)} groups of {[group.size for group in groups]} ranks"
         raise ConfigError(message, hint="take more sub-samples into a global batch, or ranks that are a power of two")
     return wider

@@ -42,8 +42,8 @@ class ProcessGroups:
         Args:
             mesh: a `torch.distributed.device_mesh.DeviceMesh` with dimensions named among "dp", "cp", "tp" and "pp", in
                 any order; a dimension that is missing has size 1.
-            cp_sizes: the sizes, powers of two, of further context-parallel groups, for schedulers that choose among
-                sizes: blocks of consecutive ranks of dp_cp.
+            cp_sizes: the sizes of further context-parallel groups, for schedulers that choose among sizes: blocks of
+                consecutive ranks of dp_cp, a power of two that divides them, or all.
 
         Raises:
             ConfigError: a dimension has another name, or a size does not divide dp × cp.
@@ -65,7 +65,7 @@ class ProcessGroups:
         if "dp" in own and "cp" in own:
             dp_cp = _own_group(rows)
         for size in cp_sizes:
-            if size < 1 or size & (size - 1) or num_ranks % size:
+            if size < 1 or num_ranks % size or (size & (size - 1) and size != num_ranks):
                 message = f"expected context-parallel groups of 2**k ranks that divide {num_ranks}, found {size}"
                 raise ConfigError(message)
         cp_of_size = {

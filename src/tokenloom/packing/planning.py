@@ -75,9 +75,11 @@ def plan_global_batch(lengths: Int64s, config: PackingSettings, place: Place, sc
     if scheduler.is_dynamic_cp and planned.longest_part() > scheduler.max_seqlen_per_dp_cp_rank:
         sizes = {2**k for k in range(1, place.num_ranks.bit_length())} | {place.num_ranks}
         planned = _planned(scheduler.plan(_align(lengths, 2 * math.lcm(*sizes) * per_rank)), lengths, per_rank)
-    needed = set(np.unique(planned.plan.cp_sizes).tolist())
-    if place.cp_of_size is not None and (missing := needed - {1, place.cp.size, *place.cp_of_size}):
-        message = f"expected process groups of {sorted(missing)} context-parallel ranks for this plan, found none"
+    needed: list[int] = np.unique(planned.plan.cp_sizes).tolist()
+    groups = place.cp_of_size
+    missing = [size for size in needed if groups is not None and size not in (1, place.cp.size) and size not in groups]
+    if missing:
+        message = f"expected process groups of {missing} context-parallel ranks for this plan, found none"
         raise ConfigError(message, hint="name all sizes in `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
     return planned
 

@@ -6,6 +6,7 @@ Groups, settings and numbers of microbatches that are not given are those of Meg
 from __future__ import annotations
 
 import enum
+import inspect
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the refere
     get_cp_slice_for_thd,
     reroute_samples_to_dcp_ranks,
 )
+from tokenloom.megatron.core.datasets.dynamic_cp import valid_group_sizes
 from tokenloom.megatron.core.datasets.hybrid_cp import BalancedCPScheduler, HybridCPDataLoaderWrapper
 from tokenloom.megatron.core.datasets.parallel_groups import (
     as_megatrons_params,
@@ -150,6 +152,11 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
     """Chooses how many ranks share a pack anew for each, microbatch by microbatch."""
 
     _plan = _DefaultDynamicCPScheduler._plan
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        scheduler = inspect.signature(_DefaultDynamicCPScheduler).bind(*arguments, **options).arguments
+        num_ranks = scheduler["cp_size"] * scheduler["dp_size"]
+        super().__init__(*arguments, **{"cp_group_sizes": valid_group_sizes(num_ranks), **options})
 
     @property
     def max_seq_len_per_rank(self) -> int:

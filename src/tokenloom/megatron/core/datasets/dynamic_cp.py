@@ -5,28 +5,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.dynamic import Group, cut_to_multiple, next_microbatch, ranks_needed
+from tokenloom.megatron.versions import reference_version
+from tokenloom.packing.dynamic import Group, cut_to_multiple, dividing_sizes, next_microbatch, powers_of_two
 
 Ids = list[list[int]]
 
+NEWEST_SCHEDULER = (0, 20)
+"""The version from which on the reference has its newest scheduler."""
 
-def dcp_gpus_needed(seq_len: int, max_seq_len_per_rank: int, min_cp_size: int = 1) -> int:
-    """Returns the fewest ranks that can share a sub-sample: a power of two, and no fewer than `min_cp_size`."""
-    return ranks_needed(seq_len, max_seq_len_per_rank, min_cp_size, 2**62)
+
+def valid_group_sizes(num_ranks: int) -> list[int] | None:
+    """Returns the numbers of ranks that can share a pack, as the version says; None for powers of two, and all."""
+    return dividing_sizes(num_ranks) if reference_version() >= NEWEST_SCHEDULER else None
+
+
+def dcp_gpus_needed(
+    seq_len: int, max_seq_len_per_rank: int, min_cp_size: int = 1, valid_group_sizes: Sequence[int] | None = None
+) -> int:
+    """Returns the fewest ranks that can share a sub-sample, and no fewer than `min_cp_size`.
+
+    Args:
+        seq_len: its tokens.
+        max_seq_len_per_rank: what a rank holds.
+        min_cp_size: the fewest.
+        valid_group_sizes: the numbers of ranks that there are, rising; powers of two by default.
+    """
+    least = max(min_cp_size, -(-seq_len // max_seq_len_per_rank), 1)
+    if valid_group_sizes is not None:
+        return next((size for size in valid_group_sizes if size >= least), least)
+    return 1 << (least - 1).bit_length()
 
 
 def next_hdp_group_packing_aware(
-    sample_seqlens: Sequence[tuple[int, int]], total_gpus: int, max_seq_len_per_rank: int, min_cp_size: int = 1
+    sample_seqlens: Sequence[tuple[int, int]],
+    total_gpus: int,
+    max_seq_len_per_rank: int,
+    min_cp_size: int = 1,
+    cp_group_sizes: Sequence[int] | None = None,
 ) -> tuple[Ids, list[tuple[int, int]], list[float], Ids]:
     """Returns one microbatch of `default_dynamic_cp`: (lengths by rank, what is left, work by rank, ids by rank).
 
     Raises:
-        ConfigError: the longest sub-sample does not fit all ranks.
+        ConfigError: the longest sub-sample does not fit all ranks, or there are no groups of such sizes.
     """
+    known = valid_group_sizes(total_gpus)
+    sizes = sorted(set(cp_group_sizes or known or powers_of_two(total_gpus)))
+    if known is not None and (min_cp_size not in sizes or not set(sizes) <= set(known)):
+        message = f"expected min_cp_size and sizes of groups among {known}, found {min_cp_size} and {sizes}"
+        raise ConfigError(message)
     if not sample_seqlens:
         return [[] for _ in range(total_gpus)], [], [0.0] * total_gpus, [[] for _ in range(total_gpus)]
     ordered = sorted(sample_seqlens, key=lambda pair: pair[1], reverse=True)
-    groups, left = next_microbatch(ordered, total_gpus, max_seq_len_per_rank, min_cp_size)
+    enabled = [size for size in sizes if size >= min_cp_size]
+    groups, left = next_microbatch(ordered, total_gpus, max_seq_len_per_rank, enabled)
     shared = [group for group in groups for _ in range(group.size)]
     lengths = [[length for _, length in group.members] for group in shared]
     return (
