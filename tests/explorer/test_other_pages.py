@@ -52,11 +52,18 @@ def ask(calls) -> Iterator[Asker]:
 
 
 @pytest.fixture
-def other_site(ask) -> Iterator[int]:
+def requests() -> list[str]:
+    """What the other site was sent."""
+    return []
+
+
+@pytest.fixture
+def other_site(ask, requests) -> Iterator[int]:
     """The port of a site on this machine, which is as near to the explorer as another site can be."""
 
     class Site(BaseHTTPRequestHandler):
         def do_GET(self):
+            requests.append(f"{self.path}\n{self.headers}")
             body = ATTACK.replace("TARGET", f"http://127.0.0.1:{ask.server.port}").encode()
             self.send_response(200)
             self.send_header("content-type", "text/html")
@@ -79,8 +86,8 @@ def other_site(ask) -> Iterator[int]:
 def test_no_request_of_another_site_reaches_a_view(pages, ask, other_site, calls, host):
     pages.expect_complaint("")  # the browser complains of each attempt
     page = pages.open(ask.server.url)
-    own = page.evaluate("fetch('/api/secret').then((answer) => answer.json())")
-    assert own == {"text": SECRET}
+    own = "fetch('/api/secret', {headers: {Authorization: 'Bearer ' + localStorage.getItem('token')}})"
+    assert page.evaluate(f"{own}.then((answer) => answer.json())") == {"text": SECRET}
     calls.clear()
     other = page.context.new_page()
     other.goto(f"http://{host}:{other_site}/")
@@ -90,4 +97,15 @@ def test_no_request_of_another_site_reaches_a_view(pages, ask, other_site, calls
     other.evaluate("frame()")
     assert not any(SECRET in frame.content() for frame in other.frames)
     assert calls == []
-    assert page.evaluate("fetch('/api/secret').then((answer) => answer.status)") == 200
+    assert page.evaluate(f"{own}.then((answer) => answer.status)") == 200
+
+
+def test_another_server_of_this_machine_is_not_sent_the_token(pages, ask, other_site, requests):
+    pages.expect_complaint("")
+    page = pages.open(ask.server.url)
+    assert page.evaluate("location.search") == ""
+    other = page.context.new_page()
+    other.goto(f"http://127.0.0.1:{other_site}/")
+    assert other.evaluate("[document.cookie, localStorage.length]") == ["", 0]
+    assert requests
+    assert not any(ask.server.access.token in each for each in requests)

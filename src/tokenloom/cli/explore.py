@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "explore",
         description="Serves a page on this machine alone, to look at documents, samples, where they are read, and how "
-        "a job goes. It writes nothing. The printed address has a token, without which nothing is answered. Ctrl-C "
+        "a job goes. It writes nothing. The printed address has a token, without which no data are shown. Ctrl-C "
         "ends it.",
     )
     add_target(parser)

@@ -1,8 +1,9 @@
 """Who may ask: only who has the token, of this server by its own name, from its own page, and only to read.
 
 A page of another site can send requests to a server on this machine, and with a name that it points to 127.0.0.1 it
-could read the answers. So a request has to have the token, which that page does not know; to name us as we are named;
-and to come from our page or from the address bar. Whatever is refused, nothing of it is looked at further.
+could read the answers. So a request for data has to have the token, which that page does not know; each has to name us
+as we are named, and to come from our page or from the address bar. Whatever is refused, nothing of it is looked at
+further. The token is no cookie: browsers would send it to every other server of this machine.
 """
 
 from __future__ import annotations
@@ -61,35 +62,27 @@ class Access:
     """The token of a server, and the names that it is asked by.
 
     Attributes:
-        port: where it listens; part of the name of the cookie, which browsers share among ports.
         names: the hosts that requests may name.
         any_address: whether they may name any host by its address: no page can point an address to us.
         token: what a request has to have.
     """
 
-    port: int
     names: frozenset[str]
     any_address: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     _tickets: list[str] = field(default_factory=list, repr=False)
 
     @classmethod
-    def at(cls, *, port: int, names: Iterable[str], is_loopback: bool, is_everywhere: bool) -> Access:
+    def at(cls, *, names: Iterable[str], is_loopback: bool, is_everywhere: bool) -> Access:
         """Returns the access to a server.
 
         Args:
-            port: where it listens.
             names: names of the host.
             is_loopback: whether this machine alone can connect.
             is_everywhere: whether it listens at all addresses of the machine.
         """
         own = _LOOPBACK_NAMES if is_loopback or is_everywhere else ()
-        return cls(port=port, names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
-
-    @property
-    def cookie_name(self) -> str:
-        """The name of the cookie that holds the token."""
-        return f"tokenloom-{self.port}"
+        return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
         """Returns a token that opens the page once: for the arguments of a program, which others can see."""
@@ -124,9 +117,7 @@ class Access:
         return name in self.names or (self.any_address and _is_address(name))
 
     def opens(self, scope: Scope) -> bool:
-        """Whether a request is one for the page with a token in its address; a ticket is used up by it."""
-        if scope["path"] != "/":
-            return False
+        """Whether the address of a request has a token; a ticket is used up by it."""
         given = [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "token"]
         if len(given) != 1:
             return False
@@ -137,13 +128,9 @@ class Access:
         return bool(used)
 
     def has_token(self, scope: Scope) -> bool:
-        """Whether a request has the token in its cookie or as bearer."""
-        headers = _values(scope["headers"], b"authorization")
-        given = [value.removeprefix("Bearer ") for value in headers if value.startswith("Bearer ")]
-        for line in _values(scope["headers"], b"cookie"):
-            pairs = (each.strip().partition("=") for each in line.split(";"))
-            given += [value for name, _, value in pairs if name == self.cookie_name]
-        return any(_is_same(each, self.token) for each in given[:4])
+        """Whether a request has the token as bearer."""
+        given = _values(scope["headers"], b"authorization")
+        return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
         """Returns an application that hands on what is allowed, and gives every answer the headers that protect it."""
@@ -163,10 +150,7 @@ class Access:
 
             if (refusal := self.refusal(scope)) is not None:
                 await _refuse(refusal, protected)
-            elif self.opens(scope):
-                cookie = f"{self.cookie_name}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-                await _answer(protected, 303, [(b"location", b"/"), (b"set-cookie", cookie.encode())])
-            elif not self.has_token(scope):
+            elif scope["path"].startswith("/api/") and not self.has_token(scope):
                 await _refuse(Refusal(403, "expected the token of this server, found none, or another"), protected)
             else:
                 await application(scope, receive, protected)

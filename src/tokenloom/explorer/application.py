@@ -42,7 +42,7 @@ def application(views: Mapping[str, View], access: Access) -> Application:
     anyio = require("anyio", extra="explore")
     many, one = anyio.CapacityLimiter(_MOST_AT_ONCE), anyio.CapacityLimiter(1)
     routes = [
-        *(routing.Route(path, partial(_file, served)) for path, served in served_files().items()),
+        *(routing.Route(path, partial(_file, served, access)) for path, served in served_files().items()),
         *(
             routing.Route(f"/api/{name}", partial(_answer, view, one if name in _ALONE else many))
             for name, view in views.items()
@@ -53,10 +53,14 @@ def application(views: Mapping[str, View], access: Access) -> Application:
     return access.guard(starlette)
 
 
-async def _file(served: ServedFile, _: Request) -> Response:
+async def _file(served: ServedFile, access: Access, request: Request) -> Response:
+    """Answers with a file: it says the token to who has it in the address, which the page then takes it out of."""
     from starlette.responses import Response
 
-    return Response(served.content, media_type=served.content_type)
+    content = served.content
+    if request.url.path == "/" and access.opens(request.scope):
+        content = content.replace(b'name="token" content=""', f'name="token" content="{access.token}"'.encode())
+    return Response(content, media_type=served.content_type)
 
 
 async def _answer(view: View, limiter: Any, request: Request) -> Response:

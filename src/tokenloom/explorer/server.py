@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import socket
@@ -13,7 +14,8 @@ from tokenloom.explorer.access import Access
 from tokenloom.explorer.application import View, application
 from tokenloom.optional import require
 
-_MOST_CONNECTIONS = 64
+_MOST_CONNECTIONS = 512
+_SECONDS_TO_ASK = 5
 _SECONDS_TO_FINISH = 2
 _LAST_PORT = 65535
 
@@ -41,14 +43,13 @@ class LocalServer:
         self.is_loopback: bool = bound.is_loopback
         self._host = socket.gethostname() if bound.is_unspecified else host
         self.access: Access = Access.at(
-            port=self.port,
             names=(self._host, str(bound)),
             is_loopback=bound.is_loopback,
             is_everywhere=bound.is_unspecified,
         )
         config = uvicorn.Config(
             application(views, self.access),
-            http="h11",
+            http=_prompt_protocol(),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -85,6 +86,40 @@ class LocalServer:
     def close(self) -> None:
         """Stops listening; of a server that never ran."""
         self._socket.close()
+
+
+def _prompt_protocol() -> type[Any]:
+    """Returns uvicorn's protocol, which closes a connection that does not get to the end of a request's headers."""
+    import h11  # which uvicorn needs
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Prompt(H11Protocol):
+        _due: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._limit_time()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._limit_time()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._cancel()
+
+        def _limit_time(self) -> None:
+            if self.conn.their_state is not h11.IDLE:
+                self._cancel()
+            elif self._due is None:
+                self._due = self.loop.call_later(_SECONDS_TO_ASK, self.transport.close)
+
+        def _cancel(self) -> None:
+            if self._due is not None:
+                self._due.cancel()
+            self._due = None
+
+    return Prompt
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -9,17 +9,25 @@ export class AskError extends Error {
   }
 }
 
+/** What every question has to have: handed over once, in the address, and kept for the other tabs of this server. */
+const given = document.querySelector("meta[name=token]").content;
+if (given) {
+  localStorage.setItem("token", given);
+  history.replaceState(null, "", location.pathname + location.hash);
+}
+const token = given || localStorage.getItem("token");
+
 /** Tells `gone` and `back` of the server: an event target, so that whoever failed may try again. */
 export const server = new EventTarget();
 let isGone = false;
 
 /** Asks `/api/NAME`; parameters that are null or "" are left out. Throws AskError, or AbortError once the signal says so. */
 export async function ask(name, parameters = {}, signal = undefined) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
+  const asked = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const query = new URLSearchParams(asked.map(([key, value]) => [key, String(value)])).toString();
   let answer, body;
   try {
-    answer = await fetch(`api/${name}${query && "?"}${query}`, { signal });
+    answer = await fetch(`api/${name}${query && "?"}${query}`, { signal, headers: { Authorization: `Bearer ${token}` } });
     body = await answer.json();
   } catch (error) {
     if (signal?.aborted) throw error;
