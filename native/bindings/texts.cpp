@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../code_points.hpp"
 #include "../insertion.hpp"
 #include "../json_texts.hpp"
 #include "arrays.hpp"
@@ -61,6 +62,25 @@ std::optional<std::pair<Bytes, Offsets>> line_texts_of(const nb::bytes& lines) {
   return to_numpy(std::move(*column));
 }
 
+Offsets texts_with_of(const Array<const std::uint8_t>& content, const Array<const std::int64_t>& offsets,
+                      const Matrix<const std::uint32_t>& ranges) {
+  if (ranges.shape(1) != 2) throw nb::value_error("expected the two ends of each range");
+  std::vector<CodePointRange> wanted;
+  for (std::size_t row = 0; row < ranges.shape(0); ++row) {
+    const CodePointRange range{ranges(row, 0), ranges(row, 1)};
+    if (range.start < 0x80 || range.stop <= range.start || range.stop > 0x110000) {
+      throw nb::value_error("expected ranges of code points beyond ASCII");
+    }
+    wanted.push_back(range);
+  }
+  std::vector<std::int64_t> found;
+  {
+    const WithoutLock unlocked;
+    found = texts_with(as_span<const std::uint8_t>(content), as_span<const std::int64_t>(offsets), wanted);
+  }
+  return tokenloom::to_numpy(std::move(found));
+}
+
 void insert_items_of(const Array<const std::uint8_t>& items, std::size_t itemsize,
                      const Array<const std::int64_t>& places, const Array<const std::uint8_t>& values,
                      const Array<std::uint8_t>& out) {
@@ -78,6 +98,8 @@ void bind_texts(nb::module_& module) {
              "start, stop) of each unusual line, which has none; None if there are more of these than allowed.");
   module.def("line_texts", &line_texts_of, "lines"_a,
              "Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.");
+  module.def("texts_with", &texts_with_of, "content"_a, "offsets"_a, "ranges"_a,
+             "Returns which texts, of UTF-8 back to back, hold a code point of the ranges [start, stop).");
   module.def("insert_items", &insert_items_of, "items"_a, "itemsize"_a, "places"_a, "values"_a, "out"_a,
              "Copies items, with a value before that of each place.");
 }

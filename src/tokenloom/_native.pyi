@@ -321,6 +321,11 @@ def line_texts(lines: bytes) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape
     Returns (UTF-8 back to back, offsets) of lines of text; None if one is blank or not UTF-8.
     """
 
+def texts_with(content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], ranges: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+    """
+    Returns which texts, of UTF-8 back to back, hold a code point of the ranges [start, stop).
+    """
+
 def insert_items(items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], itemsize: int, places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Copies items, with a value before that of each place."""
 

@@ -1,25 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer
 
-from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_of
+from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_of, utf8_texts
 from tokenloom.tokenizers.engines import GigatokenEngine
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 SOME = ["", "né", "字", "", "a 👍 b", "\0", ""]
 lists = st.lists(st.text(max_size=8), max_size=6)
-
-
-def utf8_texts(texts: Sequence[str]) -> Utf8Texts:
-    rows = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Utf8Texts(content=np.frombuffer(b"".join(rows), dtype=np.uint8), offsets=offsets)
 
 
 @given(texts=lists, start=st.integers(-9, 9) | st.none(), stop=st.integers(-9, 9) | st.none())

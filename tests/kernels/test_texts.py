@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.reference import json_texts as reference
 
 from tokenloom import kernels
+from tokenloom.inputs.utf8_texts import utf8_texts
 
 KEYS = ("text", "b")
 
@@ -301,3 +302,62 @@ def test_lines_of_text_agree(data: bytes):
 def test_a_call_without_keys_is_our_own_bug():
     with pytest.raises(ValueError, match="expected at least one key"):
         kernels.json_texts(b"{}", [], 0)
+
+
+def texts_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
+    """Returns which texts hold a code point of the ranges."""
+    return [
+        number
+        for number, text in enumerate(texts)
+        if any(start <= ord(letter) < stop for letter in text for start, stop in ranges)
+    ]
+
+
+def found_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
+    found = utf8_texts(texts)
+    return kernels.texts_with(found.content, found.offsets, np.array(ranges, dtype=np.uint32).reshape(-1, 2)).tolist()
+
+
+SOME_RANGES = [
+    (0x17F, 0x180),
+    (0x88F, 0x890),
+    (0xA7CE, 0xA7D5),
+    (0xFFFD, 0x10002),
+    (0x1FA00, 0x20000),
+    (0x10FFFF, 0x110000),
+]
+
+
+def test_texts_with_code_points_of_ranges():
+    texts = [
+        "",
+        "plain",
+        "\u017e\u017f",
+        "\u0180",
+        "",
+        "हिन्दी\u088f",
+        "\ua7cd",
+        "\ua7d4 한국어",
+        "\U0001f9ff",
+        "\U0010ffff",
+    ]
+    assert found_with(texts, SOME_RANGES) == [2, 5, 7, 9]
+    assert found_with(texts, []) == []
+    assert found_with([], SOME_RANGES) == []
+
+
+near = st.sampled_from([end + by for ends in SOME_RANGES for end in ends for by in (-65, -1, 0, 1, 64)])
+letters = st.one_of(near.filter(lambda number: number < 0x110000).map(chr), st.sampled_from("aé字👍 "))
+
+
+@given(st.lists(st.text(letters, max_size=8), max_size=8), st.integers(0, 2100), st.data())
+def test_texts_with_agrees_with_its_twin(texts: list[str], filling: int, data: st.DataObject):
+    ranges = sorted(data.draw(st.sets(st.sampled_from(SOME_RANGES))))
+    texts.insert(data.draw(st.integers(0, len(texts))), "e" * filling)
+    assert found_with(texts, ranges) == texts_with(texts, ranges)
+
+
+@pytest.mark.parametrize("ends", [(0x7F, 0x81), (0x900, 0x900), (0x10FFFF, 0x110001)])
+def test_ranges_that_are_none_are_refused(ends: tuple[int, int]):
+    with pytest.raises(ValueError, match="expected ranges of code points beyond ASCII"):
+        found_with(["a"], [ends])

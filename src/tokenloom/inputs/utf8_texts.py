@@ -74,6 +74,15 @@ class Utf8Texts(Sequence[str]):
         return (content[start:stop] for start, stop in pairwise(self.offsets.tolist()))
 
 
+def utf8_texts(texts: Sequence[str]) -> Utf8Texts:
+    """Returns texts, which must hold no lone surrogates, in one buffer."""
+    if isinstance(texts, Utf8Texts):
+        return texts
+    rows = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Utf8Texts(content=np.frombuffer(b"".join(rows), dtype=np.uint8), offsets=offsets)
+
+
 def joined_texts(parts: Sequence[Sequence[str]]) -> Sequence[str]:
     """Returns the texts of all parts, at least one, one part after the other; strings only if some are strings."""
     if len(parts) == 1:

@@ -28,6 +28,7 @@ from tokenloom._native import (
     recycled_bytes,
     reserve,
     start_writing_back,
+    texts_with,
     type_tag,
 )
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
@@ -113,5 +114,6 @@ __all__ = [
     "sample_numbers",
     "smallest_weights",
     "start_writing_back",
+    "texts_with",
     "type_tag",
 ]
