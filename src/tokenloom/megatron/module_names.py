@@ -37,7 +37,7 @@ _CORE = (
     "utils_object_storage",
     "utils_s3",
 )
-_TRAINING = ("data_samplers", "fim_dataset", "sft_dataset", "varlen_dataset")
+_TRAINING = ("data_samplers", "fim_dataset", "sft_dataset", "utils", "varlen_dataset")
 
 OURS = {
     name: f"tokenloom.{name}"

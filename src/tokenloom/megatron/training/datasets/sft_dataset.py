@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +18,7 @@ from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, M
 from tokenloom.megatron.core.datasets.utils import Split
 from tokenloom.megatron.training.datasets.json_records import JsonRecords
 from tokenloom.megatron.training.datasets.trained_parts import SFTDatasetConfig, part_finder
+from tokenloom.megatron.training.datasets.utils import load_json_arg
 
 __all__ = [
     "IGNORE_INDEX",
@@ -32,6 +31,7 @@ __all__ = [
     "SFTDatasetConfig",
     "SFTLowLevelDataset",
     "Split",
+    "load_json_arg",
 ]
 
 IGNORE_INDEX = -100
@@ -316,7 +316,4 @@ def mock_data(settings: str | None, sequence_length: int) -> MockSFTLowLevelData
             mean_seq_len=sequence_length // 4 * 3,
             lognormal_sigma=1.1,
         )
-    if os.path.isfile(settings):
-        with open(settings) as stream:
-            return MockSFTLowLevelDataset(**json.load(stream))
-    return MockSFTLowLevelDataset(**json.loads(settings))
+    return MockSFTLowLevelDataset(**load_json_arg(settings))

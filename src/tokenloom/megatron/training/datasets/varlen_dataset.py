@@ -21,6 +21,7 @@ from tokenloom.megatron.training.datasets.sft_dataset import (
     SFTLowLevelDataset,
     mock_data,
 )
+from tokenloom.megatron.training.datasets.utils import load_json_arg as load_json_arg  # the reference's module has it
 
 __all__ = [
     "IGNORE_INDEX",
