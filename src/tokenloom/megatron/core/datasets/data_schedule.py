@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import enum
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets.context_parallel_batch import (
+    Changed,
+    ContextParallelBatch,
+    batches_by_layout,
+    whole_pack_params,
+)
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
+    NO_TARGETS,
     broadcast_scalars,
     broadcast_tensor,
     broadcast_to_pp_group,
@@ -22,7 +30,7 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the refere
     get_cp_slice_for_thd,
     reroute_samples_to_dcp_ranks,
 )
-from tokenloom.megatron.core.datasets.dynamic_cp import valid_group_sizes
+from tokenloom.megatron.core.datasets.dynamic_cp import is_newest, valid_group_sizes
 from tokenloom.megatron.core.datasets.hybrid_cp import BalancedCPScheduler, HybridCPDataLoaderWrapper
 from tokenloom.megatron.core.datasets.parallel_groups import (
     as_megatrons_params,
@@ -35,8 +43,11 @@ from tokenloom.megatron.core.datasets.parallel_groups import (
     tells_gaps,
 )
 from tokenloom.megatron.core.datasets.thd_padding import (
+    align_sequences,
     extend_thd_padding_before_cp_slice,
+    get_packed_sequence_alignment,
     get_thd_padding_kwargs,
+    pad_packed_batch_before_cp_slice,
     pad_sequence_for_thd,
     resolve_thd_tail_padding_policy,
 )
@@ -46,10 +57,12 @@ from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynam
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
+from tokenloom.packing.subsamples import take_apart
 
 __all__ = [
     "BalancedCPScheduler",
     "BasePackingScheduler",
+    "ContextParallelBatch",
     "CostBalancedScheduler",
     "DefaultDynamicCPScheduler",
     "DpBalancedScheduler",
@@ -65,7 +78,9 @@ __all__ = [
     "get_batch_and_global_seqlens",
     "get_batch_on_this_rank_for_sequence_packing",
     "get_cp_slice_for_thd",
+    "get_packed_sequence_alignment",
     "get_thd_padding_kwargs",
+    "pad_packed_batch_before_cp_slice",
     "pad_sequence_for_thd",
     "reroute_samples_to_dcp_ranks",
     "resolve_thd_tail_padding_policy",
@@ -78,18 +93,33 @@ Wrapped = tuple[Any, int, float, float]
 
 
 class _Watched:
-    """An iterator that remembers whether it ended."""
+    """An iterator that remembers whether it ended.
+
+    In the newest version, its items are sub-samples, those without loss left out of packed samples.
+    """
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
+        self._is_packed: bool | None = None
         self.ended = False
 
     def __next__(self) -> Any:
         try:
-            return next(self._iterator)
+            item = next(self._iterator)
         except StopIteration:
             self.ended = True
             raise
+        if not is_newest():
+            return item
+        return [one for sample in (item if isinstance(item, list) else [item]) for one in self._supervised(sample)]
+
+    def _supervised(self, sample: Any) -> list[Any]:
+        is_packed = isinstance(sample, Mapping) and "cu_seqlens" in sample
+        if self._is_packed not in (None, is_packed) or (is_packed and "padded_seq_len" in sample):
+            message = "expected either `padded_seq_len` in all samples or `cu_seqlens` in all, found both"
+            raise ConfigError(message)
+        self._is_packed = is_packed
+        return [one for one in take_apart([sample]) if one["loss_mask"].any()] if is_packed else [sample]
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
@@ -110,6 +140,11 @@ class BasePackingScheduler(base.BasePackingScheduler):
         (2, 6.0, 18.0)
         >>> del scheduler_map["one_by_one"]
     """
+
+    def _positive_lengths(self, lengths: Any) -> Any:
+        if not len(lengths):
+            raise ConfigError(NO_TARGETS)
+        return super()._positive_lengths(lengths)
 
     def run(
         self,
@@ -223,13 +258,26 @@ def wrap_data_iterator(
     name = config.sequence_packing_scheduler
     if name not in scheduler_map and isinstance(name, str) and name.lower() in scheduler_map:
         name = name.lower()
+    settings = _with_aligned_capacity(config, place.tp.size) if is_newest() else config
     scheduler = schedulers.make_scheduler(
-        config, cp_size=place.cp.size, dp_size=place.dp.size, schedulers=scheduler_map, name=name
+        settings, cp_size=place.cp.size, dp_size=place.dp.size, schedulers=scheduler_map, name=name
     )
     wrapped: Wrapped = scheduler.run(
         data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, place.device, config
     )
     return wrapped
+
+
+def _with_aligned_capacity(config: Any, tp_size: int) -> Any:
+    """Returns settings in which a rank holds a multiple of what packs are filled up to."""
+    alignment, enabled = get_packed_sequence_alignment(config, tp_size)
+    if not enabled:
+        return config
+    capacity = config.max_seqlen_per_dp_cp_rank // alignment * alignment
+    if not capacity:
+        message = f"expected max_seqlen_per_dp_cp_rank of at least the alignment {alignment}, found "
+        raise ConfigError(message + str(config.max_seqlen_per_dp_cp_rank))
+    return Changed(config, max_seqlen_per_dp_cp_rank=capacity)
 
 
 def get_batch_on_this_rank_for_sequence_packing(
@@ -240,7 +288,8 @@ def get_batch_on_this_rank_for_sequence_packing(
     pg_collection: Any = None,
     config: Any = None,
     dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the same
-) -> tuple[Any, Any, Any, None, Any, Any, Any]:
+    return_context_parallel_batch: bool = False,  # noqa: FBT001, FBT002  the same
+) -> Any:
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
 
     Args:
@@ -251,31 +300,68 @@ def get_batch_on_this_rank_for_sequence_packing(
         pg_collection: process groups tp, pp and cp; None for those of Megatron's parallel state.
         config: settings of runs that fill packs up to a shape or share them in contiguous pieces.
         dynamic_cp: whether packs must say how many ranks share them.
+        return_context_parallel_batch: whether to return a `ContextParallelBatch`, with a view for each of
+            `linear_cp_layout` and `attention_cp_layout` of the configuration.
 
     Returns:
-        (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
+        That, or (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
         `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing` does; in programs that have loaded Megatron,
         packed_seq_params is of its class.
     """
+    if isinstance(pg_collection, bool):  # the newest version's order
+        dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
     place = place_of_run(pg_collection, "tp", "pp", "cp")
-    watched = _Dynamic(data_iterator) if dynamic_cp and data_iterator is not None else data_iterator
     stages = None if vp_stage is None else vpp_size
-    batch = batch_in(place, watched, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=tells_gaps())
-    tokens, labels, loss_mask, nothing, position_ids, params, mask = batch
+    fills = False
+    if is_newest() and config is not None:
+        alignment, fills = get_packed_sequence_alignment(config, place.tp.size)
+        config = _filled_to(config, alignment) if fills else config
+    packs = data_iterator
+    if data_iterator is not None:
+        packs = _Packs(data_iterator, None if dynamic_cp else place.cp.size, aligns=fills)
+    gaps = is_newest() or tells_gaps()
+
+    def cut(packs: Any, config: Any) -> Any:
+        return batch_in(place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps)
+
+    if return_context_parallel_batch:
+        return batches_by_layout(cut, packs, config, is_dynamic_cp=dynamic_cp)
+    tokens, labels, loss_mask, nothing, position_ids, params, mask = cut(packs, config)
+    if is_newest():
+        params = whole_pack_params(params)
     return tokens, labels, loss_mask, nothing, position_ids, as_megatrons_params(params), mask
 
 
-class _Dynamic:
-    """Packs that must say how many ranks share them."""
+def _filled_to(config: Any, alignment: int) -> Any:
+    """Returns settings by which packs are filled up as the newest version does."""
+    if getattr(config, "pad_packed_seq_alignment", None) != "max":
+        return Changed(config, pad_packed_seq_alignment=alignment)
+    if config.max_seqlen_per_dp_cp_rank % alignment:
+        message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found "
+        raise ConfigError(message + str(config.max_seqlen_per_dp_cp_rank))
+    return config
 
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
+
+class _Packs:
+    """Packs as batches are cut out of them.
+
+    Args:
+        iterator: yields them.
+        cp_size: ranks that share each; None where packs must say that.
+        aligns: whether their sequences are padded so that ranks can share them.
+    """
+
+    def __init__(self, iterator: Any, cp_size: int | None, *, aligns: bool) -> None:
+        self._iterator, self._cp_size, self._aligns = iterator, cp_size, aligns
 
     def __next__(self) -> Any:
         pack = next(self._iterator)
-        if "local_cp_size" not in pack:
+        if self._cp_size is None and "local_cp_size" not in pack:
             message = "expected `local_cp_size` in a pack of dynamic context parallelism, found none"
             raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
+        if self._aligns:
+            pack = dict(pack)
+            align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
         return pack
 
 

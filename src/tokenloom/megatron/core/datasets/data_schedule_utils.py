@@ -7,7 +7,7 @@ the forms of both are taken.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.dynamic_cp import (
     align_sample_id_groups,
     dcp_gpus_needed,
+    is_newest,
     next_hdp_group_packing_aware,
 )
 from tokenloom.megatron.core.datasets.parallel_groups import rerunnable
@@ -46,6 +47,9 @@ Sample = dict[str, Any]
 _PER_TOKEN = ("tokens", "labels", "loss_mask", "position_ids")
 _SCALARS = ("original_seq_len", "padded_seq_len")
 
+NO_TARGETS = "packed global batch contains no sequences with supervised targets"
+"""What is wrong with a global batch without a sub-sample that has loss."""
+
 
 def get_batch_and_global_seqlens(
     data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any
@@ -58,7 +62,7 @@ def get_batch_and_global_seqlens(
 
     Raises:
         StopIteration: the iterator ended.
-        ValueError: an item is neither a mapping nor a list.
+        ValueError: an item is neither a mapping nor a list, or no rank has a sub-sample.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
     batch: list[Sample] = []
@@ -68,12 +72,17 @@ def get_batch_and_global_seqlens(
             raise ConfigError(message)
         batch += item if isinstance(item, list) else [cast("Sample", item)]
     batch = _unpack_batch(batch)
-    lengths = torch.cat([sample["padded_seq_len"].reshape(-1) for sample in batch]).to(torch.int32)
-    return batch, *get_global_seqlens_and_ids(lengths, dp_group)
+    lengths = torch.cat([torch.empty(0), *(sample["padded_seq_len"].reshape(-1).cpu() for sample in batch)])
+    gathered = get_global_seqlens_and_ids(lengths.to(torch.int32), dp_group)
+    if not gathered[0]:
+        raise ConfigError(NO_TARGETS)
+    return batch, *gathered
 
 
 def _unpack_batch(batch: list[Sample]) -> list[Sample]:
     """Returns the sub-samples of samples: those between the boundaries `cu_seqlens`, or each sample as it is.
+
+    The newest version leaves out those between boundaries that have no loss.
 
     Raises:
         ConfigError: some samples have boundaries and some lengths, or one has more than one row.
@@ -100,10 +109,11 @@ def _unpack_batch(batch: list[Sample]) -> list[Sample]:
             for sample in batch
         ]
     unpacked = []
+    drops = is_newest()
     for sample in batch:
         bounds = sample["cu_seqlens"].tolist()
         for start, stop in itertools.pairwise(bounds):
-            if stop > start:
+            if stop > start and not (drops and not sample["loss_mask"][start:stop].any()):
                 length = torch.tensor([stop - start], device=sample["tokens"].device)
                 own = {name: sample[name][start:stop] for name in _PER_TOKEN}
                 unpacked.append({**own, "original_seq_len": length, "padded_seq_len": length.clone()})
@@ -137,42 +147,64 @@ def reroute_samples_to_dcp_ranks(
     tp_group: Any = None,
     dp_cp_group: Any = None,
     total_dcp_gpus: int | None = None,
+    sample_keys: Collection[str] | None = None,
 ) -> dict[int, Sample]:
     """Returns the sub-samples of this rank by id, all their tensors sent to where they are worked on. Collective.
 
     Args:
-        batch: this rank's sub-samples.
+        batch: this rank's sub-samples; in the newest version maybe none.
         global_ids_this_rank: their ids.
         global_id_seqlens: (id, length) of all.
         sample_id_groups: ids by microbatch and rank of dp_cp.
         offsets: where the ids of each data-parallel rank begin.
         dp_group: the ranks that exchange.
-        tp_group: not needed; where the last two are left out, this is dp_cp_group.
+        tp_group: not needed; where the next two are left out, this is dp_cp_group.
         dp_cp_group: whose ranks the plan names.
         total_dcp_gpus: not needed.
+        sample_keys: what sub-samples have, where this rank has none; by default all that are known.
 
     Raises:
-        ConfigError: a tensor is longer or shorter than its sub-sample, or they do not all have the same.
+        ConfigError: a tensor is longer or shorter than its sub-sample, they do not all have the same, or in the newest
+            version others than those of text.
     """
     del total_dcp_gpus
+    if isinstance(dp_cp_group, Collection):  # the newest version's order
+        sample_keys, dp_cp_group = dp_cp_group, None
     for number, sample in enumerate(batch):
         if set(sample) != set(batch[0]):
             message = f"Sample {number} keys {sorted(sample)} do not match sample 0 keys {sorted(batch[0])}"
             raise ConfigError(message)
-    dp, dp_cp = Channel(dp_group), Channel(tp_group if dp_cp_group is None else dp_cp_group)
+    names = _names_to_send(batch, sample_keys)
+    groups = dp_group, tp_group if dp_cp_group is None else dp_cp_group
+    return send_samples(batch, global_ids_this_rank, global_id_seqlens, sample_id_groups, offsets, *groups, names)
+
+
+def send_samples(
+    batch: Sequence[Mapping[str, Any]],
+    global_ids_this_rank: Any,
+    global_id_seqlens: Sequence[tuple[int, int]],
+    sample_id_groups: Sequence[Sequence[Sequence[int]]],
+    offsets: Any,
+    dp_group: Any,
+    dp_cp_group: Any,
+    names: Sequence[str],
+) -> dict[int, Sample]:
+    """Returns what `reroute_samples_to_dcp_ranks` does, of the tensors of these names. Collective."""
+    dp, dp_cp = Channel(dp_group), Channel(dp_cp_group)
     lane = [dp_cp.global_ranks.index(rank) for rank in dp.global_ranks] if dp.size > 1 else [dp_cp.rank]
     wanted = [sorted({number for ranks in sample_id_groups for number in ranks[rank]}) for rank in lane]
     starts, lengths = [int(start) for start in offsets], dict(global_id_seqlens)
     place = {int(number): at for at, number in enumerate(global_ids_this_rank)}
     found: dict[int, Sample] = {number: {} for number in wanted[dp.rank]}
-    for name in batch[0]:
+    for name in names:
         size_of = dict.fromkeys(lengths, 1) if name in _SCALARS else lengths
-        pieces = {number: batch[at][name].reshape(-1) for number, at in place.items()}
+        dtype = _dtype_of(name, batch)
+        pieces = {number: batch[at][name].reshape(-1).to(dtype) for number, at in place.items()}
         for number, piece in pieces.items():
             if len(piece) != size_of[number]:
                 message = f"expected {size_of[number]} elements as `{name}` of sub-sample {number}, found {len(piece)}"
                 raise ConfigError(message, hint="pad the tensors of a sub-sample to its `padded_seq_len`")
-        dtype, width = batch[0][name].dtype, batch[0][name].element_size()
+        width = dtype.itemsize
         nothing = torch.empty(0, dtype=dtype)
         outgoing = [torch.cat([nothing, *(pieces[n] for n in ids if n in pieces)]).view(torch.uint8) for ids in wanted]
         owned = [[n for n in wanted[dp.rank] if starts[r] <= n < starts[r + 1]] for r in range(dp.size)]
@@ -181,6 +213,26 @@ def reroute_samples_to_dcp_ranks(
             for number, piece in zip(ids, data.view(dtype).split([size_of[n] for n in ids]), strict=True):
                 found[number][name] = piece
     return found
+
+
+def _names_to_send(batch: Sequence[Mapping[str, Any]], sample_keys: Collection[str] | None) -> list[str]:
+    """Returns which tensors travel, in an order that all ranks have alike, whether they have sub-samples or not."""
+    known = [*_PER_TOKEN, *_SCALARS]
+    given = list(batch[0]) if batch else [name for name in known if sample_keys is None or name in sample_keys]
+    if not is_newest():
+        return given
+    if unsupported := sorted(set(given) - set(known)):
+        message = f"exchange supports only the text sample schema, found unsupported sample keys {unsupported}"
+        raise ConfigError(message, hint=f"leave them out: {', '.join(known)} travel")
+    return [name for name in known if name in given]
+
+
+def _dtype_of(name: str, batch: Sequence[Mapping[str, Any]]) -> torch.dtype:
+    """Returns the dtype in which a tensor travels; what the newest version has, all ranks know without a sub-sample."""
+    if not batch or (is_newest() and name in _SCALARS):
+        return torch.float32 if name == "loss_mask" else torch.int64
+    dtype: torch.dtype = batch[0][name].dtype
+    return dtype
 
 
 def build_packed_microbatches(
@@ -263,22 +315,46 @@ def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = 
     return list(values) if channel.rank == 0 else received.tolist()
 
 
-def create_data_iterator(new_samples: Any, pp_group: Any, tp_group: Any, config: Any) -> Any:
+def create_data_iterator(
+    new_samples: Any,
+    pp_group: Any = None,
+    tp_group: Any = None,
+    config: Any = None,
+    vpp_needs_data: Sequence[bool] | None = None,
+    is_dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the reference's parameters
+) -> Any:
     """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
 
-    The first virtual stage of the first rank of a pipeline and the last one of the last get tokens, others metadata.
+    As versions before the newest call it, the first virtual stage of the first rank of a pipeline and the last one of
+    the last get tokens, others metadata.
+
+    Args:
+        new_samples: the packs.
+        pp_group: the stages of the pipeline; left out as the newest version calls it, which passes tp_group, config,
+            vpp_needs_data and is_dynamic_cp.
+        tp_group: the ranks whose first one reads.
+        config: says how many virtual stages there are.
+        vpp_needs_data: whether each virtual stage gets tokens.
+        is_dynamic_cp: not needed; packs that say how many ranks share them go on doing so.
     """
+    del is_dynamic_cp
+    needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
+    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # the newest version's order, by position
+        needs = list(config) if config is not None else needs or []
+        tp_group, config = pp_group, tp_group
     stages = config.virtual_pipeline_model_parallel_size or 1
-    if Channel(tp_group).rank != 0:
+    if tp_group is not None and tp_group.rank() != 0:
         return None if stages == 1 else [None] * stages
     if stages == 1:
         return rerunnable(iter(new_samples))
-    pp = Channel(pp_group)
-    needs = [False] * stages
-    needs[0], needs[-1] = pp.rank == 0, pp.rank == pp.size - 1
-    if not any(needs):
-        return [rerunnable(iter(new_samples)) for _ in range(stages)]
-    return [rerunnable(one) for one in exchange.create_data_iterator(new_samples, tp_group, config, needs)]
+    if needs is None:
+        pp = Channel(pp_group)
+        needs = [False] * stages
+        needs[0], needs[-1] = pp.rank == 0, pp.rank == pp.size - 1
+        if not any(needs):
+            return [rerunnable(iter(new_samples)) for _ in range(stages)]
+    needs = needs or [False] * stages
+    return [rerunnable(one) for one in exchange.create_data_iterator(new_samples, None, config, needs)]
 
 
 def get_cp_slice_for_thd(

@@ -14,9 +14,14 @@ NEWEST_SCHEDULER = (0, 20)
 """The version from which on the reference has its newest scheduler."""
 
 
+def is_newest() -> bool:
+    """Whether the version that is followed has the reference's newest scheduler."""
+    return reference_version() >= NEWEST_SCHEDULER
+
+
 def valid_group_sizes(num_ranks: int) -> list[int] | None:
     """Returns the numbers of ranks that can share a pack, as the version says; None for powers of two, and all."""
-    return dividing_sizes(num_ranks) if reference_version() >= NEWEST_SCHEDULER else None
+    return dividing_sizes(num_ranks) if is_newest() else None
 
 
 def dcp_gpus_needed(

@@ -13,7 +13,7 @@ import torch
 from tokenloom.distributed.collectives import Channel
 from tokenloom.megatron.core.datasets.data_schedule_utils import (
     get_global_seqlens_and_ids,
-    reroute_samples_to_dcp_ranks,
+    send_samples,
 )
 from tokenloom.megatron.core.datasets.parallel_groups import groups_of_run
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
@@ -104,9 +104,9 @@ class HybridCPDataLoaderWrapper:
     ) -> dict[int, dict[str, Any]]:
         """Returns the sub-samples that this rank works on by id, with all tensors. Collective."""
         bounds = torch.cat([offsets, torch.tensor([len(global_id_seqlens)], dtype=offsets.dtype)])
-        return reroute_samples_to_dcp_ranks(
-            batch, global_ids_this_rank, global_id_seqlens, sample_id_groups, bounds, self.dp_group, self.dp_cp_group
-        )
+        groups = self.dp_group, self.dp_cp_group
+        names = list(batch[0])
+        return send_samples(batch, global_ids_this_rank, global_id_seqlens, sample_id_groups, bounds, *groups, names)
 
     def unpack_batch(self, batch: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Returns the sub-samples of packed samples: what each of their tensors has between two boundaries."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ import torch.nn.functional as F
 from tokenloom.distributed.collectives import Channel
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.parallel_groups import parallel_state
+from tokenloom.numbers import checked_integer
 from tokenloom.packing.static_shapes import APPEND_DUMMY_SEQ, EXTEND_LAST, ZIGZAG, StaticShape, tail_padding_policy
+
+_PER_TOKEN = ("tokens", "labels", "loss_mask", "position_ids", "padding_mask")
 
 
 def resolve_thd_tail_padding_policy(config: Any) -> str:
@@ -36,6 +40,86 @@ def get_thd_padding_kwargs(
             raise ConfigError(message)
         return None, int(max_seqlen_per_dp_cp_rank), thd_max_packed_sequences
     return int(pad_packed_seq_alignment), None, thd_max_packed_sequences
+
+
+def get_packed_sequence_alignment(config: Any, tp_size: int) -> tuple[int, bool]:
+    """Returns what the tokens of a rank are made a multiple of, and whether packs are filled up.
+
+    Args:
+        config: has pad_packed_seq_alignment, sequence_parallel, fp8 and fp8_recipe, where it says them.
+        tp_size: tensor-parallel ranks, which share the tokens with sequence parallelism.
+
+    Raises:
+        ConfigError: the alignment is not positive.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> get_packed_sequence_alignment(SimpleNamespace(fp8="hybrid", fp8_recipe="mxfp8", sequence_parallel=True), 4)
+        (128, True)
+    """
+    requested = getattr(config, "pad_packed_seq_alignment", None)
+    in_blocks = getattr(config, "fp8", None) is not None and getattr(config, "fp8_recipe", None) == "mxfp8"
+    shares = tp_size if getattr(config, "sequence_parallel", False) else 1
+    alignment = math.lcm(2 * shares, 32 * shares if in_blocks else 1)
+    if requested not in (None, "max"):
+        alignment = math.lcm(alignment, checked_integer("pad_packed_seq_alignment", requested, at_least=1))
+    return alignment, requested is not None or in_blocks
+
+
+def align_sequences(batch: dict[str, Any], cp_size: int) -> None:
+    """Pads each sequence of a pack to a multiple of 2 × cp, in place of its tensors and boundaries."""
+    physical = batch["cu_seqlens_padded"]
+    lengths = physical.diff()
+    padded = lengths + -lengths % (2 * cp_size if cp_size > 1 else 1)
+    if torch.equal(padded, lengths):
+        return
+    bounds = F.pad(padded.cumsum(0, dtype=physical.dtype), (1, 0))
+    places = torch.arange(int(physical[-1]), device=physical.device)
+    places += torch.repeat_interleave(bounds[:-1] - physical[:-1], lengths)
+    for name in _PER_TOKEN:
+        if batch.get(name) is not None:
+            filled = batch[name].new_full((int(bounds[-1]),), name == "padding_mask")
+            batch[name] = filled.index_copy(0, places, batch[name])
+    batch["cu_seqlens_padded"] = bounds
+    batch["max_seqlen"] = padded.max().to(torch.int32)
+
+
+def pad_packed_batch_before_cp_slice(batch: dict[str, Any], config: Any, cp_size: int, tp_size: int) -> None:
+    """Fills a whole pack up, in place, before ranks get their parts: each sequence, then a dummy one without loss.
+
+    Args:
+        batch: tensors [T] of a pack, where they are there, and its boundaries.
+        config: see `get_packed_sequence_alignment`; and `max_seqlen_per_dp_cp_rank`, what a rank holds at most.
+        cp_size: ranks that share it.
+        tp_size: tensor-parallel ranks.
+
+    Raises:
+        ConfigError: the pack is too large, or what a rank holds is no multiple of the alignment.
+    """
+    alignment, enabled = get_packed_sequence_alignment(config, tp_size)
+    if not enabled:
+        return
+    align_sequences(batch, cp_size)
+    total = int(batch["cu_seqlens_padded"][-1])
+    here = -(-total // cp_size)
+    limit = getattr(config, "max_seqlen_per_dp_cp_rank", None)
+    target = -(-here // alignment) * alignment
+    if getattr(config, "pad_packed_seq_alignment", None) == "max":
+        if limit is None or limit % alignment:
+            message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found {limit}"
+            raise ConfigError(message)
+        target = max(limit, here)
+    if limit is not None and target > limit:
+        message = f"a pack of {here} tokens per rank, filled up to {target}, exceeds max_seqlen_per_dp_cp_rank={limit}"
+        raise ConfigError(message, hint="raise the limit, or put less into a pack")
+    if not (tail := target * cp_size - total):
+        return
+    for name in _PER_TOKEN:
+        if batch.get(name) is not None:
+            batch[name] = F.pad(batch[name], (0, tail), value=name == "padding_mask")
+    for name in ("cu_seqlens", "cu_seqlens_padded"):
+        batch[name] = torch.cat([batch[name], batch[name][-1:] + tail])
+    batch["max_seqlen"] = batch["cu_seqlens_padded"].diff().max().to(torch.int32)
 
 
 def extend_thd_padding_before_cp_slice(
