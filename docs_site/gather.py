@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs_site import command_line, names, settings, troubleshooting
+from docs_site import command_line, names, settings
 
 ROOT = Path(__file__).parents[1]
 FIRST = ("README.md", "FORMAT.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md")
@@ -33,7 +33,7 @@ def generated() -> dict[str, str]:
     """Returns the pages that follow from the code, by their paths."""
     made = {f"reference/{path}": text for path, text in names.pages().items()}
     made |= {f"reference/command-line/{path}": text for path, text in command_line.pages().items()}
-    return made | {"reference/settings.md": settings.page(), "docs/troubleshooting.md": troubleshooting.page()}
+    return made | {"reference/settings.md": settings.page()}
 
 
 def gather() -> dict[str, str | Path]:

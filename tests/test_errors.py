@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
+import tokenloom
+from tests.docs.pages import ROOT
 from tokenloom import errors
 
 ERRORS = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, errors.TokenloomError)]
@@ -59,3 +64,40 @@ def test_warnings_have_one_base():
     for warning in WARNINGS:
         assert issubclass(warning, errors.TokenloomWarning), warning
         assert warning.__doc__, warning
+
+
+def sections() -> dict[str, str]:
+    """Returns the sections of the page that errors name, by their headings, each paragraph in a line."""
+    _, *parts = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").split("\n## ")
+    return {
+        heading: re.sub(r"(?<!\n)\n(?!\n)", " ", text) for heading, _, text in (each.partition("\n") for each in parts)
+    }
+
+
+def test_every_error_and_warning_has_a_section_on_the_page_of_troubles():
+    found = sections()
+    assert sorted(found) == sorted(each.__name__ for each in (*ERRORS, *WARNINGS))
+    for name in set(found) - {"TokenloomError", "TokenloomWarning"}:  # what nothing raises
+        assert "\n\n**Usual causes**: " in found[name], name
+        assert "\n\n**What to do**: " in found[name], name
+
+
+def messages() -> list[re.Pattern[str]]:
+    """Returns what the texts of the package look like that have something to fill in, and some words of their own."""
+    found = []
+    for path in Path(tokenloom.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if path.name == "errors.py" or not isinstance(node, ast.JoinedStr):
+                continue
+            parts = [part.value if isinstance(part, ast.Constant) else None for part in node.values]
+            if sum(len(str(part)) for part in parts if part) >= 9:
+                found.append(re.compile("".join(".+?" if part is None else re.escape(str(part)) for part in parts)))
+    return found
+
+
+@pytest.mark.slow
+def test_examples_of_the_page_are_messages_that_the_program_words_so():
+    examples = [each for text in sections().values() for each in re.findall(r"\n\nSuch as (.+)", text)]
+    known = messages()
+    assert len(examples) > 20
+    assert [example for example in examples if not any(pattern.search(example) for pattern in known)] == []

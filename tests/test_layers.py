@@ -14,7 +14,6 @@ import tokenloom
 LAYERS = [
     "errors",
     "callers",
-    "explanations",
     "machine",
     "registry",
     "numbers",

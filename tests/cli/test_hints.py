@@ -53,7 +53,8 @@ def test_settings_become_options_of_the_command(command, hint, told):
 def test_an_error_says_where_more_stands():
     error = ConfigError("`window_policy` is 3", hint="such as `window_policy=concat`")
     assert error_lines(error, parser_of("plan")) == (
-        "error: `--window-policy` is 3\nhint: such as `--window-policy concat`\nmore: tokenloom explain ConfigError"
+        "error: `--window-policy` is 3\nhint: such as `--window-policy concat`\n"
+        "more: docs/troubleshooting.md#configerror"
     )
 
 

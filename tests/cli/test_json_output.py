@@ -100,7 +100,6 @@ CASES: dict[str, Sequence[object]] = {
     "run id": RUN,
     "run diff": (*RUN, *RUN),
     "run stream": (*RUN, "--batches", 2),
-    "explain": ("ConfigError",),
     "export": ("P", "--output", "F/out/rows.parquet"),
     "ledger": (*RUN, "--until-position", 20),
     "replay": (*RUN, "--to-position", 8),

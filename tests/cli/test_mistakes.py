@@ -94,14 +94,14 @@ FAILED = [
         f"preprocess other.jsonl --output-prefix corpus {BYTE}",
         "error: `corpus_text_document.idx` exists, and was not made by this very job\n"
         "hint: choose another output, or replace it with `--overwrite`\n"
-        "more: tokenloom explain OutputExistsError\n",
+        "more: docs/troubleshooting.md#outputexistserror\n",
     ),
     (
         "a prefix without a name",
         f"preprocess corpus.jsonl --output-prefix . {BYTE}",
         "error: expected a path that ends with a name as `--output-prefix`, found '.'\n"
         "hint: such as './corpus'\n"
-        "more: tokenloom explain ConfigError\n",
+        "more: docs/troubleshooting.md#configerror\n",
     ),
     (
         "the texts have another key",
@@ -109,35 +109,35 @@ FAILED = [
         "error: `body.jsonl` line 1: no key 'text'; found 'body'\n"
         "hint: name the key of the texts with `--json-keys`, or correct the line, or let bad lines be skipped with "
         "`--skip-bad-lines`: they are then set aside in a file\n"
-        "more: tokenloom explain InputError\n",
+        "more: docs/troubleshooting.md#inputerror\n",
     ),
     (
         "an input that is not there",
         f"preprocess corpsu.jsonl --output-prefix x {BYTE}",
         "error: cannot open `corpsu.jsonl`: No such file or directory\n"
         "hint: did you mean `corpus.jsonl`?\n"
-        "more: tokenloom explain StorageError\n",
+        "more: docs/troubleshooting.md#storageerror\n",
     ),
     (
         "a prefix without its key",
         "info corpus",
         "error: no file `corpus.idx` and `corpus.bin`\n"
         "hint: did you mean `corpus_text_document`?\n"
-        "more: tokenloom explain DatasetNotFoundError\n",
+        "more: docs/troubleshooting.md#datasetnotfounderror\n",
     ),
     (
         "a blend of a prefix without its key",
         "plan --data-path corpus --sequence-length 2",
         "error: 'corpus' in the blend: no file `corpus.idx` and `corpus.bin`\n"
         "hint: did you mean `corpus_text_document`?\n"
-        "more: tokenloom explain DatasetNotFoundError\n",
+        "more: docs/troubleshooting.md#datasetnotfounderror\n",
     ),
     (
         "sequences longer than a pack",
         "pack-report corpus_text_document --max-tokens 4 --dp 1",
         "error: sub-sample 0 has 7 tokens, but a pack holds 4 (1 ranks of 4)\n"
         "hint: shorten it with `--cut`, raise `--max-tokens`, or plan with `hybrid_cost_balanced`\n"
-        "more: tokenloom explain ConfigError\n",
+        "more: docs/troubleshooting.md#configerror\n",
     ),
     (
         "samples longer than the data",
@@ -150,20 +150,20 @@ FAILED = [
         "show images --document 0",
         "error: expected text in `images`, found text and images\n"
         "hint: add --multimodal\n"
-        "more: tokenloom explain ConfigError\n",
+        "more: docs/troubleshooting.md#configerror\n",
     ),
     (
         "a sample of text and images as text",
         "show images --sample 0 --sequence-length 2 --split 1 --tokenizer byte",
         "error: expected text in `images`, found text and images\n"
         "hint: samples are of text: show a document with --document and --multimodal\n"
-        "more: tokenloom explain ConfigError\n",
+        "more: docs/troubleshooting.md#configerror\n",
     ),
     (
         "a document in words of another tokenizer",
         "show corpus_text_document --document 0 --tokenizer null:9",
         "error: the tokenizer cannot decode these tokens: tokenizer `null:9`: expected ids in [0, 10), found 111 at "
-        "index 0\nhint: was the data made with this tokenizer?\nmore: tokenloom explain ConfigError\n",
+        "index 0\nhint: was the data made with this tokenizer?\nmore: docs/troubleshooting.md#configerror\n",
     ),
 ]
 
@@ -189,13 +189,13 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch)
     sample = "--sample 0 --sequence-length 2 --split 1"
     assert said(capsys, f"{show} --document 0") == said(capsys, f"{show} {sample}") == (0, "")
     (folder / "tokenizer.json").unlink()
-    lost = "cannot read tokenizer `tokenizer.json`: No such file or directory"
+    lost = f"cannot read tokenizer `{folder}/tokenizer.json`: No such file or directory"
     lost = f"the tokenizer of the manifest cannot be used: {lost}"
     assert said(capsys, f"{show} --document 0") == (0, f"{lost}: ids are shown\n")
     assert said(capsys, f"{show} {sample}") == (
         1,
         f"{lost}\nerror: samples need a tokenizer, found none\n"
-        "hint: name it with --tokenizer\nmore: tokenloom explain ConfigError\n",
+        "hint: name it with --tokenizer\nmore: docs/troubleshooting.md#configerror\n",
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 
 import pytest
-from docs_site import command_line, gather, names, settings, troubleshooting
+from docs_site import command_line, gather, names, settings
 from docs_site.check import faults
 from docs_site.docstrings import parse
 from tests.docs.pages import ROOT
@@ -14,7 +14,6 @@ from tests.docs.pages import ROOT
 import tokenloom
 from tokenloom.cli import build_parser
 from tokenloom.cli.commands import COMMANDS
-from tokenloom.explanations import explanations
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +64,6 @@ def test_every_option_of_every_command_is_there_with_its_meaning():
                 assert action.help, (each.prog, action.dest)
                 assert all(f"`{name}`" in page for name in action.option_strings)
     assert num_options > 300
-
-
-def test_every_error_and_warning_is_on_the_page_of_troubles():
-    page = troubleshooting.page()
-    assert [name for name in explanations() if f"\n## {name}\n" not in page] == []
-    assert page.count("**What to do**: ") == len(explanations()) - 2
 
 
 def test_navigation_leads_to_pages_and_to_all_that_are_written_for_readers(pages):

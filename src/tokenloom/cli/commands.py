@@ -43,7 +43,6 @@ COMMANDS: Groups = {
     },
     "this program": {
         "doctor": "whether this machine, its disks and buckets are fit",
-        "explain": "what an error means, and what to do",
         "demo": "text to batches, on the sources of Python's library",
         "completion": "what bash, zsh or fish need to complete words",
     },

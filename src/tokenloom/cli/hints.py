@@ -99,7 +99,7 @@ def error_lines(error: TokenloomError, parser: argparse.ArgumentParser) -> str:
         hint = f"name the key of the texts with `--json-keys`, or {hint}"
     if hint is not None:
         lines.append(f"hint: {hint}")
-    lines.append(f"more: tokenloom explain {_page_of(type(error))}")
+    lines.append(f"more: docs/troubleshooting.md#{_section_of(type(error))}")
     return "\n".join(lines)
 
 
@@ -132,11 +132,11 @@ class _SayWarnings(logging.Handler):
         say(f"warning: {in_options(record.getMessage(), self._parser)}")
 
 
-def _page_of(kind: type[BaseException]) -> str:
-    """Returns the name that explains an error: of its class, or of the nearest above it that users are told of."""
+def _section_of(kind: type[BaseException]) -> str:
+    """Returns the anchor of an error's section: of its class, or of the nearest above it that users are told of."""
     from tokenloom import errors
 
-    return str(next(each.__name__ for each in kind.__mro__ if vars(errors).get(each.__name__) is each))
+    return next(each.__name__ for each in kind.__mro__ if vars(errors).get(each.__name__) is each).lower()
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
