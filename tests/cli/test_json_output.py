@@ -60,7 +60,7 @@ def _leaves(parser, name=()):
 
 COMMANDS = dict(_leaves(cli.build_parser()))
 
-SAYS_NOTHING = {"explore", "completion"}
+SAYS_NOTHING = {"explore"}
 """Commands without facts to print: what they are for is seen elsewhere."""
 
 LIKE = {"when": "trace", "run amend": "run lock"}

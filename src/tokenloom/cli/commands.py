@@ -44,7 +44,6 @@ COMMANDS: Groups = {
     "this program": {
         "doctor": "whether this machine, its disks and buckets are fit",
         "demo": "text to batches, on the sources of Python's library",
-        "completion": "what bash, zsh or fish need to complete words",
     },
 }
 
