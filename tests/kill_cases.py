@@ -22,7 +22,6 @@ from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.syncing import finish_syncs
 from tokenloom.tokenizers.load import load_tokenizer
 
 KINDS = ("new", "same", "other")
@@ -170,7 +169,6 @@ def _cache(out: Path, inputs: Path, overwrite: bool) -> None:
         allow_tokenizer_mismatch=True,
     )
     assert len(dataset.shuffle_index) >= 4000  # which opens them
-    finish_syncs()  # as the end of a process does
 
 
 def _counts(out: Path, inputs: Path, overwrite: bool) -> None:

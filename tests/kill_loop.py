@@ -18,7 +18,6 @@ import errno
 import logging
 import os
 import random
-import re
 import resource
 import secrets
 import shutil
@@ -220,9 +219,8 @@ def _group(files: Files, idx: str) -> Files:
 
 
 def _files(folder: Path) -> Files:
-    """Returns the files by name; of the records of indices, what does not depend on whether these are on the disk."""
-    found = ((str(path.relative_to(folder)), path.read_bytes()) for path in folder.rglob("*") if path.is_file())
-    return {name: re.sub(rb', "unsynced": \[[^]]*\]', b"", data) for name, data in found}
+    """Returns the files by name."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _named(files: Files, *known: Files) -> Files:

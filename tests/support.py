@@ -23,7 +23,6 @@ from tokenloom.datasets.splits import Split
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs import limits
-from tokenloom.storage.syncing import finish_syncs
 
 EOD = 9
 """The end-of-document id of most tests."""
@@ -224,8 +223,7 @@ def forking_from(*modules: str) -> Iterator[Any]:
 
 
 def contents(folder: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Returns the files of a folder by name; hidden ones included. What is put onto the disk is there."""
-    finish_syncs()
+    """Returns the files of a folder by name; hidden ones included."""
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import logging
 import multiprocessing
 import os
@@ -29,9 +28,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.order import cache as cache_module
 from tokenloom.order.index_packs import pack_writer, packed_file, packing, unpack_indices
-from tokenloom.storage.syncing import finish_syncs
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -469,93 +466,67 @@ def test_a_file_that_cannot_be_written_to_its_end_says_why_and_leaves_nothing_th
     assert len(make_dataset(prefix, path_to_cache=str(cache))) == 12_499
 
 
-# --- onto the disk -----------------------------------------------------------------------------------------------
+# --- one changed number ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def medium(tmp_path):
-    """A corpus whose arrays are neither kept in memory nor waited for."""
-    return write_corpus(tmp_path / "medium", [[1] * 10] * 20_000)
+    """A corpus whose arrays are larger than what hashes of pieces look at."""
+    return write_corpus(tmp_path / "medium", [[number % 90, 1, 2, 3] for number in range(9_000)])
 
 
-def damage_between_pieces(cache):
-    """Changes a byte of an array that no hash of pieces looks at."""
-    path = cached_file(cache, "document_index")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 + 600] ^= 1
+def change_a_number(path, array):
+    """Flips a bit in the middle of an array, where no piece of it is hashed, in the file that holds it."""
+    data, numbers = bytearray(path.read_bytes()), array.tobytes()
+    data[data.index(numbers) + len(numbers) // 2 + 4] ^= 1
+    path.unlink()  # it may be mapped
     path.write_bytes(data)
 
 
-def record_of(cache):
-    (path,) = cache.glob("*-identity.json")
-    return path, json.loads(path.read_bytes())
+def train(prefixes, cache, num_samples=30, **settings):
+    blend = (prefixes, [1.0] * len(prefixes))
+    config = make_config(None, blend=blend, split="1,0,0", path_to_cache=str(cache), **settings)
+    return BlendedMegatronDatasetBuilder(GPTDataset, (num_samples, 0, 0), lambda: True, config).build()[0]
 
 
-def test_arrays_that_are_on_the_disk_are_looked_at_in_pieces(medium, cache, caplog):
-    make_dataset(medium, path_to_cache=str(cache))
-    finish_syncs()
-    assert "unsynced" not in record_of(cache)[1]
-    damage_between_pieces(cache)
-    assert len(make_dataset(medium, path_to_cache=str(cache)).order.verify()) == 1
-    assert not caplog.records
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_one_changed_number_is_named_and_the_entry_built_again(medium, cache, caplog, name, packed):
+    dataset = train([medium], cache, packed_cache=packed)
+    expected = dataset.batch(range(len(dataset)))
+    (path,) = cache.glob("packs/*.pack" if packed else f"*-{name}.npy")
+    change_a_number(path, getattr(dataset.datasets[0], name))
+    again = train([medium], cache)
+    assert equal_samples(again.batch(range(len(dataset))), expected)
+    assert f"expected {name} '" in caplog.text
 
 
-def test_large_arrays_are_written_by_threads_and_are_on_the_disk_at_once(tmp_path, cache):
+@pytest.mark.parametrize("name", ["dataset_index", "dataset_sample_index"])
+def test_one_changed_number_of_a_blend_is_named_and_the_entry_built_again(prefixes, cache, caplog, name):
+    dataset = train(prefixes, cache, 20_000)
+    expected = dataset.batch(range(0, 20_000, 7))
+    change_a_number(cached_file(cache, name), dataset.order.arrays[name])
+    assert equal_samples(train(prefixes, cache, 20_000).batch(range(0, 20_000, 7)), expected)
+    assert f"expected {name} '" in caplog.text
+
+
+def test_large_arrays_are_on_the_disk_at_once_and_compared_in_pieces_or_as_a_whole(tmp_path, cache, caplog):
     prefix = write_corpus(tmp_path / "large", [np.arange(10_000) % 90] * 60)
-    dataset = make_dataset(prefix, path_to_cache=str(cache), sequence_length=1)
+    settings = {"path_to_cache": str(cache), "sequence_length": 1}
+    dataset = make_dataset(prefix, **settings)
     assert cached_file(cache, "sample_index").stat().st_size > 4 << 20
-    assert "sample_index" not in record_of(cache)[1].get("unsynced", [])
-    loaded = make_dataset(prefix, path_to_cache=str(cache), sequence_length=1, fast_cache_load=True)
+    loaded = make_dataset(prefix, **settings, fast_cache_load=True)
     assert loaded.order.verify() == []
     positions = range(0, len(dataset), 9973)
-    assert equal_samples(
-        loaded.batch(positions), make_dataset(prefix, in_memory=True, sequence_length=1).batch(positions)
-    )
-
-
-def test_arrays_that_may_not_be_on_the_disk_are_compared_as_a_whole(medium, cache, caplog, monkeypatch):
-    monkeypatch.setattr(cache_module, "sync_later", lambda paths, then: None)
-    make_dataset(medium, path_to_cache=str(cache))
-    assert record_of(cache)[1]["unsynced"] == ARRAYS
-    make_dataset(medium, path_to_cache=str(cache))
+    expected = make_dataset(prefix, in_memory=True, sequence_length=1).batch(positions)
+    assert equal_samples(loaded.batch(positions), expected)
+    change_a_number(cached_file(cache, "sample_index"), loaded.sample_index)
+    assert len(make_dataset(prefix, **settings).order.verify()) == 1
     assert not caplog.records
-    damage_between_pieces(cache)
-    assert make_dataset(medium, path_to_cache=str(cache)).order.verify() == []
-    assert "expected document_index '" in caplog.text
-
-
-def test_the_record_of_another_builder_is_left_as_it_is(medium, cache, monkeypatch):
-    calls = []
-    monkeypatch.setattr(cache_module, "sync_later", lambda paths, then: calls.append(then))
-    make_dataset(medium, path_to_cache=str(cache))
-    path, _ = record_of(cache)
-    path.write_bytes(b"another one's")
-    calls[0]()
-    assert path.read_bytes() == b"another one's"
-
-
-def test_whoever_opens_it_next_puts_it_onto_the_disk_if_its_builder_did_not(medium, cache, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "sync_later", lambda paths, then: None)
-        make_dataset(medium, path_to_cache=str(cache))
-    fresh = tmp_path / "fresh"
-    make_dataset(medium, path_to_cache=str(fresh))
-    assert contents(cache) != contents(fresh)
-    monkeypatch.setattr(cache_module.os, "access", lambda path, mode: False)
-    make_dataset(medium, path_to_cache=str(cache))
-    assert contents(cache) != contents(fresh)
-    monkeypatch.undo()
-    make_dataset(medium, path_to_cache=str(cache))
-    assert contents(cache) == contents(fresh)
-
-
-@pytest.mark.parametrize("value", [7, "document_index", [["document_index"], None, 1.5]])
-def test_a_strange_list_of_what_is_not_on_the_disk_does_no_harm(medium, cache, value):
-    make_dataset(medium, path_to_cache=str(cache))
-    finish_syncs()
-    path, record = record_of(cache)
-    path.write_text(json.dumps(record | {"unsynced": value}))
-    assert make_dataset(medium, path_to_cache=str(cache)).order.verify() == []
+    with pytest.raises(IndexCacheError, match="expected sample_index '"):
+        make_dataset(prefix, **settings, verify="full", fast_cache_load=True)
+    assert make_dataset(prefix, **settings, verify="full").order.verify() == []
+    assert "expected sample_index '" in caplog.text
 
 
 # --- several processes -------------------------------------------------------------------------------------------

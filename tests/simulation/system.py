@@ -32,7 +32,6 @@ from tokenloom.storage import (
     locks,
     output_lock,
     publishing,
-    syncing,
     unnamed_files,
     versions,
 )
@@ -388,13 +387,6 @@ class AtOnce(Executor):
         return done
 
 
-class TooLate(Executor):
-    """One that the process ends before it has done anything."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return Future()
-
-
 class Modules:
     """All stand-ins for one world."""
 
@@ -462,9 +454,7 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     changes[copying, "os"] = stand_ins.os
     changes[copying, "kernels"] = types.SimpleNamespace(start_writing_back=lambda *_: None)
     changes[cache, "ThreadPoolExecutor"] = AtOnce
-    changes[cache, "_MOST_UNSYNCED_BYTES"] = world.rng.choice((0, 4 << 20))
-    changes[syncing, "os"], changes[syncing, "_executor"] = stand_ins.os, world.rng.choice((AtOnce(), TooLate()))
-    changes[syncing, "_unfinished"] = set()
+    changes[cache, "_MOST_COMPARED_BYTES"] = world.rng.choice((0, 4 << 20))
     missing = object()
     before = {place: place[0].__dict__.get(place[1], missing) for place in changes}
     is_collecting, told = gc.isenabled(), sys.unraisablehook

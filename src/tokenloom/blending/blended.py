@@ -122,8 +122,12 @@ class BlendedDataset:
             mixing_block=config.mixing_block,
             seed=config.random_seed,
         )
+        cache = None
+        if folder is not None:
+            is_full = config.verify == "full"
+            cache = index_cache(folder, base, config.storage_settings, compares_all=is_full)
         store = ArrayStore(
-            cache=None if folder is None else index_cache(folder, base, config.storage_settings),
+            cache=cache,
             description=self.unique_description,
             name=self._name(),
             must_exist=config.fast_cache_load or config.defer_npy_index_mmap,

@@ -59,9 +59,10 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             it instead of raising.
         object_storage: how to read data in object storage.
         allow_tokenizer_mismatch: read data although the manifest beside them says that another tokenizer made them.
-        verify: "quick" checks the ends of files when they are opened, and all rows of an index before other indices are
-            built from it. "full" also reads all tokens, in the background and once per node, and compares them with
-            the manifests; damage is raised by the next sample that is asked for, see `verification_of`.
+        verify: "quick" checks the ends of files when they are opened, all rows of an index before other indices are
+            built from it, and cached arrays of up to 4 MiB with their checksums. "full" compares larger ones, too, when
+            they are opened. It also reads all tokens, in the background and once per node, and compares them with the
+            manifests; damage is raised by the next sample that is asked for, see `verification_of`.
         allow_data_mismatch: read data although the manifest beside them says that they are of a kind which this class
             does not read as it should: sentences or conversations as documents, for example. It then is a warning.
         packed_cache: write the indices of small datasets, of 4 MiB at most each, into one file for a build, below

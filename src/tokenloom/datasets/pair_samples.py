@@ -219,8 +219,12 @@ class PairSamples(_Base):
         config = self.config
         is_kept = config.path_to_cache is not None or not config.mock
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
+        cache = None
+        if is_kept:
+            is_full = config.verify == "full"
+            cache = index_cache(self._index_folder(), base, config.storage_settings, compares_all=is_full)
         return ArrayStore(
-            cache=index_cache(self._index_folder(), base, config.storage_settings) if is_kept else None,
+            cache=cache,
             description=self.unique_description,
             name=self._name(),
             origin=origin,

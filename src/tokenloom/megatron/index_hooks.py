@@ -49,14 +49,15 @@ def hooked_arrays(dataset: GPTDataset, functions: IndexFunctions, folder: str | 
         folder: where they are kept; None for nowhere.
 
     Raises:
-        IndexCacheError: the folder cannot be written, or `fast_cache_load` finds no file.
+        IndexCacheError: the folder cannot be written, `fast_cache_load` finds no file, or one is damaged.
     """
     cache = None
     if folder is not None:
-        cache = IndexCache(folder, index_base(dataset))
+        cache = IndexCache(folder, index_base(dataset), compares_all=dataset.config.verify == "full")
         files = [cache.path(affix) for affix in (DESCRIPTION, *(f"{name}.npy" for name in NAMES))]
         if dataset.config.fast_cache_load or all(map(os.path.isfile, files)):
-            document_index, sample_index, shuffle_index = map(_load, files[1:])
+            found = document_index, sample_index, shuffle_index = tuple(map(_load, files[1:]))
+            cache.compare(dict(zip(NAMES, found, strict=True)))
             return document_index, sample_index, shuffle_index
         refuse_to_build_now(index_base(dataset))
     arrays = _build(dataset, functions)

@@ -51,17 +51,20 @@ def check_cache_folder(name: str, path: str) -> None:
         raise ConfigError(message, hint="such as s3://bucket/indices")
 
 
-def index_cache(folder: str, base: str, settings: ObjectStorageSettings | None = None) -> IndexCache:
+def index_cache(
+    folder: str, base: str, settings: ObjectStorageSettings | None = None, *, compares_all: bool = False
+) -> IndexCache:
     """Returns the place of an entry, in a folder or in a bucket.
 
     Args:
         folder: where indices are kept, or its address.
         base: the common part of the names.
         settings: how object storage is read.
+        compares_all: whether every load compares all of the arrays, however large, with their checksums.
     """
     if is_remote(folder):
-        return BucketIndexCache(folder, base, settings or ObjectStorageSettings())
-    return IndexCache(folder, base)
+        return BucketIndexCache(folder, base, settings or ObjectStorageSettings(), compares_all=compares_all)
+    return IndexCache(folder, base, compares_all=compares_all)
 
 
 class BucketIndexCache(IndexCache):
@@ -71,12 +74,13 @@ class BucketIndexCache(IndexCache):
         folder: the address of the folder.
         base: the common part of the names, which carries the key.
         settings: how object storage is read.
+        compares_all: as in `IndexCache`.
     """
 
     is_local = False
 
-    def __init__(self, folder: str, base: str, settings: ObjectStorageSettings) -> None:
-        super().__init__(str(parse_address(folder, is_folder=True)).rstrip("/"), base)
+    def __init__(self, folder: str, base: str, settings: ObjectStorageSettings, *, compares_all: bool = False) -> None:
+        super().__init__(str(parse_address(folder, is_folder=True)).rstrip("/"), base, compares_all=compares_all)
         self._settings = settings
 
     def exists(self) -> bool:

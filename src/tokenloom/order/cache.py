@@ -1,10 +1,10 @@
 """Indices on disk, under the reference's names and with its bytes: either side can use the other's.
 
-Files appear atomically and hold no pickles. What is read is checked: dtype and shape, the ends of some windows, and
-hashes of pieces of the arrays and of the data they were built from, recorded beside them. A file that cannot be trusted
-counts as absent, with a logged warning that says why. Of small arrays the pieces are all there is. Those of up to 4 MiB
-are put onto the disk in the background, and are compared as a whole until the record says that they are there. Larger
-ones are there before they have their names. So after a loss of power an index is whole, or built again.
+Files appear atomically and hold no pickles. Every load checks dtype and shape, the ends of some windows, and what the
+record beside the arrays says of them and of the data they were built from. A file that cannot be trusted counts as
+absent, with a logged warning that says why. Arrays of up to 4 MiB are compared with their checksums as a whole, and
+may get their names before they are on the disk. Larger ones may not; they are compared by hashes of pieces, or as a
+whole under `verify="full"`. So after a loss of power an index is whole, or built again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import TracebackType
@@ -31,19 +31,17 @@ from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import write_durably
 from tokenloom.storage.json_files import parse_json, read_json
 from tokenloom.storage.local import map_version
-from tokenloom.storage.syncing import sync_later
 from tokenloom.storage.versions import FileVersion
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
-_UNSYNCED = "unsynced"
-"""Member of the record: names of arrays that a loss of power may take."""
 
 _NUM_WRITERS = 3  # large files are waited for until they are on the disk: all of a dataset at the same time
-_MOST_UNSYNCED_BYTES = 4 << 20
-"""A larger array is on the disk before it has its name; a disk takes as long over one of less as over an empty one."""
+_MOST_COMPARED_BYTES = 4 << 20
+"""Up to this size, every load compares all of an array, at 80 us per MiB, and nobody waits for the disk, which takes
+1 to 40 ms over each."""
 
 _MOST_RECORD_BYTES = 1 << 20
 
@@ -74,14 +72,16 @@ class IndexCache:
     Args:
         folder: where the files are; created by `writer`.
         base: the common part of their names, which carries the key.
+        compares_all: whether every load compares all of the arrays, however large, with their checksums.
     """
 
     is_local: ClassVar[bool] = True
     """Whether the files lie on this machine, or what it mounts."""
 
-    def __init__(self, folder: str, base: str) -> None:
+    def __init__(self, folder: str, base: str, *, compares_all: bool = False) -> None:
         self.folder = folder
         self.base = base
+        self._compares_all = compares_all
         self._versions: dict[str, FileVersion] = {}
         self._checksums: dict[str, Any] = {}
 
@@ -111,22 +111,6 @@ class IndexCache:
             writer.add(self.base, affix, data)
         else:
             publish_bytes(self.path(affix), data)
-
-    def sync_later(self, record: dict[str, Any]) -> None:
-        """Puts the arrays that a record names as unsynced onto the disk, and then replaces it by one that names none.
-
-        The record of somebody else, who built the entry again meanwhile, stays.
-        """
-        path = self.path(IDENTITY)
-        before, after = (json.dumps(each).encode() for each in (record, _without_unsynced(record)))
-
-        def replace() -> None:
-            with open(path, "rb") as file:
-                found = file.read()
-            if found == before:
-                publish_bytes(path, after)
-
-        sync_later([self.path(f"{name}.npy") for name in record[_UNSYNCED]], replace)
 
     def packed(self, affix: str) -> PackedFile | None:
         """Returns a file that is in a pack; None where it is none, or lies in the folder itself."""
@@ -181,21 +165,23 @@ class IndexCache:
         if (problem := check(arrays)) is not None:
             message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
             raise IndexCacheError(message, hint="remove these files, and the index is built again")
-        if (recorded := self._record()) is not None:
-            path = self.path(IDENTITY)
-            _compare(path, recorded.get("arrays"), {name: array_hash(array) for name, array in arrays.items()})
-            if identity is not None:
-                _compare(path, recorded.get("data"), identity())
-            if isinstance(checksums := recorded.get("crc32"), dict):
-                self._checksums = self._checksums or checksums
-                if isinstance(unsynced := recorded.get(_UNSYNCED), list):
-                    whole = {name: array_checksum(array) for name, array in arrays.items() if name in unsynced}
-                    _compare(path, {name: checksums.get(name) for name in whole}, whole)
-                    if whole and os.access(self.folder, os.W_OK):  # who built it may have died
-                        self.sync_later(recorded)
+        self.compare(arrays, identity)
         watch.check()
         self._versions = self._versions or versions
         return arrays
+
+    def compare(self, arrays: Arrays, identity: Identity | None = None) -> None:
+        """Compares arrays, and what they are built from, with what was recorded; arguments and errors as in `load`."""
+        if (recorded := self._record()) is None:
+            return
+        path, checksums = self.path(IDENTITY), recorded.get("crc32")
+        whole = {name for name, array in arrays.items() if self._compares_all or array.nbytes <= _MOST_COMPARED_BYTES}
+        _compare(path, checksums, {name: array_checksum(arrays[name]) for name in whole}, names=whole)
+        pieces = arrays.keys() - whole
+        _compare(path, recorded.get("arrays"), {name: array_hash(arrays[name]) for name in pieces}, names=pieces)
+        if identity is not None:
+            _compare(path, recorded.get("data"), identity())
+        self._checksums = self._checksums or checksums
 
     def _check_versions(self, arrays: Arrays, versions: Mapping[str, FileVersion]) -> None:
         """Compares files with those that were loaded before, or the numbers of others with the checksums of those."""
@@ -270,20 +256,17 @@ class IndexCache:
         return IndexCacheWriter(self, description, identity)
 
 
-def _without_unsynced(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != _UNSYNCED}
-
-
 def _absent(path: str) -> IndexCacheError:
     message = f"no file `{path}`"
     return IndexCacheError(message, hint="build the index first, without deferred or fast loading")
 
 
-def _compare(path: str, recorded: Any, found: Mapping[str, Any]) -> None:
+def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
+    """Compares what was recorded with what was found: some names, or all that either has."""
     if not isinstance(recorded, dict):
         message = f"`{path}`: expected a record of data and arrays, found {type(recorded).__name__}"
         raise IndexCacheError(message, hint="remove it, and the index is built again")
-    for name in sorted({*recorded, *found}):
+    for name in sorted({*recorded, *found} if names is None else names):
         if recorded.get(name) != found.get(name):
             message = f"`{path}`: expected {name} {recorded.get(name)!r}, found {found.get(name)!r}"
             hint = "the data, an option or the file changed since; remove these files, and the index is built again"
@@ -305,7 +288,6 @@ class IndexCacheWriter:
         self._failure: StorageError | None = None
         self._description = description
         self._written: list[Future[None]] = []
-        self._unsynced: list[str] = []
 
     def __enter__(self) -> Self:
         with _cache_errors():
@@ -339,7 +321,6 @@ class IndexCacheWriter:
             if self._may_be_lost(array):
                 file.write(header)
                 file.write(numbers)
-                self._unsynced.append(name)
             else:
                 write_durably(file.stream, memoryview(header), numbers)
 
@@ -349,7 +330,7 @@ class IndexCacheWriter:
 
     def _may_be_lost(self, array: NDArray[Any]) -> bool:
         """Whether an array gets its name before it is on the disk."""
-        return self._cache.is_local and array.nbytes <= _MOST_UNSYNCED_BYTES
+        return self._cache.is_local and array.nbytes <= _MOST_COMPARED_BYTES
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -363,13 +344,9 @@ class IndexCacheWriter:
                 raise self._failure
             for future in self._written:
                 future.result()
-            record: dict[str, Any] = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
-            if self._unsynced:
-                record[_UNSYNCED] = self._unsynced
+            record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
             self._cache.publish(IDENTITY, json.dumps(record).encode())
             self._cache.publish(DESCRIPTION, self._description.encode())
-        if self._unsynced:
-            self._cache.sync_later(record)
 
 
 @contextmanager

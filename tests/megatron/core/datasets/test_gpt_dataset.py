@@ -172,6 +172,10 @@ def test_replaced_functions_build_the_index_and_the_cache_is_used_again(tmp_path
     assert second.shuffle_index.tolist() == list(range(len(first)))
     assert fills_batches(second)
     assert tokens(first.__getitems__([0, 1])) == tokens(second.__getitems__([0, 1]))
+    [path] = tmp_path.glob("**/*-shuffle_index.npy")
+    np.save(path, np.load(path)[::-1])
+    with pytest.raises(IndexCacheError, match="expected shuffle_index '"):
+        make(GPTDataset, tmp_path)
 
 
 def test_replaced_functions_and_an_order_of_ours_exclude_each_other(tmp_path, monkeypatch):
