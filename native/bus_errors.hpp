@@ -20,7 +20,10 @@ class BusErrors {
  public:
   // Sees to it that the handler is installed.
   static void handle() {
-    static const int registered = ::pthread_atfork(nullptr, nullptr, [] { look_again_.store(true); });
+    static const int registered = ::pthread_atfork(nullptr, nullptr, [] {
+      changing_.clear();  // another thread of the parent may have held it
+      look_again_.store(true);
+    });
     static_cast<void>(registered);
     look_again_.store(false, std::memory_order_relaxed);
     struct sigaction found {};

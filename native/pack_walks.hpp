@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "fork_locks.hpp"
 #include "packs.hpp"
 #include "permutation.hpp"
 #include "source_sections.hpp"
@@ -252,7 +253,6 @@ class PackWalks final : public SpanSource {
     PairOrder pairs;                  // by packs
     Key groups_key, packs_key;
     std::vector<std::int32_t> rooms;  // the first place of each room, and the end
-    std::mutex mutex;
     std::vector<std::shared_ptr<const GroupOrder>> groups;
   };
 
@@ -317,7 +317,7 @@ class PackWalks final : public SpanSource {
   // The groups of the section at a place; made once for a walk.
   std::shared_ptr<const GroupOrder> groups_of(Walk& walk, std::int64_t place) const {
     {
-      const std::scoped_lock lock(walk.mutex);
+      const std::scoped_lock lock(ForkLocks::of(&walk));
       if (const auto& kept = walk.groups[static_cast<std::size_t>(place)]) return kept;
     }
     const std::int64_t number = walk.pairs.section_at(place);
@@ -332,7 +332,7 @@ class PackWalks final : public SpanSource {
     else std::iota(groups.begin(), groups.end(), std::int64_t{0});
     for (const std::int64_t group : groups)
       made->before.push_back(made->before.back() + (*counts)[static_cast<std::size_t>(group)]);
-    const std::scoped_lock lock(walk.mutex);
+    const std::scoped_lock lock(ForkLocks::of(&walk));
     auto& kept = walk.groups[static_cast<std::size_t>(place)];
     if (!kept) kept = std::move(made);
     return kept;
@@ -342,7 +342,7 @@ class PackWalks final : public SpanSource {
   std::shared_ptr<const std::vector<std::int64_t>> counts_of(std::int64_t number) const {
     const auto at = static_cast<std::size_t>(number);
     {
-      const std::scoped_lock lock(counting_);
+      const std::scoped_lock lock(ForkLocks::of(&counts_));
       if (counts_[at]) return counts_[at];
     }
     auto counts = std::make_shared<const std::vector<std::int64_t>>(count_group_packs(sections_[number], rule_));
@@ -350,7 +350,7 @@ class PackWalks final : public SpanSource {
     if (total != num_packs_[at])
       throw std::out_of_range("expected pair " + std::to_string(number) + " to make " + std::to_string(num_packs_[at]) +
                               " packs, found " + std::to_string(total));
-    const std::scoped_lock lock(counting_);
+    const std::scoped_lock lock(ForkLocks::of(&counts_));
     if (!counts_[at]) counts_[at] = std::move(counts);
     return counts_[at];
   }
@@ -369,7 +369,6 @@ class PackWalks final : public SpanSource {
   PieceRule rule_;
   std::vector<std::int64_t> num_packs_;
   std::vector<std::int64_t> first_groups_;  // of each section among all groups, and how many there are
-  mutable std::mutex counting_;
   mutable std::vector<std::shared_ptr<const std::vector<std::int64_t>>> counts_;  // of each section that is open
   mutable FewKept<Walk, 4> walks_;
   mutable FewKept<const GroupPacks, kGroupsKept> packed_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "fork_locks.hpp"
 #include "permutation.hpp"
 #include "spans.hpp"
 
@@ -205,7 +206,7 @@ class SourceSections {
 
   // Returns whether it was not open yet, so that these lengths are kept.
   bool open(std::int64_t number, UnalignedArray<std::int32_t> lengths) {
-    const std::scoped_lock lock(opening_);
+    const std::scoped_lock lock(ForkLocks::of(this));
     if (number < 0 || number >= size()) throw std::out_of_range("there is no section " + std::to_string(number));
     if (closed(number).is_open()) return false;
     closed(number).open(lengths);
@@ -215,7 +216,6 @@ class SourceSections {
  private:
   std::vector<std::unique_ptr<Section>> sections_;
   std::int64_t num_documents_ = 0;
-  std::mutex opening_;
 };
 
 }  // namespace tokenloom

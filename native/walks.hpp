@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <shared_mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "document_search.hpp"
+#include "fork_locks.hpp"
 #include "permutation.hpp"
 #include "source_sections.hpp"
 #include "spans.hpp"
@@ -41,7 +41,7 @@ struct WalkFamily {
 // All walks of a source; more may be added while samples are read.
 class WalkFamilies {
  public:
-  explicit WalkFamilies(const std::vector<WalkFamily>& families) : shared_(std::make_unique<Shared>()) {
+  explicit WalkFamilies(const std::vector<WalkFamily>& families) {
     for (const WalkFamily& family : families) add(family);
   }
 
@@ -50,24 +50,20 @@ class WalkFamilies {
     if (family.first_walk < 0 || family.num_windows < 0 || family.num_windows > kMostWindows ||
         family.first_section < 0 || family.last_section < family.first_section)
       throw std::invalid_argument("a family of walks has impossible numbers");
-    const std::unique_lock lock(shared_->mutex);
-    shared_->families[family.first_walk] = family;
+    const std::scoped_lock lock(ForkLocks::of(this));
+    families_[family.first_walk] = family;
   }
 
   // The family of a walk: the last one that begins with it or before it. Throws std::out_of_range if there is none.
   WalkFamily of(std::int64_t walk) const {
-    const std::shared_lock lock(shared_->mutex);
-    const auto after = shared_->families.upper_bound(walk);
-    if (after == shared_->families.begin()) throw std::out_of_range("there is no walk " + std::to_string(walk));
+    const std::scoped_lock lock(ForkLocks::of(this));
+    const auto after = families_.upper_bound(walk);
+    if (after == families_.begin()) throw std::out_of_range("there is no walk " + std::to_string(walk));
     return std::prev(after)->second;
   }
 
  private:
-  struct Shared {
-    mutable std::shared_mutex mutex;
-    std::map<std::int64_t, WalkFamily> families;
-  };
-  std::unique_ptr<Shared> shared_;
+  std::map<std::int64_t, WalkFamily> families_;
 };
 
 // A few things made on demand by number, the oldest of which makes room. Safe from several threads.
@@ -77,12 +73,12 @@ class FewKept {
   template <typename Make>
   std::shared_ptr<Value> get(std::int64_t number, Make&& make) {
     {
-      const std::scoped_lock lock(mutex_);
+      const std::scoped_lock lock(ForkLocks::of(this));
       for (const auto& entry : kept_)
         if (entry.second && entry.first == number) return entry.second;
     }
     std::shared_ptr<Value> made = make();  // by several threads at once at worst: they make the same
-    const std::scoped_lock lock(mutex_);
+    const std::scoped_lock lock(ForkLocks::of(this));
     for (const auto& entry : kept_)
       if (entry.second && entry.first == number) return entry.second;
     kept_[next_] = {number, made};
@@ -91,7 +87,6 @@ class FewKept {
   }
 
  private:
-  std::mutex mutex_;
   std::array<std::pair<std::int64_t, std::shared_ptr<Value>>, kKept> kept_;
   std::size_t next_ = 0;
 };
@@ -274,7 +269,7 @@ class Walk {
   // The blocks of the section at a place; made once.
   std::shared_ptr<const BlockOrder> blocks(const SourceSections& sections, std::int64_t place) {
     {
-      const std::scoped_lock lock(mutex_);
+      const std::scoped_lock lock(ForkLocks::of(this));
       if (auto& kept = blocks_[static_cast<std::size_t>(place)]) return kept;
     }
     const std::int64_t number = pairs_.section_at(place);
@@ -291,7 +286,7 @@ class Walk {
       for (std::size_t i = 0; i < count; ++i)
         made->before.push_back(made->before.back() + section.block_tokens()[static_cast<std::size_t>(order[i])]);
     }
-    const std::scoped_lock lock(mutex_);
+    const std::scoped_lock lock(ForkLocks::of(this));
     auto& kept = blocks_[static_cast<std::size_t>(place)];
     if (!kept) kept = std::move(made);
     return kept;
@@ -308,7 +303,6 @@ class Walk {
   std::int64_t num_windows_;
   PairOrder pairs_;  // by tokens
   std::int64_t start_ = 0;
-  std::mutex mutex_;
   std::vector<std::shared_ptr<const BlockOrder>> blocks_;
 };
 
