@@ -14,6 +14,7 @@ import tokenloom
 LAYERS = [
     "errors",
     "callers",
+    "forks",
     "machine",
     "registry",
     "numbers",

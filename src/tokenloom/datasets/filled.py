@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from tokenloom.datasets.shortcuts import BATCH, must_ask, refuse_hook
 from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import MAPPED, check_source, gather_tokens, mapped_bytes

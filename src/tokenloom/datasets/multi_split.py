@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from tokenloom.datasets.splits import SplitMatrix, split_text
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.manifest.tokenizer_identity import optional_number
 
 _INT64 = np.dtype(np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.outputs import BatchLayout, Output
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
+from tokenloom.forks import cached_property
 
 
 @dataclass

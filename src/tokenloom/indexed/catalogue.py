@@ -11,10 +11,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from tokenloom.errors import DatasetFormatError, StorageError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.layout import Header, bin_path, idx_path
 from tokenloom.storage.addresses import can_be_path, is_remote
 from tokenloom.storage.extents import Extents, ExtentSource, KnownFiles, RecordedFile

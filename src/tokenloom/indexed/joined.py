@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError
+from tokenloom.forks import READING_LOCK
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, bin_path
 from tokenloom.indexed.token_source import mapped_bytes
@@ -67,7 +67,6 @@ class JoinedPairs:
         self._firsts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.array(counts, dtype=np.int64))])
         self._opened: dict[int, IndexedDataset] = {}
         self._listeners: list[tuple[SourceDocuments, Lengths]] = []
-        self._lock = threading.RLock()
         self.sections: TokenSections | None = None
         """The tokens of those that are open, for kernels; None where tokens are not mapped."""
         if mmap and not any(is_remote(pair.prefix) for pair in self.pairs):
@@ -95,7 +94,7 @@ class JoinedPairs:
             lengths: says what is told instead of tokens per sequence; it must not ask for other pairs.
         """
         told = lengths or _tokens
-        with self._lock:
+        with READING_LOCK:
             self._listeners.append((documents, told))
             for number, pair in self._opened.items():
                 self._tell(documents, told, number, pair)
@@ -110,12 +109,12 @@ class JoinedPairs:
         """
         if (pair := self._opened.get(number)) is not None:
             return pair
-        with self._lock:
-            if (pair := self._opened.get(number)) is not None:
-                return pair
-            meant = self.pairs[number]
-            pair = IndexedDataset(meant.prefix, mmap=self.mmap, object_storage=self._object_storage)
-            meant.check(pair)
+        meant = self.pairs[number]
+        pair = IndexedDataset(meant.prefix, mmap=self.mmap, object_storage=self._object_storage)
+        meant.check(pair)
+        with READING_LOCK:
+            if (known := self._opened.get(number)) is not None:  # by another thread
+                return known
             for documents, lengths in self._listeners:
                 self._tell(documents, lengths, number, pair)
             if self.sections is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tokenloom import kernels
 from tokenloom.errors import DatasetFormatError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.byte_ranges import ByteRanges
 from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path
 from tokenloom.indexed.later import SetLater

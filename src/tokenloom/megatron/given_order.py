@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.forks import cached_property
 from tokenloom.kernels import SpanReader, WindowReader
 from tokenloom.order.documents import Documents
 from tokenloom.order.windows import SpanBatch

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenloom.errors import StorageError
+from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import crc32
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
@@ -202,7 +203,7 @@ class _Packs:
     def of(cls, folder: str) -> _Packs:
         """Returns the packs of a folder."""
         path = os.path.abspath(folder)
-        with _known_lock:
+        with READING_LOCK:
             packs = _known.get(path) or _known.setdefault(path, cls(path))
             packs._look()
         return packs
@@ -283,5 +284,3 @@ def _checksum(data: bytes) -> int:
 
 _known: dict[str, _Packs] = {}
 """The packs of each folder that was asked."""
-
-_known_lock = threading.Lock()

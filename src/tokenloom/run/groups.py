@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.slot_counts import SlotCounts
 from tokenloom.datasets.tensors import Sample
+from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import WINDOW_BITS
 from tokenloom.run.denied import DeniedDocuments
 from tokenloom.run.lock import RunLock
@@ -89,7 +89,6 @@ class SourceGroups:
         self._lookups = Lookups(timeline)
         self._data: dict[int, SourceData] = {}
         self._members: dict[tuple[int, int, int], Member] = {}
-        self._making = threading.RLock()
 
     @property
     def num_open_pairs(self) -> int:
@@ -126,7 +125,7 @@ class SourceGroups:
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
-        with self._making:
+        with READING_LOCK:
             if source not in self._data:
                 self._data[source] = SourceData(self._data_lock, source, self._reading, self._configs[length])
             if (member := self._members.get((source, length, level))) is None:

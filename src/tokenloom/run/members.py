@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind
 from tokenloom.datasets.fim import GPTFIMDataset
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents

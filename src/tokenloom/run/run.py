@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError, OutputBusyError
+from tokenloom.forks import cached_property
 from tokenloom.progress import waiting_for
 from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity

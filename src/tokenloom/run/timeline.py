@@ -7,7 +7,6 @@ or pass: a segment costs about 60 bytes per source, once it is asked for.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import MixedStage
 from tokenloom.run.amounts import MOST_SAMPLES
 from tokenloom.run.lock import LockedSegment, RunLock
@@ -71,7 +71,6 @@ class Timeline:
         self._starts = np.array([segment.start for segment in lock.segments], dtype=np.int64)
         self._progress = Progress(lock.sources, lock)
         self._segments: list[_Segment] = []
-        self._building = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Timeline], tuple[RunLock]]:
         return Timeline, (self.lock,)
@@ -246,7 +245,7 @@ class Timeline:
         """Returns a segment; builds those up to it first."""
         if number < len(self._segments):
             return self._segments[number]
-        with self._building:
+        with READING_LOCK:
             for built in range(len(self._segments), number + 1):
                 if built:
                     before = self._segments[-1]

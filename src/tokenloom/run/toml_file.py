@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from tokenloom.errors import ConfigError
+from tokenloom.forks import cached_property
 from tokenloom.run.toml_lines import MOST_DEPTH, KeyPath, Line, TomlPlaces
 from tokenloom.storage.json_files import is_deeper
 from tokenloom.storage.secrets import redacted

@@ -6,7 +6,7 @@ import bisect
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.errors import StorageError
+from tokenloom.forks import cached_property
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside
 from tokenloom.storage.objects import RemoteFile

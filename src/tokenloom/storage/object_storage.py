@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
+from tokenloom.forks import cached_property
 from tokenloom.progress import Wait, waiting_for
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.atomic import storage_errors

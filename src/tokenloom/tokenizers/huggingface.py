@@ -7,12 +7,12 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import MissingTokenError, TokenizerError
+from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.storage.json_files import read_json

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import TokenizerError
+from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from tokenloom.datasets import bert
 from tokenloom.datasets.tokenizer import required_token_id
+from tokenloom.forks import cached_property
 from tokenloom.kernels import BertFiller
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.masked_dataset import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig

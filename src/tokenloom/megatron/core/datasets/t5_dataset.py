@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from tokenloom.datasets import t5
 from tokenloom.datasets.t5_attention import dense_mask
 from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
+from tokenloom.forks import cached_property
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.masked_dataset import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.megatron.core.datasets.utils import Split
