@@ -188,5 +188,13 @@ class ResonanceWarning(TokenloomWarning):
     """Ranks see other mixtures than the blend has, all run long: its order and their turns are in step."""
 
 
+class CutShortWarning(TokenloomWarning):
+    """A run ends before its stages do, because a source has been read `max_passes` times.
+    Usual causes: a cap that was set for a shorter run, or more weight for a small source.
+    What to do: raise `max_passes`, make the stages shorter, or set `on_exhausted` to "renormalise" or "repeat". A last
+    stage without a size is meant to end there, and does not warn.
+    """
+
+
 class DuplicateDataWarning(TokenloomWarning):
     """The same data are named twice, in one blend or in two splits."""

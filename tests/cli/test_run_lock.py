@@ -8,6 +8,9 @@ import pytest
 from tests.cli.runs import RUN, lock_of, run, write_run
 from tests.run.data import write_source
 
+from tokenloom.errors import CutShortWarning
+from tokenloom.run.run import Run
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -94,3 +97,22 @@ def test_absolute_data_keep_their_names(tmp_path, capsys):
     run(capsys, "run", "lock", path)
     assert f'"prefix": "{tmp_path}/two/code"' in path.with_suffix(".lock").read_text()
     assert "nothing changed" in run(capsys, "run", "lock", path)[1]
+
+
+def test_a_run_that_ends_early_says_so(path, capsys):
+    path.write_text(RUN.replace('code = "data/code"', 'code = { data = "data/code", max_passes = 1 }') + LONGER)
+    status, out, err = run(capsys, "run", "lock", path)
+    end = lock_of(path).segments[-1].start + lock_of(path).segments[-1].num_samples
+    words = f"the run ends at position {end}, before its stages do: source 'code' has been read `max_passes` times"
+    assert (status, err.startswith(f"warning: {words}")) == (1, True)
+    with pytest.warns(CutShortWarning, match=words):
+        Run.open(path)
+    with pytest.warns(CutShortWarning):
+        status, out, _ = run(capsys, "run", "plan", path)
+    assert (status, out.endswith(f"end: position {end:,}, before the stages end\n")) == (1, True)
+    path.write_text(path.read_text() + 'on_exhausted = "renormalise"\n')
+    assert run(capsys, "run", "lock", path, "--consumed-samples", 0)[::2] == (0, "")
+    assert run(capsys, "run", "plan", path)[0] == 0
+
+
+LONGER = '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 900\nweights = { web = 1, code = 1 }\n'

@@ -43,7 +43,7 @@ def test_it_stays_while_the_run_changes_and_the_order_is_told_too(path, capsys):
     before = json.loads(run(capsys, "run", "id", path, "--position", 60, "--json")[1])
     words = ("--at-step", 6, "--global-batch-size", 10, "--weights", "web=1,code=1")
     assert run(capsys, "run", "amend", path, *words)[0] == 0
-    status, out, _ = run(capsys, "run", "id", path)
+    status, out, _ = run(capsys, "run", "id", path, "--position", 60)
     assert status == 0
     assert out.splitlines()[0].startswith(before["run"])
     assert out.splitlines()[1] == f"{before['digest']}  order before position 60"

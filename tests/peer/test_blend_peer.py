@@ -326,3 +326,24 @@ def test_lists_are_read_the_same():
         ["1", "a", "2", "b", "3", "c"],
     ):
         assert get_blend_from_list(entries) == peer_utils.get_blend_from_list(entries)
+
+
+# --- sizes for valid under full_validation ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [None, [3.0]])
+def test_a_size_for_valid_is_kept_under_full_validation(tmp_path, rng, weights):
+    prefixes = draw_prefixes(rng, tmp_path, 1)
+    settings = draw_settings(rng) | {"blend": (prefixes, weights), "split": "60,25,15", "full_validation": True}
+    compare_builds(settings, [50, int(rng.integers(1, 300)), 10], tmp_path, rng)
+
+
+def test_several_validation_sets_with_a_size_are_refused(tmp_path, rng):
+    prefixes = draw_prefixes(rng, tmp_path, 2)
+    blends = [(prefixes[:1], None), (prefixes, None), None]
+    settings = draw_settings(rng) | {"blend_per_split": blends, "multiple_validation_sets": True}
+    settings["full_validation"] = True
+    with pytest.raises(ConfigError):
+        build(settings, [50, 20, None], tmp_path / "ours")
+    with pytest.raises(AssertionError):
+        build_peer(settings, [50, 20, None], tmp_path / "theirs")

@@ -6,13 +6,25 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from tests.cli.runs import RUN, write_run
 from tests.run.folders import HEAD, make_run, write_pair
 
 from tokenloom.run.amend import Amendment, amend_run
+from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 
 SOURCES = '[sources]\nweb = { data = "web-*", holdout = "10%" }\ncode = "code"\n'
 STAGE = "[[stages]]\nsequence_length = 16\nsamples = 500\nweights = { web = 3, code = 1 }\n"
+
+
+def start(folder: Path, text: str = RUN) -> Path:
+    path = write_run(folder, text)
+    lock_run(path)
+    return path
+
+
+def shares(**weights: int) -> tuple[tuple[str, Fraction], ...]:
+    return tuple((name, Fraction(weight)) for name, weight in weights.items())
 
 
 def changed_run(folder: Path, rng: np.random.Generator, *, head: str = HEAD, num_changes: int = 4) -> Run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.runs import RUN, lock_of, write_run
+from tests.run.changed_runs import shares, start
 from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError, OutputBusyError, StorageError
@@ -22,16 +22,6 @@ from tokenloom.run.lock_file import lock_path
 from tokenloom.run.locking import lock_run
 from tokenloom.run.timeline import Timeline
 from tokenloom.storage.output_lock import OutputLock
-
-
-def start(folder: Path, text: str = RUN) -> Path:
-    path = write_run(folder, text)
-    lock_run(path)
-    return path
-
-
-def shares(**weights: int) -> tuple[tuple[str, Fraction], ...]:
-    return tuple((name, Fraction(weight)) for name, weight in weights.items())
 
 
 def test_the_new_stage_takes_what_is_left(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -87,7 +89,7 @@ def test_a_stage_of_exhausted_sources_alone_ends_the_run():
     assert (len(found.segments), found.stopped) == (1, True)
     longer = replace(with_it[0], samples=39), replace(with_it[1], sequence_length=20)
     found = resolve(Settings(stages=longer), [capped])
-    assert (len(found.segments), found.stopped) == (1, True), "another sequence length begins another pass"
+    assert (len(found.segments), found.stopped) == (1, True), "half a sample is left"
 
 
 def test_where_a_source_is_read_again_a_cap_is_only_told():
@@ -201,3 +203,61 @@ def test_no_source_begins_more_passes_than_it_may(plan, on_exhausted, block, siz
         assert any(full) if on_exhausted == "stop" else all(full)
         names = {str(number) for number in range(len(plan)) if full[number]}
         assert on_exhausted == "stop" or {each.source for each in found.exhausted} == names
+
+
+def test_a_change_of_length_is_no_pass():
+    capped = source("web", 80, max_passes=1)
+    stages = [stage(str(length), length=length, samples=200 // length, weights={"web": 1}) for length in (5, 10, 20)]
+    found = resolve(Settings(stages=tuple(stages)), [capped])
+    assert [(each.start, each.num_samples) for each in found.segments] == [(0, 40), (40, 20), (60, 10)]
+    assert (found.stopped, found.exhausted) == (False, ())
+    longer = resolve(Settings(stages=(*stages, stage("rest", length=10, samples=21, weights={"web": 1}))), [capped])
+    assert (longer.segments[-1].num_samples, longer.stopped, longer.cut_short) == (20, True, "web")
+    fits = resolve(Settings(stages=(*stages, stage("rest", length=10, samples=20, weights={"web": 1}))), [capped])
+    assert (fits.stopped, fits.cut_short) == (False, None)
+
+
+def test_a_run_that_is_meant_to_end_with_a_source_is_not_cut_short():
+    capped = [source("web", 80, max_passes=1)]
+    one, two = stage("one", weights={"web": 1}), stage("two", samples=5, weights={"web": 1})
+    assert resolve(Settings(stages=(one,)), capped).cut_short is None
+    assert resolve(Settings(stages=(replace(one, samples=81),)), capped).cut_short == "web"
+    assert resolve(Settings(stages=(replace(one, samples=80), two)), capped).cut_short == "web"
+
+
+STAGES = st.lists(st.tuples(st.sampled_from([5, 7, 10, 20]), st.integers(1, 60)), min_size=1, max_size=5)
+
+
+@given(CAPS, STAGES, st.sampled_from(["stop", "renormalise"]), st.sampled_from([1, 4, 16]), st.data())
+def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted, block, data):
+    sources = [source(str(number), 2 * count, max_passes=cap) for number, (count, cap, _) in enumerate(plan)]
+    weights = {str(number): weight for number, (_, _, weight) in enumerate(plan)}
+    settings = Settings(
+        stages=tuple(
+            stage(str(number), length=length, samples=size, weights=weights, on_exhausted=on_exhausted)
+            for number, (length, size) in enumerate(stages)
+        ),
+        mixing_block=block,
+    )
+    found = resolve(settings, sources)
+    locked = lock(sources, found.segments, block=block)
+    timeline = Timeline(locked)
+    located = timeline.locate(np.arange(timeline.num_samples))
+    lengths = np.array([each.sequence_length for each in locked.segments])[located.segments]
+    read = []
+    for number, (count, cap, _) in enumerate(plan):
+        own = lengths[located.sources == number].tolist()
+        read.append(sum(Fraction(1, 20 * count // length) for length in own))
+        assert cap is None or read[-1] <= cap
+    if found.cut_short is not None:
+        number, asked = int(found.cut_short), timeline.num_samples
+        length = next(length for length, stop in zip(*_ends(stages), strict=True) if asked < stop)
+        assert read[number] + Fraction(1, 20 * plan[number][0] // length) > plan[number][1]
+    else:
+        assert timeline.num_samples == sum(size for _, size in stages)
+    again = resolve(settings, sources, locked, data.draw(st.integers(0, timeline.num_samples)))
+    assert (again.segments, again.cut_short) == (found.segments, found.cut_short)
+
+
+def _ends(stages):
+    return [length for length, _ in stages], list(accumulate(size for _, size in stages))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.runs import RUN, lock_of, write_run
 from tests.faults import dies_at, fills_at
-from tests.run.test_amend import shares, start
+from tests.run.changed_runs import shares, start
 
 from tokenloom.errors import ConfigError, OutputBusyError
 from tokenloom.run.amend import Amendment, amend_run

@@ -136,7 +136,8 @@ def _section_of(kind: type[BaseException]) -> str:
     """Returns the anchor of an error's section: of its class, or of the nearest above it that users are told of."""
     from tokenloom import errors
 
-    return next(each.__name__ for each in kind.__mro__ if vars(errors).get(each.__name__) is each).lower()
+    name: str = next(each.__name__ for each in kind.__mro__ if vars(errors).get(each.__name__) is each)
+    return name.lower()
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:

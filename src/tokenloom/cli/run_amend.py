@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of, refuse_usage
-from tokenloom.cli.run_lock import described, print_locked
+from tokenloom.cli.run_lock import described, print_locked, status_of
 from tokenloom.cli.values import count, named_data, token_count, weights
 from tokenloom.errors import ConfigError
 from tokenloom.run.amend import Amendment, amend_run
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         described_lock = described(amended.locked, position=position)
         head = {"path": path, "written": not options.dry_run, "position": position, "diff": diff}
         print_json({**head, **described_lock})
-        return 0
+        return status_of(amended.locked.lock)
     print(*diff, sep="\n", end="\n\n" if diff else "")
     print_locked(amended.locked, path=path, is_written=not options.dry_run, position=position)
-    return 0
+    return status_of(amended.locked.lock)

@@ -28,8 +28,8 @@ def add_parser(commands: Any) -> None:
         description="Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says "
         "what has changed, and the first position that holds another sample than before; what was consumed cannot, or "
         "nothing is written. --json prints path, written, consumed, digest, num_samples, num_sources, "
-        "num_pairs, num_tokens, segments, changes, exhausted, stopped, no_document (records of which there is none), "
-        "unknown_pairs (prefixes that do not know their input), dropped and moved.",
+        "num_pairs, num_tokens, segments, changes, exhausted, stopped, cut_short, no_document (records that gave "
+        "none), unknown_pairs (prefixes that do not know their input), dropped and moved.",
     )
     add_run_path(parser)
     add_position(parser, prefix="consumed", samples="consumed-samples", what="how far training has come")
@@ -54,7 +54,15 @@ def run(options: argparse.Namespace) -> int:
         print_json({"path": path, "written": not options.dry_run, **described(locked)})
     else:
         print_locked(locked, path=path, is_written=not options.dry_run)
-    return 0
+    return status_of(locked.lock)
+
+
+def status_of(lock: RunLock) -> int:
+    """Returns the exit status for a lock: 1 if the run ends before its stages do, which is said."""
+    if lock.early_end is None:
+        return 0
+    say(f"warning: {lock.early_end}")
+    return 1
 
 
 def described(locked: LockedRun, *, position: int | None = None) -> dict[str, Any]:
@@ -85,6 +93,7 @@ def described(locked: LockedRun, *, position: int | None = None) -> dict[str, An
         },
         "exhausted": [dataclasses.asdict(each) for each in locked.exhausted],
         "stopped": locked.is_stopped,
+        "cut_short": lock.cut_short,
         "no_document": list(locked.empty_records),
         "unknown_pairs": list(locked.unknown_pairs),
         "dropped": list(locked.dropped),

@@ -32,8 +32,8 @@ def add_parser(commands: Any) -> None:
         "plan",
         description="What a run will read, from its lock alone: per stage and source samples, tokens and passes, where "
         "passes end, where a source has been read as often as it may be, and what stays unseen; with dates, if its "
-        "speed is given. --json prints run, num_samples, num_tokens, segments, sources, caps and end, with step "
-        "and date of stages and caps where they are known.",
+        "speed is given. --json prints run, cut_short, num_samples, num_tokens, segments, sources, caps and end, with "
+        "step and date of stages and caps where they are known.",
     )
     add_run_path(parser)
     add_batch_sizes(parser.add_argument_group("positions as steps, too"))
@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     opened = Run.open(options.run_path)
     plan, marks = opened.plan(), _Marks(options, opened.lock)
     if options.json:
-        print_json({"run": opened.identity, **_described(plan, marks)})
-        return 0
+        print_json({"run": opened.identity, "cut_short": opened.lock.cut_short, **_described(plan, marks)})
+        return 0 if opened.lock.cut_short is None else 1
     samples = "samples without end" if plan.num_samples is None else counted(plan.num_samples, "sample")
     tokens = "" if plan.num_tokens is None else f", {short(plan.num_tokens)} tokens"
     print(f"{options.run_path}: {counted(len(plan.sources), 'source')}, {samples}{tokens}")
@@ -67,8 +67,9 @@ def run(options: argparse.Namespace) -> int:
             print(f"cap: {name_of(cap.source)} has had its {passes} at position {marks.of(cap.position)}:")
             print(f"     {follows[cap.follows or 'stop']}")
     if plan.num_samples is not None:
-        print(f"end: position {marks.of(plan.num_samples)}")
-    return 0
+        early = "" if opened.lock.cut_short is None else ", before the stages end"
+        print(f"end: position {marks.of(plan.num_samples)}{early}")
+    return 0 if opened.lock.cut_short is None else 1
 
 
 class _Marks:

@@ -18,7 +18,7 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder as _Builder
 from tokenloom.blending.plan import sizes_read_once
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset
-from tokenloom.datasets.blends import checked_blend
+from tokenloom.datasets.blends import Blend, checked_blend
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.masked import MaskedWordPieceDataset
@@ -100,8 +100,11 @@ class BlendedMegatronDatasetConfig(GPTDatasetConfig):
         if self.retries is not None:
             self.object_storage = replace(self.storage_settings, retries=self.retries)
         super().__post_init__()
-        if self.blend is not None and len(self.blend[0]) == 1:  # the only dataset has all of it, whatever its weight
-            self.blend = self.blend[0], None
+
+    @staticmethod
+    def _checked_blend(blend: Any, name: str) -> Blend:
+        prefixes, weights = checked_blend(blend, name)
+        return prefixes, None if len(prefixes) == 1 else weights  # the only dataset has all of it, whatever its weight
 
 
 def blend_of(datasets: Sequence[Any]) -> tuple[list[str], list[float] | None]:

@@ -172,7 +172,8 @@ class IndexCache:
 
     def compare(self, arrays: Arrays, identity: Identity | None = None) -> None:
         """Compares arrays, and what they are built from, with what was recorded; arguments and errors as in `load`."""
-        if (recorded := self._record()) is None:
+        recorded = self._record()
+        if recorded is None:
             return
         path, checksums = self.path(IDENTITY), recorded.get("crc32")
         whole = {name for name, array in arrays.items() if self._compares_all or array.nbytes <= _MOST_COMPARED_BYTES}
@@ -181,7 +182,7 @@ class IndexCache:
         _compare(path, recorded.get("arrays"), {name: array_hash(arrays[name]) for name in pieces}, names=pieces)
         if identity is not None:
             _compare(path, recorded.get("data"), identity())
-        self._checksums = self._checksums or checksums
+        self._checksums = self._checksums or checksums or {}
 
     def _check_versions(self, arrays: Arrays, versions: Mapping[str, FileVersion]) -> None:
         """Compares files with those that were loaded before, or the numbers of others with the checksums of those."""

@@ -13,8 +13,8 @@ from fractions import Fraction
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.lock_file import lock_path, read_lock, write_both
-from tokenloom.run.locking import LockedRun, lock_run
+from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.locking import LockedRun, lock_run, write_both
 from tokenloom.run.members import Reading
 from tokenloom.run.settings import RunSettings, parse_run
 from tokenloom.run.stage_settings import Shares, StageSettings

@@ -155,6 +155,7 @@ class RunLock:
         consumed: positions that training is known to have read: what lies before it may not move.
         amended: where the latest amendment begins: what lies before it stays as it is, read or not, until `run.toml`
             says otherwise.
+        cut_short: the source whose `max_passes` end the run before its stages end; None for none.
         settings_sha256: hash of the `run.toml` that this was made from.
         content_sha256: hash of what that says, which comments and layout do not change.
         version: version of the file.
@@ -173,6 +174,7 @@ class RunLock:
     denials: tuple[LockedDenial, ...] = ()
     consumed: int = 0
     amended: int = 0
+    cut_short: str | None = None
     settings_sha256: str
     content_sha256: str = ""
     version: int = VERSION
@@ -181,3 +183,15 @@ class RunLock:
     def is_megatron(self) -> bool:
         """Whether the order is the reference's."""
         return self.order == MEGATRON_ORDER
+
+    @property
+    def early_end(self) -> str | None:
+        """Says that the run ends before its stages do, and why; None if it does not."""
+        if self.cut_short is None:
+            return None
+        last = self.segments[-1]
+        end = last.start + (last.num_samples or 0)
+        return (
+            f"the run ends at position {end}, before its stages do: source {self.cut_short!r} has been read "
+            "`max_passes` times there; raise that, make the stages shorter, or set `on_exhausted` of the stage"
+        )

@@ -17,15 +17,11 @@ from typing import Any
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.run.lock import VERSION, LockedDenial, LockedSegment, LockedSource, LockedTokenizer, RunLock
 from tokenloom.run.lock_rows import RowReader, check_parts, pair_members, rows_of
-from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.journal import journal_path
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.output_lock import recover
-from tokenloom.storage.publishing import FileGroup, publish_together
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.secrets import admit
 from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members, members_of
-from tokenloom.storage.unnamed_files import identity_at
 
 FORMAT = "tokenloom run lock"
 
@@ -56,48 +52,13 @@ class _Head:
     tokenizer: LockedTokenizer | None
     consumed: int
     amended: int = field(default=0, metadata=MAY_BE_MISSING)
+    cut_short: str | None = field(default=None, metadata=MAY_BE_MISSING)
 
 
 def lock_path(run_path: str) -> str:
     """Returns the path of the lock of a run, from that of its `run.toml`."""
     folder, name = os.path.split(run_path)
     return os.path.join(folder, f"{os.path.splitext(name)[0]}.lock")
-
-
-def read_locked(path: str) -> RunLock | None:
-    """Returns the lock of a run, None if there is none; both files are read as they were at one moment.
-
-    Args:
-        path: path of `run.toml`.
-
-    Raises:
-        ConfigError: `run.toml` was changed since it was locked, comments and layout aside; or see `read_lock`.
-        StorageError: see `read_lock`.
-    """
-    key = lock_path(path)
-    while True:
-        recover(key)
-        before = identity_at(key)
-        try:
-            lock = read_lock_if_there(key)
-            if lock is not None:
-                _check_unchanged(path, lock)
-        except (ConfigError, OSError):
-            if identity_at(key) == before and not os.path.lexists(journal_path(key)):
-                raise  # else another process replaced both meanwhile
-        else:
-            return lock
-
-
-def _check_unchanged(path: str, lock: RunLock) -> None:
-    with open(path, "rb") as stream:
-        if hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256:
-            return
-    from tokenloom.run.settings import read_run
-
-    if read_run(path).content_sha256 != lock.content_sha256:
-        message = f"`{path}` was changed since it was locked"
-        raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
 
 
 def write_lock(path: str, lock: RunLock) -> None:
@@ -114,28 +75,6 @@ def write_lock(path: str, lock: RunLock) -> None:
     data = lock_bytes(lock, path=path)
     with open_pending(path) as file:
         file.write(data)
-
-
-def write_both(path: str, text: str, lock: RunLock) -> None:
-    """Writes `run.toml` and its lock, both or none; the caller holds the `OutputLock` of the lock.
-
-    Args:
-        path: path of `run.toml`.
-        text: what will be in it.
-        lock: its lock.
-
-    Raises:
-        StorageError: they cannot be written; both are as they were.
-    """
-    key = lock_path(path)
-    files = [PendingFile(path), PendingFile(key)]
-    try:
-        files[0].write(text.encode())
-        files[1].write(lock_bytes(lock, path=key))
-        publish_together([FileGroup(key=key, files=files, names=[path, key])], replace=True, locked=[key])
-    finally:
-        for file in files:
-            file.discard()
 
 
 def read_lock(path: str) -> RunLock:
@@ -285,7 +224,7 @@ def _lines(lock: RunLock, path: str) -> Iterator[str]:
         tokenizer["name"] = admit(tokenizer["name"])
     for name in _Head.__slots__:
         value = tokenizer if name == "tokenizer" else getattr(lock, name)
-        if name == "amended" and not value:
+        if name in ("amended", "cut_short") and not value:
             continue
         yield f"{_json(name)}: {_json(dict(value) if isinstance(value, Mapping) else value)},"
     yield '"sources": ['

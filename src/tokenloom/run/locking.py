@@ -15,7 +15,7 @@ from tokenloom.run.denied import check_not_emptied
 from tokenloom.run.lock import MEGATRON_ORDER, RunLock
 from tokenloom.run.lock_changes import dropped_denials
 from tokenloom.run.lock_denials import LockedDenials, lock_denials
-from tokenloom.run.lock_file import lock_path, read_lock_if_there, write_lock
+from tokenloom.run.lock_file import lock_bytes, lock_path, read_lock_if_there, write_lock
 from tokenloom.run.megatron import check_past_in_megatron, first_moved_in_megatron, megatron_segment
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
@@ -23,7 +23,9 @@ from tokenloom.run.resolve import Exhausted, Resolved, resolve
 from tokenloom.run.settings import RunSettings, read_run
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.tokenizer import locked_tokenizer
+from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import FileGroup, publish_together
 from tokenloom.tokenizers.load import load_tokenizer
 
 _MOST_NAMED = 5
@@ -218,6 +220,28 @@ def _resolved(
     if lock.is_megatron:
         return replace(lock, segments=(megatron_segment(settings, sources),)), None, denied
     resolved = resolve(settings, sources, read, kept)
-    lock = replace(lock, segments=resolved.segments)
+    lock = replace(lock, segments=resolved.segments, cut_short=resolved.cut_short)
     check_not_emptied(lock)
     return lock, resolved, denied
+
+
+def write_both(path: str, text: str, lock: RunLock) -> None:
+    """Writes `run.toml` and its lock, both or none; the caller holds the `OutputLock` of the lock.
+
+    Args:
+        path: path of `run.toml`.
+        text: what will be in it.
+        lock: its lock.
+
+    Raises:
+        StorageError: they cannot be written; both are as they were.
+    """
+    key = lock_path(path)
+    files = [PendingFile(path), PendingFile(key)]
+    try:
+        files[0].write(text.encode())
+        files[1].write(lock_bytes(lock, path=key))
+        publish_together([FileGroup(key=key, files=files, names=[path, key])], replace=True, locked=[key])
+    finally:
+        for file in files:
+            file.discard()

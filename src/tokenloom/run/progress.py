@@ -12,8 +12,10 @@ window of their own: they wait for the next walk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +70,7 @@ class Entered:
         num_pairs: int64[num_leaves], pairs of a regular walk.
         passes: int64[num_leaves], number of the pass that is the first regular walk.
         early: by leaf, what comes before regular walks; all of it of passes that were begun.
+        unread: by leaf, see `Progress.unread`.
     """
 
     start: int
@@ -80,6 +83,7 @@ class Entered:
     num_pairs: Int64s
     passes: Int64s
     early: Mapping[int, TakeMap]
+    unread: Mapping[int, Fraction]
 
     def leaf_of(self, source: int) -> int | None:
         """Returns the leaf of a source; None if it is not read."""
@@ -127,9 +131,10 @@ class Entered:
         return self.num_early(leaf) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
-        """Returns how many windows can be taken before a pass begins beyond that number; one that was begun goes on."""
+        """Returns how many windows can be taken before a source was read more than so many times."""
         begun = int(self.passes[leaf]) + (int(self.offsets[leaf]) > 0)
-        return self.left_of_pass(leaf) + max(0, max_passes - begun) * int(self.num_windows[leaf])
+        left, unread = self.left_of_pass(leaf), self.unread.get(leaf, Fraction(0))
+        return max(0, _within(left, int(self.num_windows[leaf]), begun, unread, max_passes))
 
 
 class Progress:
@@ -140,6 +145,8 @@ class Progress:
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.joined: dict[tuple[int, int], Walk] = {}
         """Walks over new pairs alone, by source and number."""
+        self.unread: dict[int, Fraction] = {}
+        """By capped source, how many passes changes of length have left unread, in all."""
         self._sources = sources
         self._block = settings.mixing_block
         self._key = mixing_key(settings.seed)
@@ -168,12 +175,24 @@ class Progress:
         """Returns how many walks of sources were begun, and joined: int64[num_sources]."""
         return self._walks[sources] + (self._offsets[sources] > 0)
 
-    def may_read(self, source: int, sequence_length: int, max_passes: int | None) -> bool:
-        """Whether a segment from here on may read a source at least once without beginning too many passes."""
-        if max_passes is None or self.num_begun(source) < max_passes:
-            return True
-        phase = self._phase + (sequence_length != self._sequence_length)
-        return bool(self._phases[source] == phase) and (source in self._early or bool(self._offsets[source]))
+    def may_take(self, source: int, start: int, sequence_length: int, max_passes: int) -> int:
+        """Returns how many windows a segment from here on may take of a source, below 0 if too many were taken.
+
+        See `Entered.takes_within`.
+        """
+        num_pairs = int(self.sizes.num_pairs(np.array([source]), start)[0])
+        num_windows = self.sizes.windows(source, 0, num_pairs, sequence_length)
+        left, unread = self.left_of_pass(source), self.unread.get(source, Fraction(0))
+        if self._phases[source] != self._phase + (sequence_length != self._sequence_length):
+            left, unread = 0, unread + self._unread_of(source)
+        elif left:  # what has come since joins the pass
+            left += self.sizes.windows(source, int(self._num_pairs[source]), num_pairs, sequence_length)
+        return _within(left, num_windows, self.num_begun(source), unread, max_passes)
+
+    def _unread_of(self, source: int) -> Fraction:
+        """Returns which part of the pass that was begun is left."""
+        left = self.left_of_pass(source)
+        return Fraction(left, int(self._num_windows[source])) if left else Fraction(0)
 
     def enter(self, stage: str, start: int, sequence_length: int, sources: Int64s) -> Entered:
         """Returns what sources give from a position on.
@@ -201,6 +220,9 @@ class Progress:
         early = {}
         if self._early:
             early = {leaf: self._early[source] for leaf, source in enumerate(sources.tolist()) if source in self._early}
+        unread = {}
+        if self.unread:
+            unread = {leaf: self.unread[each] for leaf, each in enumerate(sources.tolist()) if each in self.unread}
         return Entered(
             start=start,
             sequence_length=sequence_length,
@@ -212,6 +234,7 @@ class Progress:
             num_pairs=self._num_pairs[sources],
             passes=self._passes[sources],
             early=early,
+            unread=unread,
         )
 
     def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
@@ -251,6 +274,9 @@ class Progress:
             self._early[source] = early
 
     def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
+        for source in sources.tolist():
+            if self._sources[source].max_passes is not None and (part := self._unread_of(source)):
+                self.unread[source] = self.unread.get(source, Fraction(0)) + part
         begun = self._offsets[sources] > 0
         self._walks[sources] += begun
         self._passes[sources] += begun
@@ -315,6 +341,24 @@ def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
     """Returns the error of a source that is read too often."""
     message = f"expected at most 2**22 walks through source {source!r} up to {where}, found walk {walk}"
     return ConfigError(message, hint="give a source that is so small less weight, or more data")
+
+
+def _within(left: int, num_windows: int, begun: int, unread: Fraction, max_passes: int) -> int:
+    """Returns how many windows can be taken before a source was read too often; below 0 if it was already.
+
+    What changes of length left unread does not count: a source is read as many windows more as come to so much of a
+    pass, which may end one in the middle. Else a pass that was begun goes on to its end, also if the cap is lower now.
+
+    Args:
+        left: windows that are left of the pass that was begun.
+        num_windows: windows of a pass.
+        begun: passes that were begun.
+        unread: passes that changes of length left unread.
+        max_passes: how often the source may be read.
+    """
+    if not unread:
+        return left + max(0, max_passes - begun) * num_windows
+    return left + math.floor((max_passes - begun + unread) * num_windows)
 
 
 def mixed_size(segment: LockedSegment) -> int:

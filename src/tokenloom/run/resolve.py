@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import lcm
 from typing import Protocol
 
@@ -60,11 +61,13 @@ class Resolved:
         segments: the segments.
         exhausted: where sources have been read as often as they may be, by position.
         stopped: whether the run ends before its last stage does, because of that.
+        cut_short: the source that ends it, where stages have a size that the run does not come to; None for none.
     """
 
     segments: tuple[LockedSegment, ...]
     exhausted: tuple[Exhausted, ...] = ()
     stopped: bool = False
+    cut_short: str | None = None
 
 
 def resolve(
@@ -89,7 +92,13 @@ def resolve(
     resolving = _Resolving(settings, sources, old, consumed)
     for stage in settings.stages:
         if not resolving.add_stage(stage):
-            return Resolved(segments=tuple(resolving.segments), exhausted=tuple(resolving.exhausted), stopped=True)
+            is_meant = stage is settings.stages[-1] and stage.passes is None and stage.num_samples is None
+            return Resolved(
+                segments=tuple(resolving.segments),
+                exhausted=tuple(resolving.exhausted),
+                stopped=True,
+                cut_short=None if is_meant else resolving.exhausted[-1].source,
+            )
     return Resolved(segments=tuple(resolving.segments), exhausted=tuple(resolving.exhausted))
 
 
@@ -106,6 +115,7 @@ class _Resolving:
         self._block = settings.mixing_block
         self._progress = Progress(sources, settings)
         self._consumed = consumed
+        self._old_caps = [source.max_passes for source in (() if old is None else old.sources)]
         begun = [segment for segment in old.segments if segment.start < consumed] if old is not None else []
         self._history = {segment.start: segment for segment in begun}
         self._current = begun[-1].start if begun else -1
@@ -195,20 +205,31 @@ class _Resolving:
         sources = {source for source, _ in weights}
         if read is not None:
             sources -= {source for source, _ in read.weights}
-            caps = {source: self._progress.num_begun(source) or None for source in sources}
-        elif stage.on_exhausted == "repeat":
+            return {
+                each for each in sources if each >= len(self._old_caps) or self._was_over(each, stage.sequence_length)
+            }
+        if stage.on_exhausted == "repeat":
             return set()
-        else:
-            caps = {source: self._sources[source].max_passes for source in sources}
-        may_read = self._progress.may_read
-        return {source for source, cap in caps.items() if not may_read(source, stage.sequence_length, cap)}
+        return {source for source in sources if not self._may_read(source, stage.sequence_length)}
+
+    def _may_read(self, source: int, sequence_length: int) -> bool:
+        """Whether a source may be read from here on, by the caps of today."""
+        cap = self._sources[source].max_passes
+        return cap is None or self._progress.may_take(source, self.position, sequence_length, cap) > 0
+
+    def _was_over(self, source: int, sequence_length: int) -> bool:
+        """Whether the cap of the old lock forbids the next window of a source, or another cap that one and no other."""
+        may_take = partial(self._progress.may_take, source, self.position, sequence_length)
+        if (cap := self._old_caps[source]) is not None and may_take(cap) <= 0:
+            return True
+        begun, unread = self._progress.num_begun(source), int(self._progress.unread.get(source, 0))
+        return any(may_take(cap) == 0 for cap in range(max(1, begun - unread - 2), begun + 1))
 
     def _return(self, stage: StageSettings, gone: set[int]) -> bool:
         """Whether sources that a segment does not read may be read again, by the caps of today."""
         if stage.on_exhausted == "repeat":
             return bool(gone)
-        may_read = self._progress.may_read
-        return any(may_read(source, stage.sequence_length, self._sources[source].max_passes) for source in gone)
+        return any(self._may_read(source, stage.sequence_length) for source in gone)
 
     def _stop(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
         """Returns where a segment ends: with its stage, where a source grows, or where one is exhausted."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, DatasetNotFoundError, OutputBusyError
+from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
 from tokenloom.forks import cached_property
 from tokenloom.progress import waiting_for
 from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.holdout import holdout_lock
 from tokenloom.run.lock import RunLock
-from tokenloom.run.lock_file import lock_path, read_locked
+from tokenloom.run.lock_file import lock_path
 from tokenloom.run.members import Reading
 from tokenloom.run.seen import SeenRun
+from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.setting_types import checked_path
@@ -119,6 +121,9 @@ class Run(SeenRun):
             allow_data_mismatch: whether data may be of another kind than the samples.
             path_to_cache: folder for the index arrays of `order = "megatron"`; None for beside the data.
 
+        Warns:
+            CutShortWarning: the run ends before its stages do.
+
         Raises:
             ConfigError: `run.toml` is wrong, or was changed since it was locked; or the order is computed, and there is
                 nothing to cache.
@@ -144,6 +149,8 @@ class Run(SeenRun):
                     lock_run(path, reading=reading)
                 except OutputBusyError:  # all ranks of a job may be here at once
                     time.sleep(_LOOK_SECONDS)
+        if (early := lock.early_end) is not None:
+            warnings.warn(early, CutShortWarning, stacklevel=2)
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
         return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
 

@@ -15,18 +15,22 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from tokenloom.errors import ConfigError
 from tokenloom.inputs.patterns import is_pattern
 from tokenloom.numbers import quoted
 from tokenloom.run.amounts import share_of
 from tokenloom.run.denial_settings import DenialSettings, parse_denials
-from tokenloom.run.lock_file import lock_path
+from tokenloom.run.lock import RunLock
+from tokenloom.run.lock_file import lock_path, read_lock_if_there
 from tokenloom.run.megatron_settings import check_megatron
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
 from tokenloom.run.toml_file import Table, TomlFile, listed, read_toml, shown
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
+from tokenloom.storage.journal import journal_path
 from tokenloom.storage.output_lock import recover
 from tokenloom.storage.secrets import admit
+from tokenloom.storage.unnamed_files import identity_at
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 from tokenloom.tokenizers.local_names import local_file
 
@@ -347,3 +351,37 @@ def _data(table: Table, key: str, value: Any, name: str) -> tuple[str, ...]:
             table.refuse(key, f"expected {quoted(path)} once in source {name!r}, found it twice")
         found[path] = None
     return tuple(found)
+
+
+def read_locked(path: str) -> RunLock | None:
+    """Returns the lock of a run, None if there is none; both files are read as they were at one moment.
+
+    Args:
+        path: path of `run.toml`.
+
+    Raises:
+        ConfigError: `run.toml` was changed since it was locked, comments and layout aside; or see `read_lock`.
+        StorageError: see `read_lock`.
+    """
+    key = lock_path(path)
+    while True:
+        recover(key)
+        before = identity_at(key)
+        try:
+            lock = read_lock_if_there(key)
+            if lock is not None:
+                _check_unchanged(path, lock)
+        except (ConfigError, OSError):
+            if identity_at(key) == before and not os.path.lexists(journal_path(key)):
+                raise  # else another process replaced both meanwhile
+        else:
+            return lock
+
+
+def _check_unchanged(path: str, lock: RunLock) -> None:
+    with open(path, "rb") as stream:
+        if hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256:
+            return
+    if read_run(path).content_sha256 != lock.content_sha256:
+        message = f"`{path}` was changed since it was locked"
+        raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
