@@ -189,11 +189,7 @@ class ResonanceWarning(TokenloomWarning):
 
 
 class CutShortWarning(TokenloomWarning):
-    """A run ends before its stages do, because a source has been read `max_passes` times.
-    Usual causes: a cap that was set for a shorter run, or more weight for a small source.
-    What to do: raise `max_passes`, make the stages shorter, or set `on_exhausted` to "renormalise" or "repeat". A last
-    stage without a size is meant to end there, and does not warn.
-    """
+    """A run ends before its stages do, because a source has been read `max_passes` times."""
 
 
 class DuplicateDataWarning(TokenloomWarning):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,8 +13,7 @@ from tests.cli.runs import RUN, lock_of, write_run
 from tests.run.changed_runs import shares, start
 from tests.run.data import write_source
 
-from tokenloom.errors import ConfigError, OutputBusyError, StorageError
-from tokenloom.run import lock_file
+from tokenloom.errors import ConfigError, OutputBusyError
 from tokenloom.run.amend import Amendment, amend_run
 from tokenloom.run.digest import order_digest
 from tokenloom.run.lock_file import lock_path
@@ -61,20 +59,6 @@ def test_a_run_that_was_edited_is_locked_first(tmp_path):
     path.write_text(RUN.replace("seed = 7", "seed = 8"))
     with pytest.raises(ConfigError, match="found it changed since"):
         amend_run(path, Amendment(position=30, weights=shares(code=1)))
-
-
-def test_a_lock_that_cannot_be_written_leaves_both_files(tmp_path, monkeypatch):
-    path = start(tmp_path)
-    before = path.read_bytes(), path.with_suffix(".lock").read_bytes()
-
-    def fail(*_: object, **__: object) -> None:
-        raise StorageError("no space left")
-
-    monkeypatch.setattr(lock_file, "lock_bytes", fail)
-    with pytest.raises(StorageError):
-        amend_run(path, Amendment(position=30, weights=shares(code=1)))
-    assert (path.read_bytes(), path.with_suffix(".lock").read_bytes()) == before
-    assert sorted(os.listdir(tmp_path)) == ["data", "run.lock", "run.toml"]
 
 
 CHANGES = st.lists(
