@@ -3,13 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-demo
+SATELLITES := $(wildcard packages/*)
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt src/tokenloom/__init__.py
 PYTHON ?= python3
 
-.PHONY: demo test test-all search mutants adapters peer-newest simulate lint types size docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist one-wheel wheel-check clean
+.PHONY: demo install test test-all search mutants adapters peer-newest simulate lint types size docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist one-wheel wheel-check clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/tokenloom demo
+
+# The core with all extras and the satellites, into the environment of PYTHON.
+install:
+	$(PYTHON) -m pip install ".[all]" $(SATELLITES:%=./%)
 
 # Tests in three tiers, see CONTRIBUTING.md: `test` is what a change can break, `test-all` everything, `search` fresh draws.
 RETRO_PEER := build/megatron-core-0.15.3
@@ -137,7 +142,7 @@ pip_install = $(BIN)/python -m pip install $(1) > $(INSTALL_LOG) 2>&1 || { cat $
 $(DEMO_STAMP): pyproject.toml $(NATIVE)
 	@echo "set-up: an environment in $(VENV), and what compiles the kernels"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(call pip_install,"scikit-build-core>=1.0" "nanobind>=2.9" ninja $$(command -v cmake > /dev/null || echo cmake))
+	@$(call pip_install,"scikit-build-core>=1.0" "nanobind>=2.9" "flit_core>=3.12" ninja $$(command -v cmake > /dev/null || echo cmake))
 	@echo "set-up: compiling, a minute or two; libraries for tokenizing"
 	@$(call pip_install,--no-build-isolation -e ".[preprocess]")
 	@touch $@
@@ -148,10 +153,10 @@ $(RETRO_PEER)/.installed: $(DEMO_STAMP)
 	@touch $@
 
 # torch is named with its version: the newest one would bring gigabytes of CUDA packages.
-$(STAMP): $(DEMO_STAMP)
+$(STAMP): $(DEMO_STAMP) $(SATELLITES:%=%/pyproject.toml)
 	@echo "set-up: torch, and all that tests need"
 	@$(call pip_install,torch==2.13.0)
-	@$(call pip_install,--no-build-isolation -e ".[all$(,)test$(,)dev]")
+	@$(call pip_install,--no-build-isolation -e ".[all$(,)test$(,)dev]" $(SATELLITES:%=-e %))
 	@touch $@
 
 clean:

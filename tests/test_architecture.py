@@ -19,6 +19,7 @@ PAGES = [
     ROOT / "native" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted(PACKAGE.rglob("README.md")),
+    *sorted((ROOT / "packages").glob("*/README.md")),
 ]
 
 _CODE_BLOCK = re.compile(r"```.*?```", re.DOTALL)
@@ -36,7 +37,7 @@ def named(page: Path) -> list[str]:
 
 def is_there(path: str, page: Path) -> bool:
     """Whether a path leads to something, seen from the page, the package or the top; a module needs no suffix."""
-    places = [folder / path for folder in (page.parent, PACKAGE, ROOT)]
+    places = [folder / path for folder in (page.parent, *page.parent.glob("src/*"), PACKAGE, ROOT)]
     return any(place.exists() or place.with_name(f"{place.name}.py").exists() for place in places)
 
 

@@ -48,7 +48,6 @@ LAYERS = [
     "web",
     "report",
     "explorer",
-    "doctor",
     "demo",
     "cli",
     "preprocessing",

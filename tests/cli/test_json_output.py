@@ -105,7 +105,7 @@ CASES: dict[str, Sequence[object]] = {
     "replay": (*RUN, "--to-position", 8),
     "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
     "demo": ("--output", "F/out/demo", "--vocab-size", 300, "--sequence-length", 64),
-    "doctor": ("--no-speed", "F"),
+    "doctor": ("F",),
     "retro build": build_words(Path("F/retro"))[2:],
     "retro show": ("F/retro/project", "--sample", 0),
     "retro verify": ("F/retro/project",),

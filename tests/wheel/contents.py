@@ -39,6 +39,15 @@ def check_wheel(path: Path) -> None:
     assert {"tokenloom/py.typed", "tokenloom/web/style.css", "tokenloom/explorer/page/index.html"} <= names
 
 
+def check_satellite(path: Path) -> None:
+    name = path.name.split("-")[0]
+    sources = f"packages/{name.replace('_', '-')}/src/"
+    with zipfile.ZipFile(path) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert path.name.endswith("-py3-none-any.whl"), path.name
+    check_same(path.name, names, {path.removeprefix(sources) for path in TRACKED if path.startswith(sources)})
+
+
 def check_sdist(path: Path) -> None:
     top = f"tokenloom-{VERSION}/"
     with tarfile.open(path) as sdist:
@@ -50,5 +59,8 @@ def check_sdist(path: Path) -> None:
 
 if __name__ == "__main__":
     for built in map(Path, sys.argv[1:]):
-        (check_wheel if built.suffix == ".whl" else check_sdist)(built)
+        if built.name.startswith("tokenloom_"):
+            check_satellite(built)
+        else:
+            (check_wheel if built.suffix == ".whl" else check_sdist)(built)
         print(f"wheel-check: {built.name} has what it should, and nothing else")

@@ -12,7 +12,7 @@ from typing import Any
 from tokenloom.cli.commands import COMMANDS
 from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised, with_notes
-from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom.errors import ConfigError, MissingExtraError, TokenloomError
 from tokenloom.storage.secrets import admit
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = [_admitted(word) for word in words]
         options = build_parser(()).parse_args(words)
-    except ConfigError as error:
+    except (ConfigError, MissingExtraError) as error:
         return _refused(error, CommandParser(prog="tokenloom"))
     except SystemExit:  # after printing help
         _is_output_written()

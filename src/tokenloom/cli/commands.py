@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 Groups = dict[str, dict[str, str]]
 """By title of a group, its commands with their help, which stands nowhere else and fits a line of 80 columns."""
 
@@ -47,6 +49,9 @@ COMMANDS: Groups = {
     },
 }
 
+SATELLITES = {"doctor": "check", "verify-resume": "check"}
+"""Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
+
 OTHER_SPELLINGS = {"neighbors": "neighbours", "order-by-neighbors": "order-by-neighbours"}
 """Names under which commands are known, too."""
 
@@ -77,3 +82,20 @@ RETRO_COMMANDS: Groups = {
     },
 }
 """Those of `tokenloom retro`."""
+
+
+def satellite_module(name: str) -> Any:
+    """Returns the module of a command in another distribution, an entry point of the group `tokenloom.commands`.
+
+    Raises:
+        MissingExtraError: that is not installed.
+    """
+    from importlib.metadata import entry_points
+
+    from tokenloom.errors import MissingExtraError
+
+    for found in entry_points(group="tokenloom.commands", name=name):
+        return found.load()
+    extra = SATELLITES[name]
+    message = f"`tokenloom {name}` is in tokenloom-{extra}, which is not installed"
+    raise MissingExtraError(message, hint=f"run `pip install 'tokenloom[{extra}]'`")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from tokenloom.cli.commands import OTHER_SPELLINGS, Groups
+from tokenloom.cli.commands import OTHER_SPELLINGS, SATELLITES, Groups, satellite_module
 
 _REQUIRED = "the following arguments are required: "
 
@@ -72,7 +72,8 @@ class CommandParser(argparse.ArgumentParser):
         """Imports the modules of commands, and lets them declare these."""
         for name in names:
             if name not in self._commands.choices:
-                import_module(self._module.format(name.replace("-", "_"))).add_parser(self)
+                module = self._module.format(name.replace("-", "_"))
+                (satellite_module(name) if name in SATELLITES else import_module(module)).add_parser(self)
 
     def load_all(self) -> None:
         """Imports the modules of all commands, and of those that these have."""

@@ -1,9 +1,4 @@
 from .datasets import check_dataset as check_dataset
 from .orders import check_order as check_order
-from .recording import record_batch as record_batch
-from .recording import record_checkpoint as record_checkpoint
 from .report import CheckReport as CheckReport
-from .resume import check_resume as check_resume
-from .resume_report import ResumeCase as ResumeCase
-from .resume_report import ResumeReport as ResumeReport
 from .stores import check_store as check_store

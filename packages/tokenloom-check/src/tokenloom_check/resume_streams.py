@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tokenloom.testing.fingerprints import Sample
+from tokenloom_check.fingerprints import Sample
 
 GlobalBatch: TypeAlias = Sequence[Sequence[Sample]]
 """The samples of one batch of every rank, by rank."""

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from tokenloom.errors import ConfigError, ConformanceError
-from tokenloom.testing.recording import RecordReader
-from tokenloom.testing.resume_factory import RankJob
+from tokenloom_check.recording import RecordReader
+from tokenloom_check.resume_factory import RankJob
 
 HUNG = "hung"
 """How a rank failed that gave nothing for too long."""
@@ -262,7 +262,7 @@ class FactoryServer:
 
     def __init__(self, name: str, state_of: str | None, samples: str, *, folder: str, timeout: float) -> None:
         self._log = os.path.join(folder, "server.log")
-        command = [sys.executable, "-m", "tokenloom.testing.resume_worker", name, state_of or "", samples]
+        command = [sys.executable, "-m", "tokenloom_check.resume_worker", name, state_of or "", samples]
         with open(self._log, "wb") as output:
             self._process = subprocess.Popen(
                 command,

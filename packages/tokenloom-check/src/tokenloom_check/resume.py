@@ -11,11 +11,11 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
-from tokenloom.testing.fingerprints import CutSamples
-from tokenloom.testing.resume_factory import Factory, name_function
-from tokenloom.testing.resume_report import ResumeCase, ResumeReport
-from tokenloom.testing.resume_runners import InProcess, Point, Processes, RankFailedError, Reading, Runner
-from tokenloom.testing.resume_streams import (
+from tokenloom_check.fingerprints import CutSamples
+from tokenloom_check.resume_factory import Factory, name_function
+from tokenloom_check.resume_report import ResumeCase, ResumeReport
+from tokenloom_check.resume_runners import InProcess, Point, Processes, RankFailedError, Reading, Runner
+from tokenloom_check.resume_streams import (
     ORDERS,
     Differences,
     FirstDifference,
@@ -211,11 +211,11 @@ class _Unbroken:
         self.after = self.found.batches[settings.num_batches :]
         if not num_samples_of(self.batches):
             message = f"expected samples of {name} with world size {world_size}, found none"
-            hint = "let the program call `tokenloom.testing.record_batch`" if runner.is_program else None
+            hint = "let the program call `tokenloom_check.record_batch`" if runner.is_program else None
             raise ConformanceError(message, hint=hint)
         if runner.is_program and self.found.point is not None and not self.found.point.num_batches:
             message = f"expected checkpoints of {name}, found none in {len(self.found.batches)} batches"
-            hint = "let it call `tokenloom.testing.record_checkpoint` when one is safe, or read more batches"
+            hint = "let it call `tokenloom_check.record_checkpoint` when one is safe, or read more batches"
             raise ConformanceError(message, hint=hint)
         if beyond := [point for point in settings.kill_at if point >= len(self.batches)]:
             message = f"expected a kill before the end, after {len(self.batches)} batches, found one after {beyond[0]}"

@@ -6,16 +6,16 @@ import json
 
 import numpy as np
 import pytest
+import resume_loaders as loaders
 import torch
 from tests.run.folders import make_run, write_data
 from tests.support import make_dataset, write_corpus
-from tests.testing import loaders
 from torch.utils.data import DataLoader
 
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.testing import check_resume, record_batch, record_checkpoint
+from tokenloom_check import check_resume, record_batch, record_checkpoint
 
 SAME = [(1, 1), (2, 2)]
 KINDS = ["read again", "resumed", "resumed twice", "state kept", "loaded twice"]
@@ -180,7 +180,7 @@ def test_epochs_are_windows_too():
             {},
             ["two unbroken readings differ: the order depends on more than the arguments of the factory"],
         ),
-        (loaders.raises, {}, ["resumed 2:2 0 error", "rank 1 raised OSError: no such bucket, in loaders.py:"]),
+        (loaders.raises, {}, ["resumed 2:2 0 error", "rank 1 raised OSError: no such bucket, in resume_loaders.py:"]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tokenloom.errors import TokenloomError
-from tokenloom.testing.fingerprints import Sample
-from tokenloom.testing.recording import FILE, FOLDER, STOP_AFTER, STOP_SAMPLES
-from tokenloom.testing.resume_factory import Factory, RankJob, error_words, read_rank
-from tokenloom.testing.resume_processes import HUNG, FactoryServer, Ranks, free_port, start_program
-from tokenloom.testing.resume_streams import enough_batches, num_samples_of
+from tokenloom_check.fingerprints import Sample
+from tokenloom_check.recording import FILE, FOLDER, STOP_AFTER, STOP_SAMPLES
+from tokenloom_check.resume_factory import Factory, RankJob, error_words, read_rank
+from tokenloom_check.resume_processes import HUNG, FactoryServer, Ranks, free_port, start_program
+from tokenloom_check.resume_streams import enough_batches, num_samples_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-
 from tests.browser.fixtures import chromium, pages  # noqa: F401 - fixtures of all tests
 from tests.object_store.fixtures import bucket, s3_server  # noqa: F401 - fixtures of all tests
 from tests.support import forking_from

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tokenloom.errors import ConfigError, ConformanceError
-from tokenloom.testing.fingerprints import CutSamples, SampleCutter
+from tokenloom_check.fingerprints import CutSamples, SampleCutter
 
 ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")
 """What a factory may take, all by name."""

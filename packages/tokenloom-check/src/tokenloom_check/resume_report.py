@@ -7,10 +7,10 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tokenloom.testing.resume_streams import Differences
+from tokenloom_check.resume_streams import Differences
 
 if TYPE_CHECKING:
-    from tokenloom.testing.resume import ResumeSettings
+    from tokenloom_check.resume import ResumeSettings
 
 _WIDTH = 80
 _MOST_DETAIL_LINES = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.testing import loaders
+import resume_loaders as loaders
 
 from tokenloom import cli
 
@@ -26,7 +26,7 @@ def test_a_loader_that_is_right_exits_with_0(capsys):
 
 def test_a_loader_that_is_wrong_exits_with_1(capsys):
     options = ("--batches", 5, "--kill-at", 2, "--world-sizes", "1", "--seed", 3, "--json")
-    status, out, err = run(capsys, "tests.testing.loaders:forgets_read_ahead", *options)
+    status, out, err = run(capsys, f"{loaders.__file__}:forgets_read_ahead", *options)
     assert (status, err) == (1, "")
     found = json.loads(out)
     assert (found["ok"], found["seed"]) == (False, 3)

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from tokenloom.testing.fingerprints import CutSamples, SampleCutter
+from tokenloom_check.fingerprints import CutSamples, SampleCutter
 
 FILE = "TOKENLOOM_RESUME_RECORD"
 """Environment variable: the file that a rank writes what it read to."""

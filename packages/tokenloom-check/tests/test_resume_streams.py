@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.testing.fingerprints import Sample
-from tokenloom.testing.resume_streams import compare
+from tokenloom_check.fingerprints import Sample
+from tokenloom_check.resume_streams import compare
 
 
 def reading(text):

@@ -12,11 +12,11 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, number, whole_number, words
 from tokenloom.errors import ConformanceError
-from tokenloom.testing.fingerprints import WAYS
-from tokenloom.testing.resume import ResumeSettings, verify_resume
-from tokenloom.testing.resume_factory import is_function_name
-from tokenloom.testing.resume_runners import Processes, Program, Runner
-from tokenloom.testing.resume_streams import ORDERS
+from tokenloom_check.fingerprints import WAYS
+from tokenloom_check.resume import ResumeSettings, verify_resume
+from tokenloom_check.resume_factory import is_function_name
+from tokenloom_check.resume_runners import Processes, Program, Runner
+from tokenloom_check.resume_streams import ORDERS
 
 _DESCRIPTION = """\
 Kill and resume a loader at many points, with other numbers of ranks, and compare all that it gives with an unbroken
@@ -26,7 +26,7 @@ LOADER is a function that makes the loader of a rank, any iterable of batches: l
 package.module:make_loader. It takes, by name, what it needs of rank, world_size, state (of this rank; None at the
 start), states (of all ranks), consumed (samples of all ranks) and num_batches (of this rank). Or LOADER is a training
 program, which is started with RANK, WORLD_SIZE and TOKENLOOM_RESUME_FOLDER (for its checkpoints), and calls
-tokenloom.testing.record_batch(batch) with every batch and record_checkpoint() after every checkpoint.
+tokenloom_check.record_batch(batch) with every batch and record_checkpoint() after every checkpoint.
 """
 
 

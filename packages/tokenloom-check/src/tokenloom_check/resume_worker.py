@@ -1,4 +1,4 @@
-"""The process that forks ranks of a factory: `python -m tokenloom.testing.resume_worker FACTORY STATE_OF SAMPLES`.
+"""The process that forks ranks of a factory: `python -m tokenloom_check.resume_worker FACTORY STATE_OF SAMPLES`.
 
 It answers on what was its standard output: first whether the factory was found, then with a process id for every line
 of its standard input, the name of a file with the job of a rank.
@@ -17,9 +17,9 @@ import traceback
 from typing import IO, Any
 
 from tokenloom.errors import ConfigError, TokenloomError
-from tokenloom.testing.fingerprints import WAYS
-from tokenloom.testing.recording import RecordWriter, wait_to_be_killed
-from tokenloom.testing.resume_factory import Factory, RankJob, error_words, load_function, read_rank
+from tokenloom_check.fingerprints import WAYS
+from tokenloom_check.recording import RecordWriter, wait_to_be_killed
+from tokenloom_check.resume_factory import Factory, RankJob, error_words, load_function, read_rank
 
 
 def main(name: str, state_of: str, samples: str) -> None:

@@ -1,0 +1,304 @@
+"""`tokenloom doctor`: whether Python, extras, compiled code, shared memory, disks and buckets are fit for the work."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import mmap
+import os
+import platform
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.errors import MissingObjectError, TokenloomError
+from tokenloom.kernels.blending import blending_counts
+from tokenloom.kernels.checks import crc32
+from tokenloom.kernels.packs import next_fit
+from tokenloom.megatron.versions import version_numbers
+from tokenloom.rendering.terminal import plain_text
+from tokenloom.rendering.words import counted, size
+from tokenloom.storage.addresses import is_remote, parse_address
+from tokenloom.storage.helper import make_client
+from tokenloom.storage.settings import ObjectStorageSettings
+
+_TIMEOUT_SECONDS = 5.0
+_LEAST_SHARED_BYTES = 1 << 30  # eight workers with two batches of 8 x 8,192 ids need 40 MB
+_LEAST_FREE_BYTES = 1 << 30
+_MEASURED_BYTES = 64_000_000
+_SLOW_BYTES_PER_SECOND = 50e6
+_SLOW_LATENCY_SECONDS = 0.5
+_INTERNAL_EXTRAS = frozenset({"all", "test", "fuzz", "dev", "look", "check"})
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*(?:[>=]=\s*([0-9.]+))?[^;]*;.*extra == ['\"](\S+)['\"]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the answer.
+
+    Attributes:
+        subject: what it is about, in a word or two.
+        verdict: "ok"; "warning", slower or less than it could be; "problem", it will fail.
+        text: the fact.
+        hint: what to do; None for nothing.
+    """
+
+    subject: str
+    verdict: str = "ok"
+    text: str
+    hint: str | None = None
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "doctor",
+        description="Check Python, extras, compiled code, shared memory, and the folders and buckets that are named. "
+        "Prints a verdict per line: ok, warning (slower or less than it could be) or problem (it will fail), with "
+        "what to do. A disk is measured with 64 MB in a file without a name. The exit status is 1 for a problem.",
+    )
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        default=[],
+        metavar="PATH|ADDRESS",
+        help="folders, files and prefixes of pairs to read or write, local or as s3://, gs://, az:// and https://",
+    )
+    add_json(parser, "ok, num_warnings, num_problems, and in findings subject, verdict, text and hint of each")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints each finding once it is known; returns 1 if there is a problem."""
+    width = max(40, shutil.get_terminal_size((80, 24)).columns) if sys.stdout.isatty() else 80
+    findings = []
+    for finding in check_all(options.targets):
+        findings.append(finding)
+        if not options.json:
+            for line in _lines(finding, width):
+                print(plain_text(line, sys.stdout.encoding or "ascii"))
+    counts = Counter(finding.verdict for finding in findings)
+    if options.json:
+        head = {"ok": not counts["problem"], "num_warnings": counts["warning"], "num_problems": counts["problem"]}
+        print_json({**head, "findings": findings})
+    else:
+        print(f"\n{counts['ok']} ok, warnings: {counts['warning']}, problems: {counts['problem']}")
+    return 1 if counts["problem"] else 0
+
+
+def _lines(finding: Finding, width: int) -> list[str]:
+    indent = " " * 25
+    head = f"{finding.verdict:<9}{finding.subject:<15} "
+    wrap = partial(textwrap.wrap, width=width, break_on_hyphens=False)
+    lines = wrap(finding.text, initial_indent=head, subsequent_indent=indent)
+    if finding.hint is not None:
+        lines += wrap(finding.hint, initial_indent=f"{indent}hint: ", subsequent_indent=f"{indent}  ")
+    return lines
+
+
+def check_all(targets: list[str]) -> Iterator[Finding]:
+    """Yields all findings; a check that fails is a problem in its place.
+
+    Args:
+        targets: local paths and addresses of object storage.
+    """
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        ("python", check_python),
+        ("native", check_native),
+        ("extras", check_extras),
+        ("shared memory", check_shared_memory),
+    ]
+    checks += [("bucket", partial(check_bucket, each)) for each in targets if is_remote(each)]
+    checks += [("disk", partial(check_disk, each)) for each in targets if not is_remote(each)]
+    for subject, check in checks:
+        try:
+            yield from _within_timeout(check)
+        except TokenloomError as error:
+            yield Finding(subject=subject, verdict="problem", text=error.message, hint=error.hint)
+        except TimeoutError:
+            text = f"no answer within {2 * _TIMEOUT_SECONDS:g} s"
+            yield Finding(subject=subject, verdict="problem", text=text, hint="its disk or server does not answer")
+        except (OSError, ValueError, LookupError, ImportError, RuntimeError) as error:
+            yield Finding(subject=subject, verdict="problem", text=f"the check failed: {error}")
+
+
+def check_python() -> Iterator[Finding]:
+    """Yields the versions of tokenloom, Python and the system."""
+    yield Finding(subject="tokenloom", text=metadata.version("tokenloom"))
+    yield Finding(subject="python", text=f"{platform.python_version()}, {sys.executable}")
+    yield Finding(subject="system", text=f"{platform.platform()}, {counted(os.cpu_count() or 1, 'core')}")
+
+
+def check_native() -> Iterator[Finding]:
+    """Yields whether kernels of the compiled module compute known results."""
+    starts, filled = next_fit(np.array([3, 3, 2], dtype=np.int32), capacity=6, filled=-1)
+    right = {
+        "checksums": crc32(b"123456789") == 0xCBF43926,
+        "blends": blending_counts(np.array([0.5, 0.25, 0.25]), 8).tolist() == [4, 2, 2],
+        "packs": (starts.tolist(), filled) == ([0, 2], 2),
+    }
+    if wrong := [name for name, is_right in right.items() if not is_right]:
+        hint = "build it on this machine: `pip install --force-reinstall --no-deps --no-binary tokenloom tokenloom`"
+        yield Finding(subject="native", verdict="problem", text=f"wrong results: {', '.join(wrong)}", hint=hint)
+    else:
+        yield Finding(subject="native", text=f"{len(right)} known results are right")
+
+
+def check_extras() -> Iterator[Finding]:
+    """Yields each extra: its packages and versions, or the command that installs it."""
+    extras: dict[str, list[tuple[str, str, str | None]]] = {}
+    for line in metadata.requires("tokenloom") or []:
+        found = _REQUIREMENT.match(line)
+        if found is None or found[3] in _INTERNAL_EXTRAS or found[1].startswith("tokenloom"):
+            continue
+        try:
+            version: str | None = metadata.version(found[1])
+        except metadata.PackageNotFoundError:
+            version = None
+        extras.setdefault(found[3], []).append((found[1], found[2] or "", version))
+    for extra, packages in extras.items():
+        text = ", ".join(f"{name} {version}" for name, _, version in packages if version is not None)
+        missing = [name for name, _, version in packages if version is None]
+        old = [
+            f"{name} is older than {least}"
+            for name, least, version in packages
+            if version is not None and version_numbers(version) < version_numbers(least)
+        ]
+        hint = f"`pip install 'tokenloom[{extra}]'`" if missing or old else None
+        text = "; ".join([text, *(f"without {name}" for name in missing), *old]) if text else "not installed"
+        verdict = "warning" if hint and text != "not installed" else "ok"  # nobody may need an extra
+        yield Finding(subject=extra, verdict=verdict, text=text, hint=hint)
+
+
+def check_shared_memory(folder: str = "/dev/shm") -> Iterator[Finding]:
+    """Yields how much memory processes can share: torch's workers send batches through it."""
+    status = os.statvfs(folder)
+    total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+    text = f"{size(free)} of {size(total)} free, {folder}"
+    if free >= _LEAST_SHARED_BYTES:
+        yield Finding(subject="shared memory", text=text)
+    else:
+        hint = "workers send batches through it: `docker run --shm-size=8g`, or read with threads"
+        yield Finding(subject="shared memory", verdict="warning", text=text, hint=hint)
+
+
+def check_disk(path: str) -> Iterator[Finding]:
+    """Yields whether files in a folder can be written, mapped, locked and renamed, and how fast its disk is."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    if not any(map(os.path.exists, (path, f"{path}.idx", f"{path}.bin"))):
+        hint = "name what is there, or the folder where it shall be"
+        yield Finding(subject="disk", verdict="problem", text=f"`{path}`: no such file, folder or pair", hint=hint)
+        return
+    status = os.statvfs(folder)
+    free = status.f_bavail * status.f_frsize
+    text = f"{path}: {size(free)} free"
+    if not os.access(folder, os.W_OK):
+        yield Finding(subject="disk", text=f"{text}, read only", hint="indices and outputs need another folder")
+        return
+    with tempfile.TemporaryDirectory(prefix=".tokenloom-doctor-", dir=folder) as scratch:
+        if failed := list(_failing_calls(scratch)):
+            hint = "outputs and caches rely on these: mount it with locks, or write to another disk"
+            yield Finding(subject="disk", verdict="problem", text=f"{text}; fails: {', '.join(failed)}", hint=hint)
+            return
+    if free < _LEAST_FREE_BYTES:
+        yield Finding(subject="disk", verdict="warning", text=text, hint="make room before something is written here")
+        return
+    written = _write_speed(folder)
+    text += f", writes {size(round(written))}/s"
+    slow = "jobs will wait for this disk; another may be faster" if written < _SLOW_BYTES_PER_SECOND else None
+    yield Finding(subject="disk", verdict="warning" if slow else "ok", text=text, hint=slow)
+
+
+def _failing_calls(folder: str) -> Iterator[str]:
+    """Yields which calls that outputs rely on do not work in a folder."""
+    old, new = os.path.join(folder, "old"), os.path.join(folder, "new")
+    with open(old, "xb") as file:
+        file.write(b"tokens")
+    with open(old, "rb") as written, mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        if mapped[:] != b"tokens":
+            yield "mapping"
+    with open(old, "rb") as first, open(old, "rb") as second:
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield "locks (flock): two files hold one"
+        except BlockingIOError:  # as it should be
+            pass
+        except OSError as error:
+            yield f"locks (flock): {error.strerror}"
+    shutil.copy(__file__, new)
+    os.replace(old, new)
+    if os.path.exists(old) or os.path.getsize(new) != len(b"tokens"):
+        yield "renaming over a file"
+
+
+def _write_speed(folder: str) -> float:
+    """Returns bytes per second until they are on the disk; stops after a second."""
+    data = memoryview(os.urandom(4_000_000))  # a disk that compresses would seem too fast
+    began, num_bytes, seconds = time.perf_counter(), 0, 0.0
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        while num_bytes < _MEASURED_BYTES and seconds < 1:
+            num_bytes += file.write(data) or 0
+            os.fsync(file.fileno())
+            seconds = time.perf_counter() - began
+    return num_bytes / seconds
+
+
+def check_bucket(address: str) -> Iterator[Finding]:
+    """Yields whether an object, a pair or a folder answers, and after how long."""
+    settings = ObjectStorageSettings(timeout_seconds=_TIMEOUT_SECONDS, deadline_seconds=_TIMEOUT_SECONDS, retries=0)
+    folder = parse_address(address, is_folder=True)
+    client = make_client(folder, settings)
+    for suffix in ("", ".bin") if folder.key and not address.endswith("/") else ():
+        found = parse_address(f"{address}{suffix}")
+        try:
+            version = client.version(found)
+        except MissingObjectError:
+            continue
+        break
+    else:
+        keys = sorted(client.keys(folder))
+        if not keys:
+            verdict = "problem" if folder.key else "ok"
+            yield Finding(subject="bucket", verdict=verdict, text=f"no object, pair or folder at `{address}`")
+            return
+        found = parse_address(f"{folder.root}/{keys[0]}")
+        version = client.version(found)
+    seconds = []
+    for start in range(min(5, version.num_bytes)):
+        began = time.perf_counter()
+        client.read(found, start, start + 1, version)
+        seconds.append(time.perf_counter() - began)
+    latency = statistics.median(seconds or [0.0])
+    text = f"{found}: {size(version.num_bytes)}, answers after {1e3 * latency:.0f} ms"
+    slow = "read from nearer by, or copy the data to a disk here" if latency > _SLOW_LATENCY_SECONDS else None
+    yield Finding(subject="bucket", verdict="warning" if slow else "ok", text=text, hint=slow)
+
+
+def _within_timeout(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """Returns what a check finds, or raises what it raises; one that hangs is left in its thread (TimeoutError)."""
+    future: Future[list[Finding]] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(list(check()))
+        except Exception as error:  # noqa: BLE001  raised by the caller
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future.result(2 * _TIMEOUT_SECONDS)

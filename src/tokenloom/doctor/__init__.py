@@ -1,1 +1,0 @@
-"""What of this machine, its disks, buckets and settings is fit for the work, and what is not."""
